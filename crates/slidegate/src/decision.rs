@@ -1,0 +1,180 @@
+//! The gate's answer to a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::charge::Charges;
+use crate::clock::Timestamp;
+use crate::identity::Identity;
+use crate::name::Name;
+use crate::plan::CheckedPlan;
+use crate::store::{Receipt, Standing, Standings};
+
+/// Whether a request may pass, and where every quota that it touched stands.
+#[must_use]
+#[derive(Debug, Clone)]
+pub struct Decision {
+    pub(crate) verdict: Verdict,
+    pub(crate) policies: SmallVec<[PolicyStanding; 1]>,
+    pub(crate) degraded: bool,
+    pub(crate) spent: SpentAt,
+}
+
+/// When a decision's charges were spent, on the clock of the store that they were spent in.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SpentAt {
+    pub(crate) local: Option<Timestamp>,
+    pub(crate) shared: Option<Timestamp>,
+    /// Shared charges, in the gate's own store.
+    pub(crate) fallback: Option<Timestamp>,
+}
+
+/// The yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The request may pass, and its cost is spent.
+    Allow,
+    /// A quota is used up. The request would be denied at any moment before `retry_after`, and is
+    /// allowed then if nobody else spends.
+    Deny {
+        /// How long until then.
+        retry_after: Duration,
+    },
+    /// The request may not pass, now or later.
+    Block(Block),
+}
+
+/// Why waiting would not help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Block {
+    /// The operator has listed the client as blocked.
+    Listed,
+    /// The request costs more than a quota allows in a whole window.
+    CostAboveUnits,
+}
+
+/// How one policy took part in a decision.
+#[derive(Debug, Clone)]
+pub struct PolicyStanding {
+    policy: Name,
+    identity: Identity,
+    plan: Option<Arc<CheckedPlan>>,
+    shadow: bool,
+    standings: Standings,
+}
+
+impl Decision {
+    pub(crate) fn new(verdict: Verdict) -> Self {
+        Self { verdict, policies: SmallVec::new(), degraded: false, spent: SpentAt::default() }
+    }
+
+    /// Adds what a store said about some of the charges.
+    pub(crate) fn add(&mut self, charges: &Charges<'_>, receipt: &Receipt) {
+        let mut standings = receipt.standings.iter();
+        for charge in charges.as_slice() {
+            let own: Standings =
+                standings.by_ref().take(charge.quotas().as_slice().len()).copied().collect();
+            if !receipt.spent && !charge.is_shadow() {
+                self.deny(own.iter().map(Standing::retry_after).max().unwrap_or_default());
+            }
+            self.policies.push(PolicyStanding {
+                policy: charge.policy().clone(),
+                identity: *charge.identity(),
+                plan: charge.plan().cloned(),
+                shadow: charge.is_shadow(),
+                standings: own,
+            });
+        }
+        self.degraded |= receipt.degraded;
+    }
+
+    /// Whether the policy took part and its charge was spent, if the request was allowed.
+    pub(crate) fn spent_under(&self, policy: &Name) -> bool {
+        self.policies.iter().any(|own| own.policy == *policy && !own.is_violated())
+    }
+
+    fn deny(&mut self, at_least: Duration) {
+        let retry_after = self.retry_after().unwrap_or_default().max(at_least);
+        self.verdict = Verdict::Deny { retry_after };
+    }
+
+    /// The yes or no.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Whether the request may pass.
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+
+    /// How long to wait, if a quota denied the request.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.verdict {
+            Verdict::Deny { retry_after } => Some(retry_after),
+            Verdict::Allow | Verdict::Block(_) => None,
+        }
+    }
+
+    /// Each policy that took part. None if the request was exempt, blocked, or no policy's.
+    pub fn policies(&self) -> &[PolicyStanding] {
+        &self.policies
+    }
+
+    /// Whether a store's trouble had a part in the decision.
+    pub fn is_degraded(&self) -> bool {
+        self.degraded
+    }
+
+    /// The standing that binds the client most: of a denial the one that takes longest, else the
+    /// one with the least remaining. Shadow policies bind nobody.
+    pub fn tightest(&self) -> Option<(&PolicyStanding, &Standing)> {
+        self.policies
+            .iter()
+            .filter(|policy| !policy.shadow)
+            .flat_map(|policy| policy.standings.iter().map(move |standing| (policy, standing)))
+            .min_by(|(_, a), (_, b)| {
+                b.retry_after_ns
+                    .cmp(&a.retry_after_ns)
+                    .then(a.remaining.cmp(&b.remaining))
+                    .then(b.reset_after_ns.cmp(&a.reset_after_ns))
+            })
+    }
+}
+
+impl PolicyStanding {
+    /// The policy's name.
+    pub fn policy(&self) -> &Name {
+        &self.policy
+    }
+
+    /// Whose spending it counted.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The plan that the quotas came from.
+    pub fn plan(&self) -> Option<&CheckedPlan> {
+        self.plan.as_deref()
+    }
+
+    /// Whether the policy is only watching.
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Where each of its quotas stands.
+    pub fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    /// Whether the request did not fit this policy; of a shadow policy, whether it would have
+    /// denied.
+    pub fn is_violated(&self) -> bool {
+        self.standings.iter().any(|standing| standing.retry_after_ns > 0)
+    }
+}

@@ -1,0 +1,98 @@
+//! What is known of a request.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderName, Method};
+
+/// What is known of a request, borrowed from it.
+///
+/// ```
+/// use slidegate::Facts;
+///
+/// let facts = Facts::new(&http::Method::POST, "/login")
+///     .client("203.0.113.7".parse().unwrap())
+///     .user("42");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) headers_trusted: bool,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) plan: Option<&'a str>,
+    pub(crate) cost: Option<NonZeroU32>,
+}
+
+static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+impl<'a> Facts<'a> {
+    /// A request for a path. The path is matched as it is, without its query.
+    pub fn new(method: &'a Method, path: &'a str) -> Self {
+        Self {
+            method,
+            path: path.split_once('?').map_or(path, |(path, _)| path),
+            headers: &NO_HEADERS,
+            headers_trusted: false,
+            client: None,
+            user: None,
+            plan: None,
+            cost: None,
+        }
+    }
+
+    /// The request's headers. API keys and `Authorization` are read from them, nothing else
+    /// unless they are [trusted](Self::headers_trusted).
+    #[must_use]
+    pub fn headers(self, headers: &'a HeaderMap) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// Says that the peer who sent the headers may speak for the client: policies that read an
+    /// identity or a plan from a named header then believe it.
+    #[must_use]
+    pub fn headers_trusted(self) -> Self {
+        Self { headers_trusted: true, ..self }
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client(self, address: IpAddr) -> Self {
+        Self { client: Some(address), ..self }
+    }
+
+    /// The user that the application has authenticated.
+    #[must_use]
+    pub fn user(self, id: &'a str) -> Self {
+        Self { user: Some(id), ..self }
+    }
+
+    /// The plan that the application knows the client to have.
+    #[must_use]
+    pub fn plan(self, name: &'a str) -> Self {
+        Self { plan: Some(name), ..self }
+    }
+
+    /// What the request costs, for policies that do not fix a cost themselves.
+    #[must_use]
+    pub fn cost(self, units: NonZeroU32) -> Self {
+        Self { cost: Some(units), ..self }
+    }
+
+    /// The value of a header, unless it is empty or repeated: which of two values another program
+    /// would take is anybody's guess, so neither counts.
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&'a [u8]> {
+        let mut values = self.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) if !value.is_empty() => Some(value.as_bytes()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {
+        self.headers_trusted.then(|| self.header(name)).flatten()
+    }
+}

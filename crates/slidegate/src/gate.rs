@@ -1,0 +1,300 @@
+//! The engine: facts in, decision out.
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use arc_swap::ArcSwap;
+
+use crate::charge::{Account, Charge, Charges};
+use crate::clock::Timestamp;
+use crate::decision::{Block, Decision, Verdict};
+use crate::explanation::Explanation;
+use crate::facts::Facts;
+use crate::memory::MemoryStore;
+use crate::policies::{Policies, Resolution};
+use crate::policy::{OnStoreError, Scope};
+use crate::store::{Receipt, Spent, Store, StoreError};
+
+/// Decides requests by policies, with accounts in a store.
+///
+/// Policies of [`Scope::Local`] are decided first, in a memory store of the gate's own; what they
+/// deny never reaches the shared store, and what they allow is taken back if the shared store
+/// denies. Share a gate behind an [`Arc`].
+///
+/// ```
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota};
+///
+/// let policies = Policies::builder()
+///     .policy(Policy::new("api").quota(Quota::per_minute(2)))
+///     .build()?;
+/// let gate = Gate::new(policies, MemoryStore::new());
+///
+/// let method = http::Method::GET;
+/// let facts = Facts::new(&method, "/").client("203.0.113.7".parse()?);
+/// assert!(gate.decide_now(&facts)?.is_allowed());
+/// assert!(gate.decide_now(&facts)?.is_allowed());
+/// assert!(!gate.decide_now(&facts)?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Gate<S = MemoryStore> {
+    policies: ArcSwap<Policies>,
+    store: S,
+    local: MemoryStore,
+}
+
+impl<S: Store> Gate<S> {
+    /// A gate with accounts in `store`.
+    pub fn new(policies: Policies, store: S) -> Self {
+        Self::with_local(policies, store, MemoryStore::new())
+    }
+
+    /// A gate whose own store, for local policies and for when `store` fails, is given too.
+    pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
+        Self { policies: ArcSwap::from_pointee(policies), store, local }
+    }
+
+    /// Decides a request and, if it is allowed, spends what it costs.
+    ///
+    /// An error means that the store could not count and a policy says `deny` to that: the
+    /// request is to be refused as unavailable, not as one too many.
+    pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
+        self.run(facts, Intent::Spend).await
+    }
+
+    /// Tells what would be decided now, and spends nothing. Standings are as they are.
+    pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
+        self.run(facts, Intent::Peek).await
+    }
+
+    /// Takes back what a request spent, for instance because its work was not done.
+    pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
+        let policies = self.policies.load();
+        let Resolution::Matches(matches) = policies.resolve(facts) else { return Ok(()) };
+        let local = matches.charges(Scope::Local).spent_by(decision);
+        let shared = matches.charges(Scope::Shared).spent_by(decision);
+        if let Some(at) = decision.spent.local {
+            self.local.refund_now(&local, Spent::At(at));
+        }
+        if let Some(at) = decision.spent.fallback {
+            self.local.refund_now(&shared.with_action(OnStoreError::Local), Spent::At(at));
+        }
+        match decision.spent.shared {
+            Some(at) => self.store.refund(&shared, Spent::At(at)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back the newest units of an account, as many as there are up to `units`.
+    pub async fn refund_units(
+        &self,
+        account: &Account,
+        units: NonZeroU32,
+    ) -> Result<(), AccountError> {
+        self.on_account(account, Some(units)).await
+    }
+
+    /// Forgets everything that an account has spent.
+    pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
+        self.on_account(account, None).await
+    }
+
+    /// Tells which policies a request falls under, for which identity, and why not the others.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
+        self.policies.load().explain(facts)
+    }
+
+    /// Puts other policies in force. Accounts keep their history wherever the policy's name and
+    /// the window stay the same.
+    pub fn replace_policies(&self, policies: Policies) {
+        self.policies.store(Arc::new(policies));
+    }
+
+    /// The policies in force.
+    pub fn policies(&self) -> Arc<Policies> {
+        self.policies.load_full()
+    }
+
+    /// The store that the accounts are in.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The gate's own store, which has the accounts of local policies.
+    pub fn local_store(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    async fn run(&self, facts: &Facts<'_>, intent: Intent) -> Result<Decision, StoreError> {
+        let policies = self.policies.load();
+        let matches = match policies.resolve(facts) {
+            Resolution::Matches(matches) => matches,
+            Resolution::Exempt => return Ok(Decision::new(Verdict::Allow)),
+            Resolution::Blocked => return Ok(Decision::new(Verdict::Block(Block::Listed))),
+            Resolution::TooCostly => {
+                return Ok(Decision::new(Verdict::Block(Block::CostAboveUnits)));
+            }
+        };
+        let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));
+        let mut decision = Decision::new(Verdict::Allow);
+        if !local.is_empty() {
+            self.run_local(&local, intent, &mut decision)?;
+        }
+        if decision.is_allowed() && !shared.is_empty() {
+            let outcome = self.run_shared(&shared, intent, &mut decision).await;
+            if (outcome.is_err() || !decision.is_allowed())
+                && let Some(at) = decision.spent.local.take()
+            {
+                self.take_back(&local, at);
+            }
+            outcome?;
+        }
+        Ok(decision)
+    }
+
+    /// Decides charges in the gate's own store.
+    fn run_local(
+        &self,
+        charges: &Charges<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        let receipt = self.ask_local(charges, intent)?;
+        decision.add(charges, &receipt);
+        decision.spent.local = intent.spent(&receipt);
+        Ok(())
+    }
+
+    fn ask_local(&self, charges: &Charges<'_>, intent: Intent) -> Result<Receipt, StoreError> {
+        match intent {
+            Intent::Spend => self.local.spend_now(charges),
+            Intent::Peek => self.local.peek_now(charges),
+        }
+    }
+
+    async fn run_shared(
+        &self,
+        charges: &Charges<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        let receipt = match intent {
+            Intent::Spend => self.store.spend(charges).await,
+            Intent::Peek => self.store.peek(charges).await,
+        };
+        match receipt {
+            Ok(receipt) => {
+                decision.add(charges, &receipt);
+                decision.spent.shared = intent.spent(&receipt);
+                Ok(())
+            }
+            Err(error) => self.fall_back(charges, intent, decision, error),
+        }
+    }
+
+    /// Decides charges that the store could not count, each by its `on_store_error`.
+    fn fall_back(
+        &self,
+        charges: &Charges<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
+        if !charges.with_action(OnStoreError::Deny).is_empty() {
+            return Err(error);
+        }
+        tracing::debug!(%error, "decided without the store");
+        decision.degraded = true;
+        let local = charges.with_action(OnStoreError::Local);
+        if local.is_empty() {
+            return Ok(());
+        }
+        let receipt = self.ask_local(&local, intent)?;
+        decision.add(&local, &receipt);
+        decision.spent.fallback = intent.spent(&receipt);
+        Ok(())
+    }
+
+    /// Undoes a local spend whose request was denied after all, but for charges that count it.
+    fn take_back(&self, local: &Charges<'_>, at: Timestamp) {
+        self.local.refund_now(&local.not_counting_denied(), Spent::At(at));
+    }
+
+    async fn on_account(
+        &self,
+        account: &Account,
+        refund: Option<NonZeroU32>,
+    ) -> Result<(), AccountError> {
+        let policies = self.policies.load();
+        let policy = policies
+            .find(&account.policy)
+            .ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
+        let quotas = policies.windows_of(policy);
+        let charge = Charge::new(&policy.name, &account.identity, &quotas);
+        let cost = refund.unwrap_or(NonZeroU32::MIN).min(quotas.fewest_units());
+        let charge = charge.with_cost(cost).expect("no more than the fewest units");
+        let charges = Charges::from(charge);
+        // The gate's own store may have spends of a shared policy from when the store failed.
+        match refund {
+            Some(_) => self.local.refund_now(&charges, Spent::Newest),
+            None => self.local.reset_now(&charges),
+        }
+        if policy.scope == Scope::Local {
+            return Ok(());
+        }
+        let done = match refund {
+            Some(_) => self.store.refund(&charges, Spent::Newest).await,
+            None => self.store.reset(&charges).await,
+        };
+        done.map_err(AccountError::Store)
+    }
+}
+
+impl Gate<MemoryStore> {
+    /// [`decide`](Self::decide) for callers that are not async: a memory store never waits.
+    pub fn decide_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
+        ready_now(self.decide(facts))
+    }
+
+    /// [`peek`](Self::peek) for callers that are not async.
+    pub fn peek_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
+        ready_now(self.peek(facts))
+    }
+}
+
+/// The output of a future that never waits.
+fn ready_now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("a memory store's futures are ready at once"),
+    }
+}
+
+/// Whether a decision is for real.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Intent {
+    Spend,
+    Peek,
+}
+
+impl Intent {
+    /// When the charges were spent, if they were.
+    fn spent(self, receipt: &Receipt) -> Option<Timestamp> {
+        (self == Self::Spend && receipt.spent).then_some(receipt.at)
+    }
+}
+
+/// Why something could not be done to an account.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccountError {
+    /// No policy in force has this name.
+    #[error("there is no policy {0:?}")]
+    UnknownPolicy(String),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

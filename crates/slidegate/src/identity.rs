@@ -1,0 +1,259 @@
+//! Whose spending is counted.
+
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use arrayvec::ArrayString;
+
+use crate::digest::Digest;
+use crate::network::Prefixes;
+
+/// The most bytes of an identity's text, kind and colon included.
+const MAX_LEN: usize = 63;
+/// As many as an identity and its length fill.
+pub(crate) const WORDS: usize = (MAX_LEN + 1) / 8;
+
+/// The longest kind beside which a colon, the mark and a digest still fit.
+const MAX_DIGESTED_KIND: usize = MAX_LEN - ":~".len() - 32;
+
+/// Whose spending is counted, as a short text: `ip:203.0.113.7`, `user:42`, `everyone`.
+///
+/// The text is safe to put into a key, a log line or a page: it is at most 63 bytes of visible
+/// ASCII without spaces and braces. Secrets are digests from the start; a value that is too long
+/// or has other characters is replaced by its digest, marked with `~`. It never allocates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// Its length, then its text, then zeros.
+    bytes: [u8; MAX_LEN + 1],
+}
+
+impl Identity {
+    /// A user that the application has authenticated.
+    pub fn user(id: &str) -> Self {
+        Self::text("user", id.as_bytes())
+    }
+
+    /// The bearer of an API key, which is digested.
+    pub fn api_key(key: &[u8]) -> Self {
+        Self::secret("api-key", key)
+    }
+
+    /// The bearer of an `Authorization` header, which is digested.
+    pub fn authorization(value: &[u8]) -> Self {
+        Self::secret("authorization", value)
+    }
+
+    /// A client address, or its network if the prefixes are shorter than addresses.
+    pub fn ip(address: IpAddr, prefixes: Prefixes) -> Self {
+        let (address, bits) = prefixes.network(address);
+        match bits {
+            None => Self::of(format_args!("ip:{address}")),
+            Some(bits) => Self::of(format_args!("ip:{address}/{bits}")),
+        }
+    }
+
+    /// The value of a header, such as a tenant's name. Headers that carry secrets are digested.
+    pub fn header(name: &http::HeaderName, value: &[u8]) -> Self {
+        match name.as_str() {
+            "x-api-key" => Self::api_key(value),
+            "authorization" => Self::authorization(value),
+            secret @ ("cookie" | "proxy-authorization") => Self::secret(secret, value),
+            // A header of this name must not pass for the real thing.
+            taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header") => {
+                Self::of(format_args!("header:~{}", Digest::of(taken, value)))
+            }
+            name => Self::text(name, value),
+        }
+    }
+
+    /// All requests together.
+    pub fn everyone() -> Self {
+        Self::of(format_args!("everyone"))
+    }
+
+    /// All requests that have no other identity, together.
+    pub fn anonymous() -> Self {
+        Self::of(format_args!("anonymous"))
+    }
+
+    /// What the identity is: `ip`, `user`, a header's name.
+    pub fn kind(&self) -> &str {
+        self.as_str().split_once(':').map_or(self.as_str(), |(kind, _)| kind)
+    }
+
+    /// Who it is; empty for `everyone` and `anonymous`.
+    pub fn value(&self) -> &str {
+        self.as_str().split_once(':').map_or("", |(_, value)| value)
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("an identity is ASCII")
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[1..=usize::from(self.bytes[0])]
+    }
+
+    /// The identity as numbers, as many as it takes, for comparing it with one kept in atomics.
+    pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        let used = usize::from(self.bytes[0]) / 8 + 1;
+        let words = self.bytes.chunks_exact(8).take(used);
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    }
+
+    fn text(kind: &str, value: &[u8]) -> Self {
+        let plain = kind.len() + 1 + value.len() <= MAX_LEN && is_plain(value);
+        match std::str::from_utf8(value) {
+            Ok(value) if plain => Self::of(format_args!("{kind}:{value}")),
+            _ => {
+                let digest = Digest::of(kind, value);
+                // Only a header's name can be too long; the digest covers it as well.
+                let kind = if kind.len() > MAX_DIGESTED_KIND { "header" } else { kind };
+                Self::of(format_args!("{kind}:~{digest}"))
+            }
+        }
+    }
+
+    fn secret(kind: &str, value: &[u8]) -> Self {
+        Self::of(format_args!("{kind}:{}", Digest::of(kind, value)))
+    }
+
+    fn of(text: fmt::Arguments<'_>) -> Self {
+        let mut buffer = ArrayString::<MAX_LEN>::new();
+        buffer.write_fmt(text).expect("every form of an identity fits its buffer");
+        Self::from_text(&buffer)
+    }
+
+    fn from_text(from: &ArrayString<MAX_LEN>) -> Self {
+        let mut bytes = [0; MAX_LEN + 1];
+        bytes[0] = from.len() as u8;
+        bytes[1..=from.len()].copy_from_slice(from.as_bytes());
+        Self { bytes }
+    }
+}
+
+/// Visible ASCII without braces, which would choose a Redis Cluster slot, and not the mark of a
+/// digest.
+fn is_plain(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value[0] != b'~'
+        && value.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'))
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({self})")
+    }
+}
+
+/// Reads the text that [`Identity::as_str`] gives, as an operator copies it from a log.
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let known = |kind: &str| kind.parse::<http::HeaderName>().is_ok();
+        let whole = match text.split_once(':') {
+            None => matches!(text, "everyone" | "anonymous"),
+            Some((kind, value)) => known(kind) && !value.is_empty(),
+        };
+        let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'));
+        match ArrayString::from(text) {
+            Ok(text) if whole && plain => Ok(Self::from_text(&text)),
+            _ => Err(IdentityError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// A text that is no identity's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not an identity: expected kind:value as logs show it, such as user:42 or \
+     ip:203.0.113.7, or everyone, or anonymous"
+)]
+pub struct IdentityError {
+    text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    #[test]
+    fn readable_where_it_can_be() {
+        let ip = |text: &str| Identity::ip(text.parse().unwrap(), Prefixes::default()).to_string();
+        assert_eq!(ip("203.0.113.7"), "ip:203.0.113.7");
+        assert_eq!(ip("::ffff:203.0.113.7"), "ip:203.0.113.7");
+        assert_eq!(ip("2001:db8:1:2:3:4:5:6"), "ip:2001:db8:1:2::/64");
+        assert_eq!(Identity::user("42").to_string(), "user:42");
+        assert_eq!(Identity::user("a:b").value(), "a:b");
+        let tenant = HeaderName::from_static("x-tenant");
+        assert_eq!(Identity::header(&tenant, b"acme").to_string(), "x-tenant:acme");
+        assert_eq!(Identity::everyone().kind(), "everyone");
+        assert_eq!(Identity::everyone().value(), "");
+    }
+
+    #[test]
+    fn secrets_do_not_show() {
+        for name in ["x-api-key", "authorization", "cookie", "proxy-authorization"] {
+            let text = Identity::header(&HeaderName::from_static(name), b"hunter2").to_string();
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        assert_ne!(Identity::api_key(b"a"), Identity::api_key(b"b"));
+        assert_ne!(Identity::api_key(b"a").value(), Identity::authorization(b"a").value());
+    }
+
+    #[test]
+    fn unruly_values_are_digested_and_stay_apart() {
+        let long = "x".repeat(10_000);
+        let unruly = [long.as_str(), "", "a b", "line\nbreak", "{slot}", "Ünal", "~mark"];
+        let texts: Vec<String> = unruly.map(|id| Identity::user(id).to_string()).to_vec();
+        for (i, text) in texts.iter().enumerate() {
+            assert!(text.starts_with("user:~") && text.len() == 38, "{text}");
+            assert!(!texts[..i].contains(text));
+        }
+        let long_name: HeaderName = "n".repeat(200).parse().unwrap();
+        let other_name: HeaderName = "m".repeat(200).parse().unwrap();
+        let identity = Identity::header(&long_name, b"v");
+        assert!(identity.as_str().starts_with("header:~"));
+        assert_ne!(identity, Identity::header(&other_name, b"v"));
+    }
+
+    #[test]
+    fn a_header_cannot_pass_for_another_kind() {
+        for (name, value, real) in [
+            ("ip", "203.0.113.7", "ip:203.0.113.7"),
+            ("user", "42", "user:42"),
+            ("everyone", "", "everyone"),
+        ] {
+            let identity = Identity::header(&HeaderName::from_static(name), value.as_bytes());
+            assert_ne!(identity.as_str(), real);
+        }
+    }
+
+    #[test]
+    fn texts_read_back() {
+        for identity in [
+            Identity::user("42"),
+            Identity::everyone(),
+            Identity::api_key(b"secret"),
+            Identity::user("with spaces"),
+            Identity::ip("2001:db8::1".parse().unwrap(), Prefixes::default()),
+        ] {
+            assert_eq!(identity.as_str().parse(), Ok(identity));
+        }
+        for text in ["", "nobody", "user:", "two words:x", "user:{x}", &"k:v".repeat(30)] {
+            let error = text.parse::<Identity>().unwrap_err().to_string();
+            assert!(error.contains("expected kind:value"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Recent denials, answered again without a lock.
+//!
+//! A denied charge will be denied again until a unit of its account leaves the window, unless
+//! somebody writes to the account. So the answer can be kept beside the shard and read without
+//! its lock: a client that floods the store takes no lock from anybody else.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use super::{SHARD_SHIFT, StoreClock};
+use crate::charge::Charge;
+use crate::clock::Timestamp;
+use crate::identity::WORDS;
+use crate::quota::Quota;
+use crate::store::{Receipt, Standing, Standings};
+
+/// For each shard. An answer is in one of the two slots of the pair that its hash says.
+const PAIRS_PER_SHARD: usize = 32;
+/// Charges with more quotas are not kept. Two are a minute and a day.
+const MAX_QUOTAS: usize = 2;
+/// No answer is kept longer than this, so that a client that has gone makes way.
+const MOST_NS: u64 = 1_000_000_000;
+
+/// The denials that can be given again. Each pair of slots belongs to one shard, and is written
+/// only under that shard's lock.
+#[derive(Debug)]
+pub(super) struct Denials {
+    /// Part of the hash of each slot's account. There are so few of them that they stay in the
+    /// processor's first cache, so a charge that is not here is soon sent on.
+    tags: Box<[[AtomicU32; 2]]>,
+    slots: Box<[[Slot; 2]]>,
+}
+
+/// A denial and whose it is, behind a sequence lock: `version` is odd while the rest is written.
+///
+/// Three cache lines. The first two have all that a short identity with one quota needs.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Slot {
+    version: AtomicU64,
+    hash: AtomicU64,
+    policy: AtomicU64,
+    cost: AtomicU64,
+    first: KeptStanding,
+    since_ns: AtomicU64,
+    until_ns: AtomicU64,
+    identity: [AtomicU64; WORDS],
+    second: KeptStanding,
+}
+
+#[derive(Debug, Default)]
+struct KeptStanding {
+    /// Zero if there is none.
+    window_ms: AtomicU64,
+    /// In the upper half; below them, how many remain.
+    units: AtomicU64,
+    retry_ns: AtomicU64,
+    reset_ns: AtomicU64,
+}
+
+/// What a slot says, copied out of it.
+struct Answer {
+    at: Timestamp,
+    remaining: [u32; MAX_QUOTAS],
+    retry_ns: [u64; MAX_QUOTAS],
+    reset_ns: [u64; MAX_QUOTAS],
+}
+
+impl Denials {
+    /// For a power of two of shards.
+    pub(super) fn new(shards: usize) -> Self {
+        let pairs = 0..shards * PAIRS_PER_SHARD;
+        Self {
+            tags: pairs.clone().map(|_| Default::default()).collect(),
+            slots: pairs.map(|_| Default::default()).collect(),
+        }
+    }
+
+    /// The answer to a charge, if it is still certain. Needs no lock.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        charge: &Charge<'_>,
+        clock: &StoreClock,
+    ) -> Option<Receipt> {
+        let slot = &self.slots[self.pair(hash)][self.place(hash)?];
+        let version = slot.version.load(Ordering::Acquire);
+        let answer = slot.read(hash, charge, clock)?;
+        fence(Ordering::Acquire);
+        if version % 2 == 1 || load(&slot.version) != version {
+            return None;
+        }
+        Some(answer.receipt(charge.quotas().as_slice()))
+    }
+
+    /// Keeps a denial. The caller holds the shard's lock.
+    pub(super) fn remember(&self, hash: u64, charge: &Charge<'_>, receipt: &Receipt) {
+        if receipt.standings.len() > MAX_QUOTAS {
+            return;
+        }
+        // One that is free or has run out, else none: three that take turns would help nobody.
+        let pair = self.pair(hash);
+        let until_ns = |i: usize| load(&self.slots[pair][i].until_ns);
+        let i = usize::from(until_ns(1) < until_ns(0));
+        if until_ns(i) > receipt.at.as_nanos() {
+            return;
+        }
+        let slot = &self.slots[pair][i];
+        slot.write(|| slot.fill(hash, charge, receipt));
+        self.tags[pair][i].store(tag(hash), Ordering::Relaxed);
+    }
+
+    /// Drops what is kept of an account. The caller holds the shard's lock.
+    #[inline]
+    pub(super) fn forget(&self, hash: u64) {
+        let Some(i) = self.place(hash) else { return };
+        let pair = self.pair(hash);
+        let slot = &self.slots[pair][i];
+        slot.write(|| store(&slot.until_ns, 0));
+        self.tags[pair][i].store(FREE, Ordering::Relaxed);
+    }
+
+    /// By the same bits as shards, and some more.
+    #[inline]
+    fn pair(&self, hash: u64) -> usize {
+        (hash >> SHARD_SHIFT) as usize & (self.slots.len() - 1)
+    }
+
+    /// Which slot of its pair an account is in.
+    #[inline]
+    fn place(&self, hash: u64) -> Option<usize> {
+        let [a, b] = &self.tags[self.pair(hash)];
+        let tag = tag(hash);
+        if a.load(Ordering::Relaxed) == tag {
+            return Some(0);
+        }
+        (b.load(Ordering::Relaxed) == tag).then_some(1)
+    }
+}
+
+/// The tag of a slot that has nothing.
+const FREE: u32 = 0;
+
+/// Bits of the hash that its pair does not go by; not those of a free slot.
+#[inline]
+fn tag(hash: u64) -> u32 {
+    hash as u32 | 1
+}
+
+impl Slot {
+    fn write(&self, change: impl FnOnce()) {
+        let version = load(&self.version);
+        store(&self.version, version + 1);
+        fence(Ordering::Release);
+        change();
+        self.version.store(version + 2, Ordering::Release);
+    }
+
+    fn fill(&self, hash: u64, charge: &Charge<'_>, receipt: &Receipt) {
+        let at = |after_ns: u64| receipt.at.as_nanos().saturating_add(after_ns);
+        let resets = receipt.standings.iter().map(|s| s.reset_after_ns);
+        let first_change = resets.filter(|after_ns| *after_ns > 0).min().unwrap_or_default();
+        store(&self.hash, hash);
+        store(&self.since_ns, receipt.at.as_nanos());
+        store(&self.until_ns, at(first_change.min(MOST_NS)));
+        store(&self.cost, u64::from(charge.cost().get()));
+        store(&self.policy, policy_word(charge));
+        let words = self.identity.iter().zip(charge.identity().words());
+        words.for_each(|(word, value)| store(word, value));
+        for (i, kept) in [&self.first, &self.second].into_iter().enumerate() {
+            let Some(standing) = receipt.standings.get(i) else {
+                store(&kept.window_ms, 0);
+                continue;
+            };
+            store(&kept.window_ms, standing.quota.window_ms());
+            store(&kept.units, both(standing.quota.units().get(), standing.remaining));
+            store(&kept.retry_ns, at(standing.retry_after_ns));
+            store(&kept.reset_ns, at(standing.reset_after_ns));
+        }
+    }
+
+    /// The answer to a charge, if this is the same charge and the answer has not run out.
+    #[inline]
+    fn read(&self, hash: u64, charge: &Charge<'_>, clock: &StoreClock) -> Option<Answer> {
+        let quotas = charge.quotas().as_slice();
+        if load(&self.hash) != hash
+            || load(&self.cost) != u64::from(charge.cost().get())
+            || charge.is_shadow()
+            || charge.counts_denied()
+            || load(&self.policy) != policy_word(charge)
+            || !self.identity.iter().zip(charge.identity().words()).all(|(w, v)| load(w) == v)
+            || quotas.len() > MAX_QUOTAS
+        {
+            return None;
+        }
+        let mut answer = Answer {
+            at: clock.now(),
+            remaining: [0; MAX_QUOTAS],
+            retry_ns: [0; MAX_QUOTAS],
+            reset_ns: [0; MAX_QUOTAS],
+        };
+        let now_ns = answer.at.as_nanos();
+        if now_ns < load(&self.since_ns) || now_ns >= load(&self.until_ns) {
+            return None;
+        }
+        for (i, kept) in [&self.first, &self.second].into_iter().enumerate() {
+            let (window_ms, units) =
+                quotas.get(i).map_or((0, 0), |q| (q.window_ms(), q.units().get()));
+            let kept_units = load(&kept.units);
+            if load(&kept.window_ms) != window_ms {
+                return None;
+            }
+            if window_ms == 0 {
+                break;
+            }
+            if (kept_units >> 32) as u32 != units {
+                return None;
+            }
+            answer.remaining[i] = kept_units as u32;
+            answer.retry_ns[i] = load(&kept.retry_ns);
+            answer.reset_ns[i] = load(&kept.reset_ns);
+        }
+        Some(answer)
+    }
+}
+
+impl Answer {
+    #[inline]
+    fn receipt(&self, quotas: &[Quota]) -> Receipt {
+        let after = |ns: u64| ns.saturating_sub(self.at.as_nanos());
+        let mut standings = Standings::new();
+        for (i, &quota) in quotas.iter().enumerate() {
+            standings.push(Standing {
+                quota,
+                remaining: self.remaining[i],
+                retry_after_ns: after(self.retry_ns[i]),
+                reset_after_ns: after(self.reset_ns[i]),
+            });
+        }
+        Receipt { spent: false, at: self.at, degraded: false, standings }
+    }
+}
+
+// The version orders everything; the words themselves need not be ordered.
+
+#[inline]
+fn load(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+#[inline]
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+/// Half of the policy's digest; the hash is made of all of it.
+#[inline]
+fn policy_word(charge: &Charge<'_>) -> u64 {
+    charge.policy().digest().bits() as u64
+}
+
+fn both(upper: u32, lower: u32) -> u64 {
+    u64::from(upper) << 32 | u64::from(lower)
+}

@@ -1,0 +1,497 @@
+//! The store in this process's memory: sharded tables behind plain mutexes.
+
+mod book;
+mod denials;
+mod hasher;
+mod shard;
+mod snapshot;
+
+use std::future::{Future, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use self::denials::Denials;
+use self::hasher::AccountHasher;
+use self::shard::{Place, Shard};
+pub use self::snapshot::SnapshotError;
+use crate::charge::{Charge, Charges};
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::store::{Receipt, Spent, Standing, Standings, Store, StoreError};
+
+/// Keeps accounts in memory, exactly, for any number of threads.
+///
+/// It has room for a fixed number of accounts. Those with nothing left in their windows go first;
+/// a live one is never pushed out. When all are live, a newcomer's charge is decided by its
+/// [`OnStoreError`](crate::OnStoreError): by a shared account for all who found no room, not at
+/// all, or with [`StoreError::Full`].
+///
+/// Calls never wait for anything but a short lock, so the futures are ready at once.
+///
+/// ```
+/// use slidegate::MemoryStore;
+///
+/// let store = MemoryStore::builder().capacity(100_000).build();
+/// assert_eq!(store.stats().accounts, 0);
+/// ```
+pub struct MemoryStore {
+    shards: Box<[LockedShard]>,
+    denials: Denials,
+    hasher: AccountHasher,
+    clock: StoreClock,
+    capacity: usize,
+    /// Charges that found no room.
+    refused: AtomicU64,
+    warned_at_ns: AtomicU64,
+}
+
+/// A shard behind its lock, and what can be known of it without; aligned so that no two shards
+/// share a cache line.
+#[derive(Debug)]
+#[repr(align(128))]
+struct LockedShard {
+    shard: Mutex<Shard>,
+}
+
+impl LockedShard {
+    fn lock(&self) -> MutexGuard<'_, Shard> {
+        // A shard is whole at every point where code under its lock could panic.
+        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Enough that threads seldom meet, few enough that an empty store is small.
+const MAX_SHARDS: usize = 64;
+/// Below this many accounts a shard's share of the capacity would be too uneven.
+const MIN_ACCOUNTS_PER_SHARD: usize = 1024;
+/// Shards go by bits of the hash that their tables do not go by.
+const SHARD_SHIFT: u32 = 32;
+/// A full store warns once in this long.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Makes a [`MemoryStore`].
+#[must_use]
+pub struct MemoryStoreBuilder {
+    capacity: usize,
+    clock: StoreClock,
+}
+
+/// The clock of nearly every store can be read without an indirect call.
+enum StoreClock {
+    System(SystemClock),
+    Other(Box<dyn Clock>),
+}
+
+impl StoreClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    fn wall(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.wall(),
+            Self::Other(clock) => clock.wall(),
+        }
+    }
+}
+
+impl MemoryStoreBuilder {
+    /// How many accounts may be live at once; a million unless said otherwise.
+    ///
+    /// Stores of 2048 and more spread this over shards by chance, so one may be full when a
+    /// few places in others are not.
+    pub fn capacity(self, accounts: usize) -> Self {
+        Self { capacity: accounts, ..self }
+    }
+
+    /// Where time comes from.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: StoreClock::Other(Box::new(clock)), ..self }
+    }
+
+    /// Makes the store.
+    pub fn build(self) -> MemoryStore {
+        let shards = (self.capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS);
+        let shards = 1 << shards.ilog2();
+        let shard = |i| LockedShard { shard: Mutex::new(Shard::new((self.capacity + i) / shards)) };
+        MemoryStore {
+            shards: (0..shards).map(shard).collect(),
+            denials: Denials::new(shards),
+            hasher: AccountHasher::default(),
+            clock: self.clock,
+            capacity: self.capacity,
+            refused: AtomicU64::new(0),
+            warned_at_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What a memory store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Accounts, live and not yet swept.
+    pub accounts: usize,
+    /// How many there may be.
+    pub capacity: usize,
+    /// Charges that found no room since the store was made.
+    pub refused: u64,
+    /// Accounts that were swept since the store was made.
+    pub swept: u64,
+}
+
+impl MemoryStore {
+    /// A store with room for a million accounts, on the machine's clock.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts a store.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder { capacity: 1_000_000, clock: StoreClock::System(SystemClock::new()) }
+    }
+
+    /// Counts what the store holds.
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats {
+            accounts: 0,
+            capacity: self.capacity,
+            refused: self.refused.load(Ordering::Relaxed),
+            swept: 0,
+        };
+        for i in 0..self.shards.len() {
+            let shard = self.lock(i);
+            stats.accounts += shard.books().len();
+            stats.swept += shard.swept;
+        }
+        stats
+    }
+
+    /// [`Store::spend`] for callers that are not async.
+    pub fn spend_now(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.attempt(charges, Commit::Spend)
+    }
+
+    /// [`Store::peek`] for callers that are not async.
+    pub fn peek_now(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.attempt(charges, Commit::Nothing)
+    }
+
+    /// [`Store::refund`] for callers that are not async.
+    pub fn refund_now(&self, charges: &Charges<'_>, spent: Spent) {
+        for charge in charges.as_slice() {
+            let hash = self.hash(charge);
+            let shard = self.shard_of(hash);
+            let mut shard = self.lock(shard);
+            self.denials.forget(hash);
+            let book = match spent {
+                Spent::At(_) => shard.book_or_shared(hash, charge),
+                Spent::Newest => shard.own_book(hash, charge),
+            };
+            let Some(book) = book else { continue };
+            for quota in charge.quotas().as_slice() {
+                let Some(ledger) = book.ledger_mut(*quota) else { continue };
+                match spent {
+                    Spent::At(at) => ledger.refund_at(*quota, charge.cost().get(), at),
+                    Spent::Newest => ledger.refund_newest(charge.cost().get()),
+                };
+            }
+        }
+    }
+
+    /// [`Store::reset`] for callers that are not async.
+    pub fn reset_now(&self, charges: &Charges<'_>) {
+        for charge in charges.as_slice() {
+            let hash = self.hash(charge);
+            let shard = self.shard_of(hash);
+            let mut shard = self.lock(shard);
+            self.denials.forget(hash);
+            shard.forget(&self.hasher, hash, charge);
+        }
+    }
+
+    #[inline]
+    fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
+        match charges.as_slice() {
+            [charge] => self.attempt_one(charge, commit),
+            _ => self.attempt_all(charges, commit),
+        }
+    }
+
+    /// Decides one charge: what [`attempt_all`](Self::attempt_all) does, with one lock or, for a
+    /// client that has just been denied, with none.
+    fn attempt_one(&self, charge: &Charge<'_>, commit: Commit) -> Result<Receipt, StoreError> {
+        let hash = self.hash(charge);
+        match self.denials.find(hash, charge, &self.clock) {
+            Some(receipt) => Ok(receipt),
+            None => self.attempt_locked(hash, charge, commit),
+        }
+    }
+
+    // Apart from its caller, so that an answer without a lock does not pay for what this needs.
+    #[inline(never)]
+    fn attempt_locked(
+        &self,
+        hash: u64,
+        charge: &Charge<'_>,
+        commit: Commit,
+    ) -> Result<Receipt, StoreError> {
+        let mut lock = self.lock(self.shard_of(hash));
+        let now = lock.instant(self.clock.now());
+        lock.sweep_a_little(&self.hasher, now, 1);
+        let mut placed = Placed::new(charge, hash);
+        placed.place = match lock.place(hash, charge, now, 0) {
+            Ok(place) => place,
+            Err(error) => {
+                self.count_refused(1, now);
+                return Err(error);
+            }
+        };
+        let degraded = placed.place.is_degraded();
+        if degraded {
+            self.count_refused(1, now);
+        }
+        placed.takes = placed.fits(&lock);
+        let spent = placed.takes || charge.is_shadow();
+        if commit == Commit::Spend {
+            placed.write(&mut lock, &self.hasher, now);
+            self.denials.forget(hash);
+        }
+        let mut standings = Standings::new();
+        placed.report(&lock, now, &mut standings);
+        let receipt = Receipt { spent, at: now, degraded, standings };
+        if placed.denies_for_sure() {
+            self.denials.remember(hash, charge, &receipt);
+        }
+        Ok(receipt)
+    }
+
+    /// Decides all charges in one step: places first, then whether they fit, and writes last.
+    #[inline(never)]
+    fn attempt_all(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
+        let mut places: SmallVec<[Placed<'_, '_>; 4]> = charges
+            .as_slice()
+            .iter()
+            .map(|charge| Placed::new(charge, self.hash(charge)))
+            .collect();
+        let mut locks = self.lock_all(&mut places);
+        // Read under the locks, so that the stamps of an account never go back.
+        let reading = self.clock.now();
+        let now = locks.iter_mut().map(|lock| lock.instant(reading)).max().unwrap_or(reading);
+        for lock in &mut locks {
+            lock.sweep_a_little(&self.hasher, now, places.len());
+        }
+        if let Err(error) = place_all(&mut places, &mut locks, now) {
+            self.count_refused(1, now);
+            return Err(error);
+        }
+        let refused = places.iter().filter(|placed| placed.place.is_degraded()).count();
+        if refused > 0 {
+            self.count_refused(refused as u64, now);
+        }
+        let spent = fit_all(&mut places, &locks);
+        let mut standings = Standings::new();
+        for placed in &mut places {
+            let lock = &mut locks[placed.lock];
+            if commit == Commit::Spend {
+                placed.write(lock, &self.hasher, now);
+                self.denials.forget(placed.hash);
+            }
+            placed.report(lock, now, &mut standings);
+        }
+        Ok(Receipt { spent, at: now, degraded: refused > 0, standings })
+    }
+
+    /// Locks the shards of all charges in ascending order, so that no two calls wait for each
+    /// other.
+    fn lock_all(&self, places: &mut [Placed<'_, '_>]) -> SmallVec<[MutexGuard<'_, Shard>; 4]> {
+        let mut shards: SmallVec<[usize; 8]> =
+            places.iter().map(|placed| self.shard_of(placed.hash)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        for placed in places {
+            let shard = self.shard_of(placed.hash);
+            placed.lock = shards.binary_search(&shard).expect("every shard is in the list");
+        }
+        shards.into_iter().map(|shard| self.lock(shard)).collect()
+    }
+
+    #[inline]
+    fn hash(&self, charge: &Charge<'_>) -> u64 {
+        self.hasher.hash(charge.policy(), charge.identity().as_bytes())
+    }
+
+    fn shard_of(&self, hash: u64) -> usize {
+        (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1)
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].lock()
+    }
+
+    fn count_refused(&self, charges: u64, now: Timestamp) {
+        self.refused.fetch_add(charges, Ordering::Relaxed);
+        let last = self.warned_at_ns.load(Ordering::Relaxed);
+        let due = Timestamp::from_nanos(last) + WARN_EVERY;
+        let mine = |last| {
+            let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+            self.warned_at_ns.compare_exchange(last, now.as_nanos(), set, fetch).is_ok()
+        };
+        if now >= due && mine(last) {
+            tracing::warn!(
+                capacity = self.capacity,
+                "the memory store is full of live accounts: newcomers are decided by their \
+                 policy's on_store_error; raise the capacity or shorten the windows"
+            );
+        }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn spend(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
+        ready(self.spend_now(charges))
+    }
+
+    fn peek(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
+        ready(self.peek_now(charges))
+    }
+
+    fn refund(
+        &self,
+        charges: &Charges<'_>,
+        spent: Spent,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        self.refund_now(charges, spent);
+        ready(Ok(()))
+    }
+
+    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        self.reset_now(charges);
+        ready(Ok(()))
+    }
+}
+
+/// Whether an attempt is for real.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    Spend,
+    Nothing,
+}
+
+/// A charge, and where it is counted.
+struct Placed<'c, 'a> {
+    charge: &'c Charge<'a>,
+    hash: u64,
+    /// Which of the locks taken is its shard's.
+    lock: usize,
+    place: Place,
+    takes: bool,
+}
+
+fn place_all(
+    places: &mut [Placed<'_, '_>],
+    locks: &mut [MutexGuard<'_, Shard>],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for i in 0..places.len() {
+        let (before, rest) = places.split_at_mut(i);
+        let placed = &mut rest[0];
+        let new = |p: &&Placed<'_, '_>| matches!(p.place, Place::New | Place::NewFromOverflow(_));
+        let planned = before.iter().filter(new).filter(|p| p.lock == placed.lock).count();
+        placed.place = locks[placed.lock].place(placed.hash, placed.charge, now, planned)?;
+    }
+    Ok(())
+}
+
+/// Finds which charges are spent, and whether the request is allowed.
+fn fit_all(places: &mut [Placed<'_, '_>], locks: &[MutexGuard<'_, Shard>]) -> bool {
+    let mut allowed = true;
+    for placed in places.iter_mut() {
+        placed.takes = placed.fits(&locks[placed.lock]);
+        allowed &= placed.takes || placed.charge.is_shadow();
+    }
+    for placed in places {
+        placed.takes &= allowed;
+    }
+    allowed
+}
+
+impl<'c, 'a> Placed<'c, 'a> {
+    fn new(charge: &'c Charge<'a>, hash: u64) -> Self {
+        Self { charge, hash, lock: 0, place: Place::New, takes: true }
+    }
+
+    /// Whether the same request will be denied again until a unit of its own account leaves.
+    fn denies_for_sure(&self) -> bool {
+        let own = matches!(self.place, Place::Own(_));
+        own && !self.takes && !self.charge.is_shadow() && !self.charge.counts_denied()
+    }
+
+    #[inline]
+    fn fits(&self, shard: &Shard) -> bool {
+        let Some(book) = shard.book(self.place) else { return true };
+        let cost = self.charge.cost().get();
+        let fits = |quota| book.ledger(quota).is_none_or(|ledger| ledger.admits(quota, cost));
+        self.charge.quotas().as_slice().iter().all(|quota| fits(*quota))
+    }
+
+    #[inline]
+    fn write(&mut self, shard: &mut Shard, hasher: &AccountHasher, now: Timestamp) {
+        if !self.takes && !self.charge.counts_denied() {
+            return;
+        }
+        let book = shard.book_mut(hasher, self.hash, self.charge, self.place);
+        let Some((book, place)) = book else { return };
+        self.place = place;
+        let cost = self.charge.cost().get();
+        for quota in self.charge.quotas().as_slice() {
+            let ledger = book.ledger_or_new(*quota);
+            if self.takes {
+                ledger.spend(*quota, cost, now);
+            } else {
+                ledger.spend_denied(*quota, cost, now);
+            }
+        }
+    }
+
+    #[inline]
+    fn report(&self, shard: &Shard, now: Timestamp, standings: &mut Standings) {
+        let book = shard.book(self.place);
+        let cost = self.charge.cost().get();
+        for &quota in self.charge.quotas().as_slice() {
+            let ledger = book.and_then(|book| book.ledger(quota));
+            let mut standing = Standing::untouched(quota);
+            if let Some(ledger) = ledger {
+                standing.remaining = ledger.remaining(quota);
+                standing.reset_after_ns = ledger.reset_after_ns(now);
+                if !self.takes {
+                    standing = standing.with_retry_after(ledger.retry_after(quota, cost, now));
+                }
+            }
+            standings.push(standing);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Networks as operators write them, with the sloppy ones refused.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// A range of addresses such as `10.0.0.0/8`, `2001:db8::/32` or `203.0.113.7`.
+///
+/// Host bits must be zero: `10.1.2.3/8` may be a slip for `/32`, so it is refused. IPv4-mapped
+/// networks are IPv4 networks; one that would reach past the mapped range is refused, because it
+/// would hold every IPv4 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Network(IpNet);
+
+/// `::ffff:0:0/96`: the bits before an IPv4 address in its mapped form.
+const MAPPED_PREFIX: u8 = 96;
+
+impl Network {
+    /// Whether the address, brought to its canonical form, lies in the network.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let error = |problem| NetworkError { text: text.to_owned(), problem };
+        let net = match text.parse::<IpAddr>() {
+            Ok(address) => IpNet::from(address),
+            Err(_) => text.parse().map_err(|_| error(NetworkProblem::Syntax))?,
+        };
+        if net.addr() != net.network() {
+            return Err(error(NetworkProblem::HostBits(net.trunc())));
+        }
+        canonical(net).map(Self).ok_or_else(|| error(NetworkProblem::Mapped))
+    }
+}
+
+/// The IPv4 form of a mapped network; `None` for one that would hold all of IPv4 and more.
+fn canonical(net: IpNet) -> Option<IpNet> {
+    let IpNet::V6(v6) = net else { return Some(net) };
+    if let Some(v4) = v6.addr().to_ipv4_mapped() {
+        let prefix = v6.prefix_len().checked_sub(MAPPED_PREFIX)?;
+        return IpNet::new(IpAddr::V4(v4), prefix).ok();
+    }
+    Some(net)
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Why a text is not a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a network: {problem}")]
+pub struct NetworkError {
+    text: String,
+    problem: NetworkProblem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NetworkProblem {
+    #[error("expected an address or a range such as 10.0.0.0/8 or 2001:db8::/32")]
+    Syntax,
+    #[error("bits after the prefix are set; did you mean {0}?")]
+    HostBits(IpNet),
+    #[error("it reaches past ::ffff:0:0/96 and would hold every IPv4 address")]
+    Mapped,
+}
+
+/// The network that an address counts as: IPv4 by `v4` bits, IPv6 by `v6` bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prefixes {
+    v4: u8,
+    v6: u8,
+}
+
+impl Prefixes {
+    /// Counts IPv4 addresses by their first `bits`, 1 to 32.
+    pub fn with_v4(self, bits: u8) -> Result<Self, PrefixError> {
+        prefix(bits, 32).map(|v4| Self { v4, ..self })
+    }
+
+    /// Counts IPv6 addresses by their first `bits`, 1 to 128.
+    pub fn with_v6(self, bits: u8) -> Result<Self, PrefixError> {
+        prefix(bits, 128).map(|v6| Self { v6, ..self })
+    }
+
+    /// The network of an address, mapped addresses made IPv4 before they are cut.
+    pub(crate) fn network(self, address: IpAddr) -> (IpAddr, Option<u8>) {
+        match address.to_canonical() {
+            IpAddr::V4(v4) if self.v4 == 32 => (v4.into(), None),
+            IpAddr::V4(v4) => {
+                let masked = v4.to_bits() & (u32::MAX << (32 - self.v4));
+                (Ipv4Addr::from_bits(masked).into(), Some(self.v4))
+            }
+            IpAddr::V6(v6) if self.v6 == 128 => (v6.into(), None),
+            IpAddr::V6(v6) => {
+                let masked = v6.to_bits() & (u128::MAX << (128 - self.v6));
+                (Ipv6Addr::from_bits(masked).into(), Some(self.v6))
+            }
+        }
+    }
+}
+
+impl Default for Prefixes {
+    /// Each IPv4 address, and each IPv6 /64, which is what one customer commonly has.
+    fn default() -> Self {
+        Self { v4: 32, v6: 64 }
+    }
+}
+
+fn prefix(bits: u8, most: u8) -> Result<u8, PrefixError> {
+    if (1..=most).contains(&bits) { Ok(bits) } else { Err(PrefixError { bits, most }) }
+}
+
+/// A prefix length that the family of addresses does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{bits} is not a prefix length: expected 1 to {most}")]
+pub struct PrefixError {
+    bits: u8,
+    most: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(network: &str, address: &str) -> bool {
+        network.parse::<Network>().unwrap().contains(address.parse().unwrap())
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        assert!(contains("10.0.0.0/8", "::ffff:10.1.2.3"));
+        assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
+        assert!(!contains("::ffff:10.0.0.0/104", "11.1.2.3"));
+        assert!(contains("::ffff:203.0.113.7", "203.0.113.7"));
+        assert!(!contains("::/0", "203.0.113.7"), "all of IPv6 is not IPv4");
+    }
+
+    #[test]
+    fn sloppy_networks_are_refused_with_what_was_meant() {
+        for (text, expected) in [
+            ("10.1.2.3/8", "did you mean 10.0.0.0/8?"),
+            ("2001:db8::1/32", "did you mean 2001:db8::/32?"),
+            ("::ffff:10.0.0.0/8", "did you mean ::/8?"),
+            ("::ffff:0.0.0.0/95", "did you mean"),
+            ("10.0.0.0/33", "expected an address or a range"),
+            ("localhost", "expected an address or a range"),
+            ("010.0.0.1", "expected an address or a range"),
+        ] {
+            let message = text.parse::<Network>().unwrap_err().to_string();
+            assert!(message.contains(text) && message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn prefixes_cut_after_mapping() {
+        let half = Prefixes::default().with_v4(24).unwrap();
+        let cut = |address: &str| half.network(address.parse().unwrap());
+        assert_eq!(cut("203.0.113.7"), ("203.0.113.0".parse().unwrap(), Some(24)));
+        assert_eq!(cut("::ffff:203.0.113.7"), ("203.0.113.0".parse().unwrap(), Some(24)));
+        assert_eq!(cut("2001:db8:1:2:3::4"), ("2001:db8:1:2::".parse().unwrap(), Some(64)));
+        assert!(Prefixes::default().with_v4(33).is_err());
+        assert!(Prefixes::default().with_v6(0).is_err());
+        assert!(Prefixes::default().with_v6(128).is_ok());
+    }
+}

@@ -1,0 +1,221 @@
+//! What one policy says, as it is written down.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderName, Method};
+
+use crate::quota::Quota;
+use crate::roster::Roster;
+use crate::source::Source;
+
+/// A named rule: which requests, counted for whom, against which quotas.
+///
+/// This is the rule as written; [`Policies`](crate::Policies) checks all of them together.
+///
+/// ```
+/// use http::Method;
+/// use slidegate::{OnStoreError, Policy, Quota};
+///
+/// let login = Policy::new("login")
+///     .method(Method::POST)
+///     .path("/api/v1/auth/login")
+///     .quota(Quota::per_minute(5))
+///     .on_store_error(OnStoreError::Deny);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(crate) name: String,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) paths: Vec<String>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) quotas: Vec<Quota>,
+    pub(crate) plans: Option<PlanRule>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) count_denied: bool,
+    pub(crate) shadow: bool,
+    pub(crate) scope: Scope,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) exempt: Roster,
+}
+
+/// How a policy that goes by plans finds a request's plan.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanRule {
+    pub(crate) header: Option<HeaderName>,
+    pub(crate) default: String,
+}
+
+impl Policy {
+    /// A policy for every request, counted per client address. It still needs quotas or plans.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            methods: Vec::new(),
+            paths: Vec::new(),
+            sources: vec![Source::ip()],
+            quotas: Vec::new(),
+            plans: None,
+            cost: None,
+            count_denied: false,
+            shadow: false,
+            scope: Scope::default(),
+            on_store_error: OnStoreError::default(),
+            exempt: Roster::new(),
+        }
+    }
+
+    /// Only requests with this method; repeat it for several.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.methods.push(method);
+        self
+    }
+
+    /// Only requests for paths of this pattern, such as `/users/{id}` or `/static/{*rest}`;
+    /// repeat it for several.
+    #[must_use]
+    pub fn path(mut self, pattern: impl Into<String>) -> Self {
+        self.paths.push(pattern.into());
+        self
+    }
+
+    /// Whose requests are counted together: the first source that a request has. One that has
+    /// none of them counts as the shared identity `anonymous`.
+    #[must_use]
+    pub fn identity(mut self, sources: impl IntoIterator<Item = Source>) -> Self {
+        self.sources = sources.into_iter().collect();
+        self
+    }
+
+    /// Adds a quota; all of a policy's quotas must allow a request.
+    #[must_use]
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quotas.push(quota);
+        self
+    }
+
+    /// Takes the quotas from the request's plan; one with no plan or an unknown plan has this one.
+    #[must_use]
+    pub fn plans(mut self, default: impl Into<String>) -> Self {
+        let header = self.plans.and_then(|rule| rule.header);
+        self.plans = Some(PlanRule { header, default: default.into() });
+        self
+    }
+
+    /// Takes the quotas from the plan that a trusted peer names in a header.
+    #[must_use]
+    pub fn plan_header(mut self, header: HeaderName, default: impl Into<String>) -> Self {
+        self.plans = Some(PlanRule { header: Some(header), default: default.into() });
+        self
+    }
+
+    /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says; one unit if
+    /// neither says anything.
+    #[must_use]
+    pub fn cost(mut self, units: u32) -> Self {
+        self.cost = Some(units);
+        self
+    }
+
+    /// Counts denied requests too, so that a client that keeps hammering stays out.
+    ///
+    /// They are counted whichever policy denied them: do not use it on an identity that many
+    /// clients share.
+    #[must_use]
+    pub fn count_denied(mut self) -> Self {
+        self.count_denied = true;
+        self
+    }
+
+    /// Counts and reports, but never denies.
+    #[must_use]
+    pub fn shadow(mut self) -> Self {
+        self.shadow = true;
+        self
+    }
+
+    /// Where the policy's accounts are kept.
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// What happens when the store cannot count.
+    #[must_use]
+    pub fn on_store_error(mut self, action: OnStoreError) -> Self {
+        self.on_store_error = action;
+        self
+    }
+
+    /// Requests that this policy, and no other, passes over.
+    #[must_use]
+    pub fn exempt(mut self, roster: Roster) -> Self {
+        self.exempt = roster;
+        self
+    }
+}
+
+/// Where a policy's accounts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Scope {
+    /// In the gate's store, which other processes may share.
+    #[default]
+    Shared,
+    /// In this process, decided before everything else: a request denied here costs the store
+    /// nothing.
+    Local,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "shared",
+            Self::Local => "local",
+        })
+    }
+}
+
+/// What happens to a policy's requests when the store cannot count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnStoreError {
+    /// This process's own limiter decides. In a memory store that is full, the identities that
+    /// found no room share one account.
+    #[default]
+    Local,
+    /// The request passes uncounted.
+    Allow,
+    /// The request is refused as unavailable; it is never called "too many".
+    Deny,
+}
+
+impl fmt::Display for OnStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        })
+    }
+}
+
+impl FromStr for OnStoreError {
+    type Err = OnStoreErrorError;
+
+    fn from_str(text: &str) -> Result<Self, OnStoreErrorError> {
+        match text {
+            "local" => Ok(Self::Local),
+            "allow" => Ok(Self::Allow),
+            "deny" => Ok(Self::Deny),
+            _ => Err(OnStoreErrorError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// A text that is none of the actions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an action on a store's error: expected local, allow or deny")]
+pub struct OnStoreErrorError {
+    text: String,
+}

@@ -1,0 +1,129 @@
+//! Who and what is exempt, or blocked.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::facts::Facts;
+use crate::identity::Identity;
+use crate::network::Network;
+use crate::paths::Paths;
+use crate::source::Source;
+
+/// A list of identities, networks and paths that are exempt or blocked.
+#[derive(Debug, Clone, Default)]
+pub struct Roster {
+    identities: HashSet<Identity>,
+    /// Where the listed identities would be read from.
+    sources: Vec<Source>,
+    networks: Vec<Network>,
+    pub(crate) paths: Vec<String>,
+}
+
+impl Roster {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lists a user.
+    #[must_use]
+    pub fn user(self, id: &str) -> Self {
+        self.identity(Source::User, Identity::user(id))
+    }
+
+    /// Lists the bearer of an API key.
+    #[must_use]
+    pub fn api_key(self, key: &str) -> Self {
+        self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
+    }
+
+    /// Lists the bearer of an `Authorization` header.
+    #[must_use]
+    pub fn authorization(self, value: &str) -> Self {
+        self.identity(Source::Authorization, Identity::authorization(value.as_bytes()))
+    }
+
+    /// Lists a value of a named header, such as one tenant.
+    #[must_use]
+    pub fn header(self, name: http::HeaderName, value: &str) -> Self {
+        let identity = Identity::header(&name, value.as_bytes());
+        self.identity(Source::Header(name), identity)
+    }
+
+    /// Lists a network of client addresses.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> Self {
+        self.networks.push(network);
+        self
+    }
+
+    /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`.
+    #[must_use]
+    pub fn path(mut self, pattern: impl Into<String>) -> Self {
+        self.paths.push(pattern.into());
+        self
+    }
+
+    fn identity(mut self, source: Source, identity: Identity) -> Self {
+        if !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+        self.identities.insert(identity);
+        self
+    }
+}
+
+/// A roster whose patterns are known to be good.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedRoster {
+    roster: Roster,
+    paths: Paths,
+}
+
+impl CheckedRoster {
+    /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
+    pub(crate) fn check(roster: Roster, mut report: impl FnMut(&str, String)) -> Self {
+        let mut paths = Paths::default();
+        for pattern in &roster.paths {
+            if let Err(problem) = paths.insert(pattern) {
+                report(pattern, problem);
+            }
+        }
+        Self { roster, paths }
+    }
+
+    /// The entry that the request is on the list for.
+    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
+        if !self.roster.paths.is_empty() && self.paths.contains(facts.path) {
+            return Some(Listed::Path);
+        }
+        if let Some(client) = facts.client
+            && let Some(network) = self.roster.networks.iter().find(|n| n.contains(client))
+        {
+            return Some(Listed::Network(*network));
+        }
+        let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
+        identities.find(|i| self.roster.identities.contains(i)).map(Listed::Identity)
+    }
+}
+
+/// What a request is on a list for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// Its path.
+    Path,
+    /// A network that its client address is in.
+    Network(Network),
+    /// One of its identities.
+    Identity(Identity),
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path => f.write_str("its path"),
+            Self::Network(network) => write!(f, "network {network}"),
+            Self::Identity(identity) => write!(f, "identity {identity}"),
+        }
+    }
+}

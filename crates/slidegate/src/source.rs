@@ -1,0 +1,99 @@
+//! Where an identity is read from.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderName, header};
+
+use crate::facts::Facts;
+use crate::identity::Identity;
+use crate::network::Prefixes;
+
+/// Where an identity is read from. A policy has a list of them; the first that is present wins.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The user that the application has authenticated.
+    User,
+    /// The `X-API-Key` header, digested.
+    ApiKey,
+    /// The `Authorization` header, digested.
+    Authorization,
+    /// The client's address, or its network.
+    Ip(Prefixes),
+    /// A named header, such as a tenant's name, from a trusted peer.
+    Header(HeaderName),
+    /// All requests together: one budget for everybody.
+    Everyone,
+}
+
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+impl Source {
+    /// Each IPv4 address and each IPv6 /64.
+    pub fn ip() -> Self {
+        Self::Ip(Prefixes::default())
+    }
+
+    /// The request's identity by this source, if it has one.
+    pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
+        match self {
+            Self::User => facts.user.filter(|id| !id.is_empty()).map(Identity::user),
+            Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
+            Self::Authorization => {
+                facts.header(&header::AUTHORIZATION).map(Identity::authorization)
+            }
+            Self::Ip(prefixes) => facts.client.map(|address| Identity::ip(address, *prefixes)),
+            Self::Header(name) => {
+                facts.trusted_header(name).map(|value| Identity::header(name, value))
+            }
+            Self::Everyone => Some(Identity::everyone()),
+        }
+    }
+}
+
+/// The first identity that the sources find, or `anonymous`: never none.
+pub(crate) fn identify(sources: &[Source], facts: &Facts<'_>) -> Identity {
+    sources.iter().find_map(|source| source.read(facts)).unwrap_or_else(Identity::anonymous)
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str("user"),
+            Self::ApiKey => f.write_str("api-key"),
+            Self::Authorization => f.write_str("authorization"),
+            Self::Ip(_) => f.write_str("ip"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Everyone => f.write_str("everyone"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let error = || SourceError { text: text.to_owned() };
+        match text {
+            "user" => Ok(Self::User),
+            "api-key" => Ok(Self::ApiKey),
+            "authorization" => Ok(Self::Authorization),
+            "ip" => Ok(Self::ip()),
+            "everyone" => Ok(Self::Everyone),
+            _ => {
+                let name = text.strip_prefix("header:").ok_or_else(error)?;
+                name.parse().map(Self::Header).map_err(|_| error())
+            }
+        }
+    }
+}
+
+/// A text that names no identity source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not an identity source: expected user, api-key, authorization, ip, \
+     header:NAME or everyone"
+)]
+pub struct SourceError {
+    text: String,
+}
