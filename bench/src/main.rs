@@ -1,0 +1,28 @@
+//! Every figure that Slidegate claims, side by side with its peers in one run.
+
+mod alloc;
+mod memory;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+/// Measures Slidegate beside its peers. Build with --release.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// In-memory decisions: Slidegate, governor, throttlecrab, and a map of timestamp vectors.
+    Memory(memory::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().bench {
+        Bench::Memory(options) => memory::run(&options),
+    }
+}
