@@ -1,0 +1,34 @@
+//! The `slidegate` command.
+
+mod cli;
+mod demo;
+mod terminal;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+
+/// What clap says of a command line that it does not understand.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version come this way too; if nobody reads them, nothing is lost.
+            let _ = answer.print();
+            return u8::try_from(answer.exit_code()).unwrap_or(USAGE).into();
+        }
+    };
+    match cli.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Unlike `eprintln!`, this does not panic when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "slidegate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

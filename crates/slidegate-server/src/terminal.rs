@@ -1,0 +1,73 @@
+//! How text reaches the terminal: in colour where it is seen, plain elsewhere.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+
+/// What a piece of text means to the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Neither good nor bad.
+    Plain,
+    /// A heading.
+    Strong,
+    /// There for orientation.
+    Faint,
+    /// As it should be.
+    Good,
+    /// As it should not be.
+    Bad,
+}
+
+/// Whether tones become colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Paint {
+    /// With escape codes.
+    Colour,
+    /// Text and nothing else.
+    Plain,
+}
+
+impl Paint {
+    /// Colour if standard output is a terminal and `NO_COLOR` does not object.
+    pub(crate) fn for_stdout() -> Self {
+        let objected = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if io::stdout().is_terminal() && !objected { Self::Colour } else { Self::Plain }
+    }
+
+    /// The text in this tone.
+    pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => "1",
+            Tone::Faint => "2",
+            Tone::Good => "32",
+            Tone::Bad => "31",
+        };
+        match self {
+            Self::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+}
+
+/// Writes text to standard output. A reader that went away has seen enough: that is no error.
+pub(crate) fn show(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_colour_has_escape_codes() {
+        assert_eq!(Paint::Colour.tone(Tone::Bad, "200"), "\x1b[31m200\x1b[0m");
+        assert_eq!(Paint::Colour.tone(Tone::Plain, "200"), "200");
+        for tone in [Tone::Plain, Tone::Strong, Tone::Faint, Tone::Good, Tone::Bad] {
+            assert_eq!(Paint::Plain.tone(tone, "200"), "200");
+        }
+    }
+}

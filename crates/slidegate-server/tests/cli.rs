@@ -1,0 +1,65 @@
+//! The command line, seen from outside.
+
+use std::io::pipe;
+use std::process::{Command, Output, Stdio};
+
+fn slidegate(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the binary runs")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn help_names_the_demo_and_gives_an_example() {
+    let output = slidegate(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.contains("exact sliding-window rate limiter"), "{text}");
+    assert!(text.contains("  demo"), "{text}");
+    assert!(text.contains("Example:\n  slidegate demo"), "{text}");
+}
+
+#[test]
+fn version_is_the_package_s() {
+    let output = slidegate(&["--version"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text, format!("slidegate {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn what_is_not_understood_exits_with_2_and_says_so_on_stderr() {
+    for arguments in [&["dance"][..], &["demo", "--loudly"], &[]] {
+        let output = slidegate(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure() {
+    for arguments in ["demo", "--help"] {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let child = command(&[arguments]).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{arguments}");
+        assert_eq!(output.status.code(), Some(0), "{arguments}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_a_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let child = command(&["demo"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.starts_with("slidegate: cannot write to standard output: "), "{text}");
+}
