@@ -98,16 +98,17 @@ impl Denials {
         if receipt.standings.len() > MAX_QUOTAS {
             return;
         }
-        // One that is free or has run out, else none: three that take turns would help nobody.
         let pair = self.pair(hash);
-        let until_ns = |i: usize| load(&self.slots[pair][i].until_ns);
-        let i = usize::from(until_ns(1) < until_ns(0));
-        if until_ns(i) > receipt.at.as_nanos() {
-            return;
-        }
+        let Some(i) = self.place(hash).or_else(|| self.vacancy(pair, receipt.at)) else { return };
         let slot = &self.slots[pair][i];
         slot.write(|| slot.fill(hash, charge, receipt));
         self.tags[pair][i].store(tag(hash), Ordering::Relaxed);
+    }
+
+    /// A slot that is free or has run out. If there is none, those who are there stay: three that
+    /// take turns would help nobody.
+    fn vacancy(&self, pair: usize, now: Timestamp) -> Option<usize> {
+        (0..2).find(|i| load(&self.slots[pair][*i].until_ns) <= now.as_nanos())
     }
 
     /// Drops what is kept of an account. The caller holds the shard's lock.

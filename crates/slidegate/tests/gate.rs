@@ -1,0 +1,329 @@
+//! What a gate does around its store: scopes, failures, peeking, refunds, changes of policy.
+
+mod support;
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Method;
+use slidegate::{
+    Account, AccountError, Charges, Facts, Gate, Identity, ManualClock, MemoryStore, OnStoreError,
+    Policies, Policy, Quota, Receipt, Scope, Source, Spent, Store, StoreError, Verdict,
+};
+use support::now;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn client() -> Facts<'static> {
+    static GET: Method = Method::GET;
+    Facts::new(&GET, "/").client(IpAddr::from([203, 0, 113, 7]))
+}
+
+fn policies(list: impl IntoIterator<Item = Policy>) -> Policies {
+    let builder = Policies::builder();
+    list.into_iter().fold(builder, |builder, policy| builder.policy(policy)).build().unwrap()
+}
+
+fn gate(clock: &ManualClock, list: impl IntoIterator<Item = Policy>) -> Gate {
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    Gate::with_local(policies(list), store(), store())
+}
+
+fn remaining(gate: &Gate, policy: &str) -> u32 {
+    let decision = gate.peek_now(&client()).unwrap();
+    let own = decision.policies().iter().find(|own| **own.policy() == *policy).unwrap();
+    own.standings()[0].remaining()
+}
+
+fn account(policy: &str) -> Account {
+    Account { policy: policy.parse().unwrap(), identity: "ip:203.0.113.7".parse().unwrap() }
+}
+
+/// A store that is down, and counts how often it was asked.
+#[derive(Default)]
+struct Down {
+    asked: AtomicUsize,
+}
+
+impl Down {
+    fn fail<T>(&self) -> Result<T, StoreError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::Unavailable("connection refused".into()))
+    }
+}
+
+impl Store for Down {
+    async fn spend(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.fail()
+    }
+
+    async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.fail()
+    }
+
+    async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
+        self.fail()
+    }
+
+    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
+        self.fail()
+    }
+}
+
+#[test]
+fn a_decision_reports_every_quota_and_the_tightest() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("api").quota(Quota::per_minute(3)).quota(Quota::per_day(100)),
+            Policy::new("all").identity([Source::Everyone]).quota(Quota::per_minute(50)),
+        ],
+    );
+    let decision = gate.decide_now(&client()).unwrap();
+    assert_eq!(decision.verdict(), Verdict::Allow);
+    let counts: Vec<usize> = decision.policies().iter().map(|p| p.standings().len()).collect();
+    assert_eq!(counts, [2, 1]);
+    let (policy, standing) = decision.tightest().unwrap();
+    assert_eq!((&**policy.policy(), standing.remaining()), ("api", 2));
+    assert_eq!(standing.quota(), Quota::per_minute(3));
+
+    clock.advance(Duration::from_secs(1));
+    while gate.decide_now(&client()).unwrap().is_allowed() {}
+    let denied = gate.decide_now(&client()).unwrap();
+    assert_eq!(denied.retry_after(), Some(MINUTE - Duration::from_secs(1)));
+    let (policy, standing) = denied.tightest().unwrap();
+    assert_eq!((&**policy.policy(), standing.remaining()), ("api", 0));
+    assert!(policy.is_violated());
+    assert!(!denied.policies()[1].is_violated());
+    assert_eq!(denied.policies()[1].standings()[0].remaining(), 47, "and it was not charged");
+}
+
+#[test]
+fn local_policies_are_decided_before_the_store_is_asked() {
+    let list = [
+        Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(2)),
+        Policy::new("api").quota(Quota::per_minute(100)).on_store_error(OnStoreError::Allow),
+    ];
+    let gate = Gate::new(policies(list), Down::default());
+    let passed: Vec<bool> =
+        (0..5).map(|_| now(gate.decide(&client())).unwrap().is_allowed()).collect();
+    assert_eq!(passed, [true, true, false, false, false]);
+    assert_eq!(gate.store().asked.load(Ordering::Relaxed), 2, "what is denied here costs nothing");
+}
+
+#[test]
+fn what_a_local_policy_took_is_given_back_when_the_store_denies() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(50)),
+            Policy::new("counting").scope(Scope::Local).quota(Quota::per_minute(50)).count_denied(),
+            Policy::new("api").quota(Quota::per_minute(10)),
+        ],
+    );
+    let passed = (0..30).filter(|_| gate.decide_now(&client()).unwrap().is_allowed()).count();
+    assert_eq!(passed, 10);
+    assert_eq!(remaining(&gate, "guard"), 40, "a denied request consumes nothing");
+    assert_eq!(remaining(&gate, "counting"), 20, "unless the policy counts denied requests");
+}
+
+#[test]
+fn a_failing_store_is_answered_as_each_policy_says() {
+    let api = || Policy::new("api").quota(Quota::per_minute(2));
+    let decide = |list: Vec<Policy>| {
+        let gate = Gate::new(policies(list), Down::default());
+        let answers: Vec<Result<bool, String>> = (0..4)
+            .map(|_| now(gate.decide(&client())))
+            .map(|answer| {
+                answer.map(|d| {
+                    assert!(d.is_degraded());
+                    d.is_allowed()
+                })
+            })
+            .map(|answer| answer.map_err(|error| error.to_string()))
+            .collect();
+        answers
+    };
+    let local = decide(vec![api()]);
+    assert_eq!(local, [Ok(true), Ok(true), Ok(false), Ok(false)], "this process's own limiter");
+    let allow = decide(vec![api().on_store_error(OnStoreError::Allow)]);
+    assert_eq!(allow, [Ok(true), Ok(true), Ok(true), Ok(true)]);
+    let deny = decide(vec![api().on_store_error(OnStoreError::Deny)]);
+    assert!(deny.iter().all(|answer| answer == &Err("the store is unavailable".to_owned())));
+    let other = Policy::new("other").quota(Quota::per_minute(9)).on_store_error(OnStoreError::Deny);
+    assert!(decide(vec![api(), other]).iter().all(Result::is_err), "one that denies is enough");
+}
+
+#[test]
+fn a_failing_store_takes_nothing_from_local_policies() {
+    let clock = ManualClock::default();
+    let local = MemoryStore::builder().clock(clock).build();
+    let list = [
+        Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5)),
+        Policy::new("api").quota(Quota::per_minute(2)).on_store_error(OnStoreError::Deny),
+    ];
+    let gate = Gate::with_local(policies(list), Down::default(), local);
+    for _ in 0..20 {
+        assert!(now(gate.decide(&client())).is_err(), "unavailable, and never one too many");
+    }
+    let list = [Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5))];
+    gate.replace_policies(policies(list));
+    let decision = now(gate.decide(&client())).unwrap();
+    assert_eq!(decision.tightest().unwrap().1.remaining(), 4);
+}
+
+#[test]
+fn peek_tells_what_would_be_decided() {
+    let clock = ManualClock::default();
+    let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);
+    for _ in 0..3 {
+        assert!(gate.peek_now(&client()).unwrap().is_allowed());
+    }
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    assert_eq!(gate.peek_now(&client()).unwrap().retry_after(), Some(MINUTE));
+}
+
+#[test]
+fn a_decision_can_be_refunded_once() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5)),
+            Policy::new("api").quota(Quota::per_minute(5)),
+        ],
+    );
+    let first = gate.decide_now(&client()).unwrap();
+    clock.advance(Duration::from_secs(5));
+    let second = gate.decide_now(&client()).unwrap();
+    now(gate.refund(&client(), &first)).unwrap();
+    now(gate.refund(&client(), &first)).unwrap();
+    assert_eq!((remaining(&gate, "guard"), remaining(&gate, "api")), (4, 4));
+    now(gate.refund(&client(), &second)).unwrap();
+    assert_eq!((remaining(&gate, "guard"), remaining(&gate, "api")), (5, 5));
+}
+
+#[test]
+fn a_refund_leaves_alone_what_the_request_did_not_take() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("watched").quota(Quota::per_minute(1)).shadow(),
+            Policy::new("api").quota(Quota::per_minute(5)),
+        ],
+    );
+    let first = gate.decide_now(&client()).unwrap();
+    let second = gate.decide_now(&client()).unwrap();
+    assert!(second.policies()[0].is_violated(), "the shadow policy had no room for the second");
+    now(gate.refund(&client(), &second)).unwrap();
+    assert_eq!((remaining(&gate, "watched"), remaining(&gate, "api")), (0, 4));
+    now(gate.refund(&client(), &first)).unwrap();
+    assert_eq!((remaining(&gate, "watched"), remaining(&gate, "api")), (1, 5));
+}
+
+#[test]
+fn a_decision_made_without_the_store_can_be_refunded() {
+    let gate =
+        Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
+    let decision = now(gate.decide(&client())).unwrap();
+    assert!(!now(gate.decide(&client())).unwrap().is_allowed());
+    now(gate.refund(&client(), &decision)).unwrap();
+    assert!(now(gate.decide(&client())).unwrap().is_allowed());
+}
+
+#[test]
+fn accounts_can_be_reset_and_refunded_by_name() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("api").quota(Quota::per_minute(5)).quota(Quota::per_day(9)),
+            Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5)),
+        ],
+    );
+    for _ in 0..4 {
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    }
+    now(gate.refund_units(&account("api"), NonZeroU32::new(3).unwrap())).unwrap();
+    assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (4, 1));
+    now(gate.reset(&account("guard"))).unwrap();
+    assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (4, 5));
+    now(gate.reset(&account("api"))).unwrap();
+    let whole = gate.peek_now(&client()).unwrap();
+    assert!(whole.policies().iter().flat_map(|p| p.standings()).all(|s| s.reset_after().is_zero()));
+
+    let unknown = now(gate.reset(&account("nobody")));
+    assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
+}
+
+#[test]
+fn a_reset_is_seen_at_once_by_a_client_that_was_denied() {
+    let clock = ManualClock::default();
+    let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);
+    for _ in 0..3 {
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+        assert!(!gate.decide_now(&client()).unwrap().is_allowed());
+        assert!(!gate.decide_now(&client()).unwrap().is_allowed());
+        now(gate.reset(&account("api"))).unwrap();
+    }
+}
+
+#[test]
+fn policies_can_be_replaced_and_history_stays() {
+    let clock = ManualClock::default();
+    let api = |units| [Policy::new("api").quota(Quota::per_minute(units))];
+    let gate = gate(&clock, api(10));
+    let pass =
+        |n: usize| (0..n).filter(|_| gate.decide_now(&client()).unwrap().is_allowed()).count();
+    assert_eq!(pass(20), 10);
+    gate.replace_policies(policies(api(15)));
+    assert_eq!(pass(20), 5, "raised: room at once");
+    gate.replace_policies(policies(api(3)));
+    clock.advance(MINUTE - Duration::from_millis(1));
+    assert_eq!(pass(20), 0, "lowered: none until the window drains");
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(pass(20), 3);
+
+    let other_window = [Policy::new("api").quota(Quota::per_hour(3))];
+    gate.replace_policies(policies(other_window));
+    assert_eq!(pass(20), 3, "another window is another history");
+    assert_eq!(gate.policies().names().map(|name| name.to_string()).collect::<Vec<_>>(), ["api"]);
+}
+
+#[test]
+fn the_futures_of_a_gate_can_move_between_threads() {
+    fn sendable<T: Send>(_: &T) {}
+    let gate =
+        Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
+    let facts = client();
+    let future = gate.decide(&facts);
+    sendable(&future);
+    sendable(&gate.peek(&facts));
+    assert!(now(future).unwrap().is_allowed());
+}
+
+#[test]
+fn no_policies_and_no_matching_policy_allow() {
+    let clock = ManualClock::default();
+    assert!(gate(&clock, []).decide_now(&client()).unwrap().is_allowed());
+    let elsewhere = Policy::new("x").path("/elsewhere").quota(Quota::per_minute(1));
+    let decision = gate(&clock, [elsewhere]).decide_now(&client()).unwrap();
+    assert!(decision.is_allowed() && decision.tightest().is_none());
+}
+
+#[test]
+fn identities_of_one_policy_do_not_share() {
+    let clock = ManualClock::default();
+    let gate =
+        gate(&clock, [Policy::new("api").identity([Source::User]).quota(Quota::per_minute(1))]);
+    for user in ["ann", "bob", "cho"] {
+        assert!(gate.decide_now(&client().user(user)).unwrap().is_allowed());
+        assert!(!gate.decide_now(&client().user(user)).unwrap().is_allowed());
+    }
+    assert_eq!(Identity::user("ann").to_string(), "user:ann");
+}

@@ -1,0 +1,152 @@
+//! The memory store's bounds: what it forgets, what it never forgets, and what it does when full.
+
+mod support;
+
+use std::time::Duration;
+
+use slidegate::{ManualClock, MemoryStore, OnStoreError, Quota, StoreError};
+use support::Payer;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn store(clock: &ManualClock, capacity: usize) -> MemoryStore {
+    MemoryStore::builder().capacity(capacity).clock(clock.clone()).build()
+}
+
+fn payers(range: std::ops::Range<usize>, quota: Quota) -> Vec<Payer> {
+    range.map(|i| Payer::new(&format!("user-{i}"), quota)).collect()
+}
+
+fn spend(store: &MemoryStore, payer: &Payer) -> bool {
+    store.spend_now(&payer.charges()).unwrap().spent
+}
+
+#[test]
+fn accounts_that_are_over_make_room() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    for round in 0..50 {
+        for payer in payers(round * 100..round * 100 + 100, Quota::per_minute(5)) {
+            let receipt = store.spend_now(&payer.charges()).unwrap();
+            assert!(receipt.spent);
+        }
+        clock.advance(MINUTE);
+    }
+    let stats = store.stats();
+    assert!(stats.accounts <= 100);
+    assert!(stats.swept >= 4000, "{stats:?}");
+}
+
+#[test]
+fn idle_accounts_go_away_while_others_are_served() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 10_000);
+    payers(0..5_000, Quota::per_minute(5)).iter().for_each(|payer| assert!(spend(&store, payer)));
+    assert_eq!(store.stats().accounts, 5_000);
+    clock.advance(MINUTE);
+    let regulars = payers(6_000..6_100, Quota::per_day(1_000_000));
+    for _ in 0..500 {
+        regulars.iter().for_each(|payer| assert!(spend(&store, payer)));
+    }
+    assert_eq!(store.stats().accounts, 100, "no new account was needed to sweep the old ones");
+}
+
+#[test]
+fn a_live_account_is_never_pushed_out() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    let regulars = payers(0..100, Quota::per_minute(1));
+    regulars.iter().for_each(|payer| assert!(spend(&store, payer)));
+    for newcomer in payers(1000..3000, Quota::per_minute(1)) {
+        let _ = store.spend_now(&newcomer.charges()).unwrap();
+    }
+    assert!(regulars.iter().all(|payer| !spend(&store, payer)), "all of them are remembered");
+    assert_eq!(store.stats().accounts, 100);
+    assert!(store.stats().refused >= 2000);
+}
+
+#[test]
+fn a_full_store_does_what_the_policy_says() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 10);
+    payers(0..10, Quota::per_hour(1)).iter().for_each(|payer| assert!(spend(&store, payer)));
+    let newcomers = payers(10..20, Quota::per_minute(3));
+    let answers = |action| -> Vec<bool> {
+        let ask = |payer: &Payer| {
+            let receipt = store.spend_now(&payer.charge().on_store_error(action).into()).unwrap();
+            assert!(receipt.degraded);
+            receipt.spent
+        };
+        newcomers.iter().map(ask).collect()
+    };
+    assert_eq!(answers(OnStoreError::Allow), [true; 10]);
+    let shared = answers(OnStoreError::Local);
+    assert_eq!(shared.iter().filter(|spent| **spent).count(), 3, "newcomers share one account");
+    let deny = newcomers[0].charge().on_store_error(OnStoreError::Deny);
+    assert!(matches!(store.spend_now(&deny.into()), Err(StoreError::Full)));
+    assert_eq!(store.stats().accounts, 10);
+}
+
+#[test]
+fn a_denial_for_lack_of_room_takes_nothing() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 1);
+    let regular = Payer::new("regular", Quota::per_minute(5));
+    assert!(spend(&store, &regular));
+    let newcomer = Payer::new("newcomer", Quota::per_minute(5));
+    let mut both = regular.charges();
+    both.push(newcomer.charge().on_store_error(OnStoreError::Deny)).unwrap();
+    assert!(store.spend_now(&both).is_err());
+    assert_eq!(store.peek_now(&regular.charges()).unwrap().standings[0].remaining(), 4);
+}
+
+#[test]
+fn whoever_spent_from_a_shared_account_does_not_start_afresh() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 1);
+    let regular = Payer::new("regular", Quota::per_minute(1));
+    let newcomer = Payer::new("newcomer", Quota::per_hour(3));
+    assert!(spend(&store, &regular));
+    assert!(spend(&store, &newcomer), "from the shared account");
+    assert!(spend(&store, &newcomer));
+    clock.advance(MINUTE);
+    let receipt = store.spend_now(&newcomer.charges()).unwrap();
+    assert!(receipt.spent && !receipt.degraded, "there is room for an account now");
+    assert_eq!(receipt.standings[0].remaining(), 0, "with what was spent before");
+    assert!(!spend(&store, &newcomer));
+    clock.advance(60 * MINUTE);
+    assert!(spend(&store, &newcomer));
+}
+
+#[test]
+fn peeking_makes_no_account() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    for payer in payers(0..50, Quota::per_minute(1)) {
+        assert!(store.peek_now(&payer.charges()).unwrap().spent);
+    }
+    assert_eq!(store.stats().accounts, 0);
+}
+
+#[test]
+fn a_denied_newcomer_makes_no_account() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    let narrow =
+        Payer { policy: "narrow".parse().unwrap(), ..Payer::new("all", Quota::per_minute(1)) };
+    assert!(spend(&store, &narrow));
+    for payer in payers(0..50, Quota::per_minute(1)) {
+        let mut both = payer.charges();
+        both.push(narrow.charge()).unwrap();
+        assert!(!store.spend_now(&both).unwrap().spent);
+    }
+    assert_eq!(store.stats().accounts, 1);
+}
+
+#[test]
+fn one_account_cannot_be_charged_twice_at_once() {
+    let payer = Payer::new("twice", Quota::per_minute(1));
+    let mut charges = payer.charges();
+    let error = charges.push(payer.charge()).unwrap_err().to_string();
+    assert!(error.contains("api of user:twice"), "{error}");
+}

@@ -1,0 +1,359 @@
+//! From facts to charges: who is charged, for what, and what is refused when policies are built.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::{
+    Block, Decision, Effect, Facts, Gate, MemoryStore, OnStoreError, Plan, Policies, Policy,
+    PolicyErrors, Prefixes, Quota, Roster, Scope, Source, Verdict,
+};
+
+const CLIENT: &str = "203.0.113.7";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn headers(list: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in list {
+        let name: HeaderName = name.parse().unwrap();
+        headers.append(name, HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+fn gate(policies: slidegate::PoliciesBuilder) -> Gate {
+    Gate::new(policies.build().unwrap(), MemoryStore::new())
+}
+
+fn only(policy: Policy) -> Gate {
+    gate(Policies::builder().policy(policy))
+}
+
+fn identity_of(decision: &Decision) -> String {
+    decision.policies()[0].identity().to_string()
+}
+
+fn allowed(gate: &Gate, facts: Facts<'_>) -> bool {
+    gate.decide_now(&facts).unwrap().is_allowed()
+}
+
+#[test]
+fn policies_match_by_method_and_path() {
+    let gate = only(
+        Policy::new("shorten")
+            .method(Method::POST)
+            .path("/shorten")
+            .path("/users/{id}/links")
+            .path("/static/{*rest}")
+            .quota(Quota::per_minute(10)),
+    );
+    for (method, path, matches) in [
+        (Method::POST, "/shorten", true),
+        (Method::POST, "/shorten?x=1", true),
+        (Method::POST, "/users/7/links", true),
+        (Method::POST, "/static/a/b/c", true),
+        (Method::GET, "/shorten", false),
+        (Method::POST, "/shortened", false),
+        (Method::POST, "/shorten/", false),
+        (Method::POST, "/users/7", false),
+        (Method::POST, "/static", false),
+    ] {
+        let facts = Facts::new(&method, path).client(ip(CLIENT));
+        let decision = gate.decide_now(&facts).unwrap();
+        assert_eq!(!decision.policies().is_empty(), matches, "{method} {path}");
+        assert!(decision.is_allowed());
+    }
+}
+
+#[test]
+fn the_first_identity_that_is_present_wins() {
+    let sources = [Source::User, Source::ApiKey, Source::Authorization, Source::ip()];
+    let gate = only(Policy::new("api").identity(sources).quota(Quota::per_minute(10)));
+    let keyed = headers(&[("x-api-key", "k"), ("authorization", "Bearer t")]);
+    let bearer = headers(&[("authorization", "Bearer t")]);
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for (facts, kind) in [
+        (base.headers(&keyed).user("42"), "user"),
+        (base.headers(&keyed).user(""), "api-key"),
+        (base.headers(&keyed), "api-key"),
+        (base.headers(&bearer), "authorization"),
+        (base, "ip"),
+        (Facts::new(&Method::GET, "/"), "anonymous"),
+    ] {
+        let decision = gate.decide_now(&facts).unwrap();
+        assert_eq!(decision.policies()[0].identity().kind(), kind);
+    }
+}
+
+#[test]
+fn secrets_never_show() {
+    let gate = only(
+        Policy::new("api")
+            .identity([Source::ApiKey, Source::Authorization])
+            .quota(Quota::per_minute(1)),
+    );
+    for secret in [("x-api-key", "sk-live-hunter2"), ("authorization", "Basic aHVudGVyMg==")] {
+        let headers = headers(&[secret]);
+        let facts = Facts::new(&Method::GET, "/").headers(&headers);
+        let decision = gate.decide_now(&facts).unwrap();
+        let seen = format!("{decision:?} {} {:?}", gate.explain(&facts), gate.explain(&facts));
+        assert!(!seen.contains(secret.1), "{seen}");
+    }
+}
+
+#[test]
+fn no_identity_is_one_shared_identity_and_no_free_pass() {
+    let gate = only(Policy::new("api").identity([Source::User]).quota(Quota::per_minute(2)));
+    let strangers = [ip("192.0.2.1"), ip("192.0.2.2"), ip("192.0.2.3")];
+    let passed = strangers.map(|a| allowed(&gate, Facts::new(&Method::GET, "/").client(a)));
+    assert_eq!(passed, [true, true, false]);
+}
+
+#[test]
+fn a_named_header_counts_only_from_a_trusted_peer() {
+    let tenant = || Source::Header(HeaderName::from_static("x-tenant"));
+    let gate =
+        only(Policy::new("api").identity([tenant(), Source::ip()]).quota(Quota::per_minute(9)));
+    let acme = headers(&[("x-tenant", "acme")]);
+    let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT)).headers(&acme);
+    assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), "ip:203.0.113.7");
+    assert_eq!(identity_of(&gate.decide_now(&facts.headers_trusted()).unwrap()), "x-tenant:acme");
+}
+
+#[test]
+fn a_repeated_header_is_no_identity() {
+    let gate = only(
+        Policy::new("api").identity([Source::ApiKey, Source::ip()]).quota(Quota::per_minute(9)),
+    );
+    let twice = headers(&[("x-api-key", "a"), ("x-api-key", "b")]);
+    let empty = headers(&[("x-api-key", "")]);
+    for headers in [&twice, &empty] {
+        let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT)).headers(headers);
+        assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), "ip:203.0.113.7");
+    }
+}
+
+#[test]
+fn addresses_count_by_prefix_and_mapped_ones_as_ipv4() {
+    let wide = Prefixes::default().with_v4(24).unwrap().with_v6(48).unwrap();
+    for (prefixes, address, identity) in [
+        (Prefixes::default(), "203.0.113.7", "ip:203.0.113.7"),
+        (Prefixes::default(), "::ffff:203.0.113.7", "ip:203.0.113.7"),
+        (Prefixes::default(), "2001:db8:1:2:3:4:5:6", "ip:2001:db8:1:2::/64"),
+        (wide, "203.0.113.7", "ip:203.0.113.0/24"),
+        (wide, "::ffff:203.0.113.7", "ip:203.0.113.0/24"),
+        (wide, "2001:db8:1:2:3:4:5:6", "ip:2001:db8:1::/48"),
+    ] {
+        let gate =
+            only(Policy::new("api").identity([Source::Ip(prefixes)]).quota(Quota::per_minute(9)));
+        let facts = Facts::new(&Method::GET, "/").client(ip(address));
+        assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), identity);
+    }
+}
+
+#[test]
+fn everyone_shares_one_budget() {
+    let gate = only(Policy::new("all").identity([Source::Everyone]).quota(Quota::per_minute(2)));
+    let passed = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
+        .map(|a| allowed(&gate, Facts::new(&Method::GET, "/").client(ip(a))));
+    assert_eq!(passed, [true, true, false]);
+}
+
+fn plans() -> slidegate::PoliciesBuilder {
+    Policies::builder()
+        .plan(Plan::new("free", [Quota::per_minute(60)]).upgrade_url("https://example.com/up"))
+        .plan(Plan::new("pro", [Quota::per_minute(600)]))
+        .api_key("key-of-a-pro", "pro")
+        .policy(
+            Policy::new("api")
+                .identity([Source::User, Source::ip()])
+                .plan_header(HeaderName::from_static("x-plan"), "free"),
+        )
+}
+
+#[test]
+fn the_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
+    let gate = gate(plans());
+    let says_pro = headers(&[("x-plan", "pro")]);
+    let key = headers(&[("x-api-key", "key-of-a-pro"), ("x-plan", "free")]);
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for (facts, plan, why) in [
+        (base, "free", "the default"),
+        (base.plan("pro"), "pro", "the application says so"),
+        (base.plan("no-such-plan"), "free", "an unknown plan is the default one"),
+        (base.headers(&says_pro), "free", "a header from anybody is not believed"),
+        (base.headers(&says_pro).headers_trusted(), "pro", "from a trusted peer it is"),
+        (base.headers(&key).headers_trusted(), "pro", "the key outweighs the header"),
+        (base.headers(&key).plan("free"), "free", "the application outweighs the key"),
+    ] {
+        let decision = gate.decide_now(&facts).unwrap();
+        let found = decision.policies()[0].plan().unwrap();
+        assert_eq!(&**found.name(), plan, "{why}");
+        let upgrade = (plan == "free").then_some("https://example.com/up");
+        assert_eq!(found.upgrade_url(), upgrade);
+    }
+}
+
+#[test]
+fn exempt_requests_are_charged_nothing_and_blocked_ones_never_pass() {
+    let gate = gate(
+        Policies::builder()
+            .policy(Policy::new("api").quota(Quota::per_minute(1)))
+            .exempt(
+                Roster::new()
+                    .path("/healthz")
+                    .network("10.0.0.0/8".parse().unwrap())
+                    .api_key("internal")
+                    .user("root"),
+            )
+            .blocked(Roster::new().network("198.51.100.0/24".parse().unwrap()).user("mallory")),
+    );
+    let internal = headers(&[("x-api-key", "internal")]);
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    let health = Facts::new(&Method::GET, "/healthz").client(ip(CLIENT));
+    let inside = base.client(ip("::ffff:10.1.2.3"));
+    for facts in [health, inside, base.headers(&internal), base.user("root")] {
+        for _ in 0..3 {
+            let decision = gate.decide_now(&facts).unwrap();
+            assert!(decision.is_allowed() && decision.policies().is_empty());
+        }
+    }
+    for facts in [base.client(ip("198.51.100.9")), base.user("mallory"), health.user("mallory")] {
+        let decision = gate.decide_now(&facts).unwrap();
+        assert_eq!(decision.verdict(), Verdict::Block(Block::Listed), "blocked outweighs exempt");
+    }
+    assert!(allowed(&gate, base), "none of that was charged");
+    assert!(!allowed(&gate, base));
+}
+
+#[test]
+fn a_policy_has_exemptions_of_its_own() {
+    let gate = gate(
+        Policies::builder()
+            .policy(
+                Policy::new("tight").quota(Quota::per_minute(1)).exempt(Roster::new().user("ann")),
+            )
+            .policy(Policy::new("wide").quota(Quota::per_minute(100))),
+    );
+    let ann = Facts::new(&Method::GET, "/").client(ip(CLIENT)).user("ann");
+    for _ in 0..3 {
+        let decision = gate.decide_now(&ann).unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.policies().len(), 1, "the other policy still counts her");
+    }
+}
+
+#[test]
+fn costs_come_from_the_policy_or_the_request() {
+    let gate = gate(
+        Policies::builder()
+            .policy(Policy::new("fixed").cost(2).quota(Quota::per_minute(100)))
+            .policy(Policy::new("open").quota(Quota::per_minute(100))),
+    );
+    let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    let left = |facts| {
+        let decision = gate.decide_now(&facts).unwrap();
+        [0, 1].map(|i: usize| decision.policies()[i].standings()[0].remaining())
+    };
+    assert_eq!(left(facts), [98, 99]);
+    assert_eq!(left(facts.cost(NonZeroU32::new(10).unwrap())), [96, 89]);
+}
+
+#[test]
+fn a_request_that_costs_more_than_a_quota_can_never_pass() {
+    let gate = gate(
+        Policies::builder()
+            .policy(Policy::new("enforced").quota(Quota::per_minute(10)))
+            .policy(Policy::new("watching").quota(Quota::per_minute(5)).shadow()),
+    );
+    let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    let cost = |units| facts.cost(NonZeroU32::new(units).unwrap());
+    assert_eq!(
+        gate.decide_now(&cost(11)).unwrap().verdict(),
+        Verdict::Block(Block::CostAboveUnits)
+    );
+    assert!(allowed(&gate, cost(10)), "it took nothing, and a shadow policy blocks nobody");
+}
+
+#[test]
+fn explain_tells_which_policies_apply_and_why_not_the_others() {
+    let gate = gate(
+        plans()
+            .policy(
+                Policy::new("login")
+                    .method(Method::POST)
+                    .path("/login")
+                    .quota(Quota::per_minute(5))
+                    .on_store_error(OnStoreError::Deny),
+            )
+            .policy(Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(50)).shadow())
+            .exempt(Roster::new().path("/healthz")),
+    );
+    let facts = Facts::new(&Method::GET, "/login").client(ip(CLIENT));
+    let explanation = gate.explain(&facts);
+    assert!(matches!(explanation.policies[1].effect, Effect::Skipped { .. }));
+    assert_eq!(
+        explanation.to_string(),
+        "api: takes 1 unit of 60/min from ip:203.0.113.7, plan free, having no user\n\
+         login: not for this method, only POST\n\
+         flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process, only watching\n"
+    );
+    let posted = Facts::new(&Method::POST, "/logout").client(ip(CLIENT));
+    assert!(gate.explain(&posted).to_string().contains("login: not for this path, only /login"));
+    let health = Facts::new(&Method::GET, "/healthz");
+    assert_eq!(gate.explain(&health).to_string(), "exempt for its path\n");
+    let decision = gate.decide_now(&facts).unwrap();
+    assert_eq!(decision.policies()[0].standings()[0].remaining(), 50 - 1, "explain spends nothing");
+}
+
+#[test]
+fn everything_that_is_wrong_is_reported_together() {
+    let errors = Policies::builder()
+        .plan(Plan::new("free", []))
+        .plan(Plan::new("bad name", [Quota::per_minute(1)]))
+        .policy(Policy::new("").quota(Quota::per_minute(1)))
+        .policy(Policy::new("twice").quota(Quota::per_minute(1)))
+        .policy(Policy::new("twice").quota(Quota::per_minute(1)))
+        .policy(Policy::new("dear").quota(Quota::per_minute(5)).quota(Quota::per_day(100)).cost(6))
+        .policy(Policy::new("gratis").quota(Quota::per_minute(5)).cost(0))
+        .policy(Policy::new("empty"))
+        .policy(Policy::new("same").quota(Quota::per_minute(5)).quota(Quota::per_minute(6)))
+        .policy(Policy::new("lost").plans("gold"))
+        .policy(Policy::new("paths").path("no-slash").path("/{open").quota(Quota::per_minute(1)))
+        .policy(Policy::new("nobody").identity([]).quota(Quota::per_minute(1)))
+        .exempt(Roster::new().path("{*x}"))
+        .api_key("k", "silver")
+        .build()
+        .unwrap_err();
+    let said = errors.to_string();
+    for expected in [
+        "plan \"free\": quotas = \"\": no quotas: expected at least one, such as 60/min",
+        "plan \"bad name\": name = \"bad name\": \"bad name\" is not a name: expected",
+        "policy \"\": name = \"\": \"\" is not a name: expected",
+        "policy \"twice\": name = \"twice\": another policy has this name",
+        "policy \"dear\": cost = \"6\": no request could ever pass a quota of 5 units",
+        "policy \"gratis\": cost = \"0\": expected at least 1",
+        "policy \"empty\": quotas = \"\": no quotas: expected at least one, such as 60/min",
+        "policy \"same\": quotas = \"5/min, 6/min\": 5/min and 6/min have the same window",
+        "policy \"lost\": plan = \"gold\": there is no such plan",
+        "policy \"paths\": path = \"no-slash\": expected a path that starts with /",
+        "policy \"paths\": path = \"/{open\": ",
+        "policy \"nobody\": identity = \"[]\": expected at least one identity source, such as ip",
+        "exempt: path = \"{*x}\": expected a path that starts with /",
+        "plan = \"silver\": there is no such plan",
+    ] {
+        assert!(said.contains(expected), "{expected}\nnot in\n{said}");
+    }
+    assert_eq!(errors.as_slice().len(), 14, "{said}");
+    assert!(!said.contains("api-key:k"), "not even a wrong key shows");
+}
+
+#[test]
+fn a_cost_must_fit_every_plan() {
+    let built = plans().policy(Policy::new("dear").cost(100).plans("pro")).build();
+    let said = built.map_err(|errors: PolicyErrors| errors.to_string()).unwrap_err();
+    assert!(said.contains("a quota of 60 units"), "{said}");
+}
