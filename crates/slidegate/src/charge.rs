@@ -139,7 +139,12 @@ impl<'a> Charges<'a> {
         Self(charges.collect())
     }
 
-    /// The charges whose request may be decided by `action` when they cannot be counted.
+    /// Whether the request is to be refused if the charges cannot be counted.
+    pub(crate) fn deny_on_store_error(&self) -> bool {
+        self.0.iter().any(|c| c.on_store_error == OnStoreError::Deny && !c.shadow)
+    }
+
+    /// The charges that are decided by `action` when they cannot be counted.
     pub(crate) fn with_action(&self, action: OnStoreError) -> Self {
         Self(self.0.iter().filter(|c| c.on_store_error == action).copied().collect())
     }

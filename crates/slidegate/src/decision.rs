@@ -92,6 +92,15 @@ impl Decision {
         self.degraded |= receipt.degraded;
     }
 
+    /// Puts newer standings in place of those of the policies that were added first.
+    pub(crate) fn renew_first(&mut self, receipt: &Receipt) {
+        let mut standings = receipt.standings.iter();
+        for policy in &mut self.policies {
+            let own = policy.standings.iter_mut().zip(&mut standings);
+            own.for_each(|(old, new)| *old = *new);
+        }
+    }
+
     /// Whether the policy took part and its charge was spent, if the request was allowed.
     pub(crate) fn spent_under(&self, policy: &Name) -> bool {
         self.policies.iter().any(|own| own.policy == *policy && !own.is_violated())

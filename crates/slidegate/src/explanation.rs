@@ -74,7 +74,7 @@ impl Policies {
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         Explanation {
-            blocked: self.blocked.find(facts),
+            blocked: self.blocked.find_any(facts),
             exempt: self.exempt.find(facts),
             policies: self
                 .policies

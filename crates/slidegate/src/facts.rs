@@ -92,6 +92,11 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Every value of a header, for lists that nobody shall get off by sending two.
+    pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        self.headers.get_all(name).into_iter().map(|value| value.as_bytes())
+    }
+
     pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {
         self.headers_trusted.then(|| self.header(name)).flatten()
     }

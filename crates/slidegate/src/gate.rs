@@ -16,6 +16,7 @@ use crate::facts::Facts;
 use crate::memory::MemoryStore;
 use crate::policies::{Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
+use crate::quota::Quotas;
 use crate::store::{Receipt, Spent, Store, StoreError};
 
 /// Decides requests by policies, with accounts in a store.
@@ -148,7 +149,7 @@ impl<S: Store> Gate<S> {
             if (outcome.is_err() || !decision.is_allowed())
                 && let Some(at) = decision.spent.local.take()
             {
-                self.take_back(&local, at);
+                self.take_back(&local, at, &mut decision)?;
             }
             outcome?;
         }
@@ -203,7 +204,7 @@ impl<S: Store> Gate<S> {
         decision: &mut Decision,
         error: StoreError,
     ) -> Result<(), StoreError> {
-        if !charges.with_action(OnStoreError::Deny).is_empty() {
+        if charges.deny_on_store_error() {
             return Err(error);
         }
         tracing::debug!(%error, "decided without the store");
@@ -219,8 +220,15 @@ impl<S: Store> Gate<S> {
     }
 
     /// Undoes a local spend whose request was denied after all, but for charges that count it.
-    fn take_back(&self, local: &Charges<'_>, at: Timestamp) {
-        self.local.refund_now(&local.not_counting_denied(), Spent::At(at));
+    fn take_back(
+        &self,
+        local: &Charges<'_>,
+        at: Timestamp,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        self.local.refund_now(&local.not_counting_denied().spent_by(decision), Spent::At(at));
+        decision.renew_first(&self.local.peek_now(local)?);
+        Ok(())
     }
 
     async fn on_account(
@@ -232,24 +240,27 @@ impl<S: Store> Gate<S> {
         let policy = policies
             .find(&account.policy)
             .ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
-        let quotas = policies.windows_of(policy);
-        let charge = Charge::new(&policy.name, &account.identity, &quotas);
-        let cost = refund.unwrap_or(NonZeroU32::MIN).min(quotas.fewest_units());
-        let charge = charge.with_cost(cost).expect("no more than the fewest units");
-        let charges = Charges::from(charge);
-        // The gate's own store may have spends of a shared policy from when the store failed.
-        match refund {
-            Some(_) => self.local.refund_now(&charges, Spent::Newest),
-            None => self.local.reset_now(&charges),
+        let shared = policy.scope == Scope::Shared;
+        // One window at a time: each may have its own number of units to give back. The gate's
+        // own store may have spends of a shared policy too, from when the store failed.
+        for quota in policies.windows_of(policy) {
+            let quotas = Quotas::from(quota);
+            let charge = Charge::new(&policy.name, &account.identity, &quotas);
+            let Some(units) = refund else {
+                self.local.reset_now(&charge.into());
+                if shared {
+                    self.store.reset(&charge.into()).await?;
+                }
+                continue;
+            };
+            let charge =
+                charge.with_cost(units.min(quota.units())).expect("no more than its units");
+            self.local.refund_now(&charge.into(), Spent::Newest);
+            if shared {
+                self.store.refund(&charge.into(), Spent::Newest).await?;
+            }
         }
-        if policy.scope == Scope::Local {
-            return Ok(());
-        }
-        let done = match refund {
-            Some(_) => self.store.refund(&charges, Spent::Newest).await,
-            None => self.store.reset(&charges).await,
-        };
-        done.map_err(AccountError::Store)
+        Ok(())
     }
 }
 

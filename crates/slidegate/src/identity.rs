@@ -159,7 +159,9 @@ impl FromStr for Identity {
     type Err = IdentityError;
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let known = |kind: &str| kind.parse::<http::HeaderName>().is_ok();
+        let known = |kind: &str| {
+            kind.parse::<http::HeaderName>().is_ok_and(|lower_case| lower_case.as_str() == kind)
+        };
         let whole = match text.split_once(':') {
             None => matches!(text, "everyone" | "anonymous"),
             Some((kind, value)) => known(kind) && !value.is_empty(),
@@ -251,7 +253,8 @@ mod tests {
         ] {
             assert_eq!(identity.as_str().parse(), Ok(identity));
         }
-        for text in ["", "nobody", "user:", "two words:x", "user:{x}", &"k:v".repeat(30)] {
+        for text in ["", "nobody", "user:", "User:42", "two words:x", "user:{x}", &"k:v".repeat(30)]
+        {
             let error = text.parse::<Identity>().unwrap_err().to_string();
             assert!(error.contains("expected kind:value"), "{error}");
         }

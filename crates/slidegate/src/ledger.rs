@@ -1,11 +1,10 @@
 //! What one account spent under one quota: the exact sliding log.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::quota::{FINE_UNITS, Quota, ceil_to_tick};
-use crate::stamps::{Stamp, Stamps, room_beyond};
+use crate::entries::Entries;
+use crate::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
 
 /// The spends of one account in the last window, oldest first.
 ///
@@ -18,25 +17,14 @@ use crate::stamps::{Stamp, Stamps, room_beyond};
 /// change from one call to the next.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    stamps: Stamps,
-    /// The units of each entry. Most ledgers only ever have entries of one unit and keep none.
-    #[expect(clippy::box_collection, reason = "most ledgers have none, so it must be small")]
-    counts: Option<Box<VecDeque<u32>>>,
-    used: u32,
-    tick_ms: u32,
     window_ms: u64,
+    entries: Entries,
 }
 
 impl Ledger {
     /// An empty ledger for the quota's window.
     pub fn new(quota: Quota) -> Self {
-        Self {
-            stamps: Stamps::new(),
-            counts: None,
-            used: 0,
-            tick_ms: tick_ms(quota),
-            window_ms: quota.window_ms(),
-        }
+        Self { window_ms: quota.window_ms(), entries: Entries::new(quota.is_coarse()) }
     }
 
     /// Forgets what has left the window at `now`.
@@ -45,9 +33,12 @@ impl Ledger {
     /// present: they leave after one window at the latest, and no earlier than they should.
     #[inline]
     pub fn settle(&mut self, now: Timestamp) {
-        let (Some(first), Some(last)) = (self.stamps.first(), self.stamps.last()) else { return };
-        let present_ms = ceil_to_tick(now.as_millis_ceil(), u64::from(self.tick_ms));
-        if first.ms() + self.window_ms <= now.as_millis() || last.ms() > present_ms {
+        let (Some(first_ms), Some(last_ms)) = (self.entries.first_ms(), self.entries.last_ms())
+        else {
+            return;
+        };
+        let present_ms = self.present_ms(now);
+        if first_ms + self.window_ms <= now.as_millis() || last_ms > present_ms {
             self.forget_expired(now);
             self.pull_back(present_ms);
         }
@@ -56,7 +47,7 @@ impl Ledger {
     /// Whether `cost` units fit, as of the last [`settle`](Self::settle).
     #[inline]
     pub fn admits(&self, quota: Quota, cost: u32) -> bool {
-        self.used <= quota.units().get() && cost <= quota.units().get() - self.used
+        cost <= self.remaining(quota)
     }
 
     /// Records a spend of `cost` at `now`, to which the ledger is settled; the caller has seen that
@@ -64,22 +55,24 @@ impl Ledger {
     #[inline]
     pub fn spend(&mut self, quota: Quota, cost: u32, now: Timestamp) {
         debug_assert_eq!(quota.window_ms(), self.window_ms);
-        let stamp_ms = quota.stamp(now);
-        if quota.tick_ms() != u64::from(self.tick_ms) {
-            self.change_tick(tick_ms(quota), stamp_ms);
+        if quota.is_coarse() != self.entries.is_coarse() {
+            self.change_tick(quota, cost, now);
         }
-        self.push(stamp_ms, cost, entries_of(quota));
+        self.entries.push(self.present_ms(now), cost, entries_of(quota));
     }
 
-    /// Records a denied request, at the expense of the oldest units, which no longer matter.
+    /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
+    /// units: the ledger grows no further, and forgets no more than it learns.
     pub fn spend_denied(&mut self, quota: Quota, cost: u32, now: Timestamp) {
-        self.forget_down_to(quota.units().get() - cost);
+        let lacking = cost.saturating_sub(self.remaining(quota));
+        self.forget_down_to(self.entries.used() - lacking.min(self.entries.used()));
         self.spend(quota, cost, now);
     }
 
     /// How many units are left, as of the last [`settle`](Self::settle).
+    #[inline]
     pub fn remaining(&self, quota: Quota) -> u32 {
-        quota.units().get().saturating_sub(self.used)
+        quota.units().get().saturating_sub(self.entries.used())
     }
 
     /// How long until `cost` units fit if nobody else spends; zero if they do now.
@@ -89,8 +82,8 @@ impl Ledger {
         }
         // Every unit above this many has to leave first.
         let may_stay = quota.units().get().saturating_sub(cost);
-        let mut must_leave = self.used - may_stay;
-        for (stamp_ms, units) in self.runs() {
+        let mut must_leave = self.entries.used() - may_stay;
+        for (stamp_ms, units) in self.entries.iter() {
             if units >= must_leave {
                 return self.leaves(stamp_ms).saturating_since(now);
             }
@@ -106,199 +99,158 @@ impl Ledger {
 
     #[inline]
     pub(crate) fn reset_after_ns(&self, now: Timestamp) -> u64 {
-        let leaves = self.stamps.first().map_or(now, |s| self.leaves(s.ms()));
+        let leaves = self.entries.first_ms().map_or(now, |stamp_ms| self.leaves(stamp_ms));
         leaves.as_nanos().saturating_sub(now.as_nanos())
     }
 
     /// Takes back up to `units` of the newest units; tells how many.
     pub fn refund_newest(&mut self, units: u32) -> u32 {
         let mut left = units;
-        while left > 0 && !self.stamps.is_empty() {
-            left -= self.take(self.stamps.len() - 1, left);
+        while left > 0 && self.entries.len() > 0 {
+            left -= self.entries.take(self.entries.len() - 1, left);
         }
         units - left
     }
 
     /// Takes back up to `units` units that were spent at `at`; tells how many.
     pub fn refund_at(&mut self, quota: Quota, units: u32, at: Timestamp) -> u32 {
-        let stamp = Stamp::new(quota.stamp(at));
+        let stamp_ms = quota.stamp(at);
         let mut left = units;
         while left > 0 {
-            let Some(from_last) = self.stamps.iter().rev().position(|s| s == stamp) else { break };
-            left -= self.take(self.stamps.len() - 1 - from_last, left);
+            let found = self.entries.iter().rposition(|(entry_ms, _)| entry_ms == stamp_ms);
+            let Some(entry) = found else { break };
+            left -= self.entries.take(entry, left);
         }
         units - left
     }
 
     /// Whether nothing is spent, as of the last [`settle`](Self::settle).
     pub fn is_empty(&self) -> bool {
-        self.stamps.is_empty()
+        self.entries.len() == 0
     }
 
     /// How many entries the ledger keeps.
     pub fn entries(&self) -> usize {
-        self.stamps.len()
+        self.entries.len()
     }
 
+    #[inline]
     pub(crate) fn window_ms(&self) -> u64 {
         self.window_ms
     }
 
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.entries.is_coarse()
+    }
+
     /// Whether everything will have left the window at `now`.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        self.stamps.last().is_none_or(|s| s.ms() + self.window_ms <= now.as_millis())
+        let last_ms = self.entries.last_ms();
+        last_ms.is_none_or(|last_ms| last_ms + self.window_ms <= now.as_millis())
     }
 
     /// The entries, oldest first: stamp in milliseconds, and units.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let counts = self.counts.as_deref();
-        self.stamps.iter().enumerate().map(move |(i, s)| (s.ms(), counts.map_or(1, |c| c[i])))
+        self.entries.iter()
     }
 
     /// A ledger of the same standing in a single entry: all its units, held until the newest
     /// leaves.
     pub(crate) fn condensed(&self) -> Self {
-        let newest = self.stamps.last().map(|s| (s.ms(), self.used));
-        Self::from_runs(self.window_ms, self.tick_ms, newest)
+        let newest = self.entries.last_ms().map(|last_ms| (last_ms, self.entries.used()));
+        Self::from_runs(self.window_ms, self.is_coarse(), newest)
     }
 
     /// A ledger of these entries, which come oldest first.
     pub(crate) fn from_runs(
         window_ms: u64,
-        tick_ms: u32,
+        coarse: bool,
         runs: impl IntoIterator<Item = (u64, u32)>,
     ) -> Self {
-        let mut ledger = Self { stamps: Stamps::new(), counts: None, used: 0, tick_ms, window_ms };
+        let mut ledger = Self { window_ms, entries: Entries::new(coarse) };
         for (stamp_ms, units) in runs {
-            ledger.push(stamp_ms, units, FINE_UNITS as usize);
+            // No quota looks back further than this many units.
+            ledger.forget_down_to(u32::MAX - units);
+            ledger.entries.push(stamp_ms, units, MOST_ENTRIES);
         }
         ledger
-    }
-
-    pub(crate) fn tick_ms(&self) -> u32 {
-        self.tick_ms
     }
 
     /// Both ledgers' entries in one: every unit of either counts.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         let mut runs: Vec<(u64, u32)> = self.runs().chain(other.runs()).collect();
         runs.sort_unstable_by_key(|(stamp_ms, _)| *stamp_ms);
-        Self::from_runs(self.window_ms, self.tick_ms.min(other.tick_ms), runs)
+        // Two ledgers kept to the millisecond may have too many entries for one.
+        let coarse = self.is_coarse() && other.is_coarse() || runs.len() > MOST_ENTRIES;
+        if coarse {
+            let tick_ms = coarse_tick_ms(self.window_ms);
+            runs.iter_mut().for_each(|(stamp_ms, _)| *stamp_ms = ceil_to_tick(*stamp_ms, tick_ms));
+        }
+        Self::from_runs(self.window_ms, coarse, runs)
     }
 
     fn leaves(&self, stamp_ms: u64) -> Timestamp {
         Timestamp::from_millis(stamp_ms + self.window_ms)
     }
 
-    /// Appends an entry; `most` is how many entries there will ever be.
-    fn push(&mut self, stamp_ms: u64, units: u32, most: usize) {
-        if self.used.checked_add(units).is_none() {
-            // Only merged histories come here. No quota looks further back than this.
-            self.forget_down_to(u32::MAX - units);
-        }
-        self.used += units;
-        let stamp = Stamp::new(stamp_ms);
-        if self.counts.is_none() && (units > 1 || self.stamps.len() >= FINE_UNITS as usize) {
-            self.start_counting();
-        }
-        if let Some(counts) = &mut self.counts {
-            if self.stamps.last() == Some(stamp) {
-                *counts.back_mut().expect("a count for every stamp") += units;
-                return;
-            }
-            if counts.len() == counts.capacity() {
-                counts.reserve_exact(room_beyond(counts.len(), most) - counts.len());
-            }
-            counts.push_back(units);
-        }
-        self.stamps.push(stamp, most);
-    }
-
-    /// Gives every entry a count, and entries of one stamp become one.
-    fn start_counting(&mut self) {
-        let mut stamps = Stamps::new();
-        let mut counts: VecDeque<u32> = VecDeque::new();
-        for stamp in self.stamps.iter() {
-            if stamps.last() == Some(stamp) {
-                *counts.back_mut().expect("a count for every stamp") += 1;
-            } else {
-                stamps.push(stamp, FINE_UNITS as usize + 1);
-                counts.push_back(1);
-            }
-        }
-        self.stamps = stamps;
-        self.counts = Some(Box::new(counts));
+    /// The latest stamp that a spend up to `now` can have.
+    #[inline]
+    fn present_ms(&self, now: Timestamp) -> u64 {
+        let tick_ms = if self.is_coarse() { coarse_tick_ms(self.window_ms) } else { 1 };
+        ceil_to_tick(now.as_millis_ceil(), tick_ms)
     }
 
     /// When the units in force make ticks coarser, so do the entries there are; that keeps their
     /// number within bounds, and holds none longer than the coarser tick allows. When they make
     /// them finer, no entry may be later than the present is now.
+    ///
+    /// They stay coarse while there are more units than a fine ledger has room for, which only
+    /// denied requests can be added to.
     #[cold]
-    fn change_tick(&mut self, tick_ms: u32, present_ms: u64) {
-        if tick_ms > self.tick_ms {
-            let coarse = u64::from(tick_ms);
-            let coarser = |(stamp_ms, units)| (ceil_to_tick(stamp_ms, coarse), units);
-            let runs: Vec<(u64, u32)> = self.runs().map(coarser).collect();
-            *self = Self::from_runs(self.window_ms, tick_ms, runs);
+    fn change_tick(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+        if !quota.is_coarse() && self.entries.used().saturating_add(cost) > FINE_UNITS {
+            return;
         }
-        self.tick_ms = tick_ms;
-        self.pull_back(present_ms);
+        if quota.is_coarse() {
+            let coarser = |(stamp_ms, units)| (ceil_to_tick(stamp_ms, quota.tick_ms()), units);
+            let runs: Vec<(u64, u32)> = self.runs().map(coarser).collect();
+            *self = Self::from_runs(self.window_ms, true, runs);
+        }
+        self.entries.set_coarse(quota.is_coarse());
+        self.pull_back(self.present_ms(now));
     }
 
     #[inline(never)]
     fn forget_expired(&mut self, now: Timestamp) {
-        let now_ms = now.as_millis();
-        while self.stamps.first().is_some_and(|s| s.ms() + self.window_ms <= now_ms) {
-            self.take(0, u32::MAX);
+        let expired = |first_ms: u64| first_ms + self.window_ms <= now.as_millis();
+        while self.entries.first_ms().is_some_and(expired) {
+            self.entries.take(0, u32::MAX);
         }
     }
 
     /// Moves entries that lie after the present to it. Whatever they are, they were spent before.
     fn pull_back(&mut self, present_ms: u64) {
         let mut pulled = 0;
-        while self.stamps.last().is_some_and(|s| s.ms() > present_ms) {
-            pulled += self.take(self.stamps.len() - 1, u32::MAX);
+        while self.entries.last_ms().is_some_and(|last_ms| last_ms > present_ms) {
+            pulled += self.entries.take(self.entries.len() - 1, u32::MAX);
         }
         if pulled > 0 {
-            self.push(present_ms, pulled, FINE_UNITS as usize + 1);
+            self.entries.push(present_ms, pulled, MOST_ENTRIES);
         }
     }
 
     fn forget_down_to(&mut self, units: u32) {
-        while self.used > units {
-            self.take(0, self.used - units);
+        while self.entries.used() > units {
+            self.entries.take(0, self.entries.used() - units);
         }
-    }
-
-    /// Takes up to `units` out of one entry, and the entry with its last unit; tells how many.
-    fn take(&mut self, entry: usize, units: u32) -> u32 {
-        let taken = match &mut self.counts {
-            None => 1,
-            Some(counts) => {
-                let taken = counts[entry].min(units);
-                counts[entry] -= taken;
-                if counts[entry] > 0 {
-                    self.used -= taken;
-                    return taken;
-                }
-                counts.remove(entry);
-                taken
-            }
-        };
-        self.stamps.remove(entry);
-        self.used -= taken;
-        if self.stamps.is_empty() {
-            self.counts = None;
-        }
-        taken
     }
 }
 
-fn tick_ms(quota: Quota) -> u32 {
-    u32::try_from(quota.tick_ms()).expect("a 4096th of a year is below 2^32 ms")
-}
+/// The most entries that any ledger comes to have.
+const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
 
 /// The most entries that a ledger of this quota comes to have.
+#[inline]
 fn entries_of(quota: Quota) -> usize {
-    quota.units().get().min(FINE_UNITS + 1) as usize
+    MOST_ENTRIES.min(quota.units().get() as usize)
 }

@@ -43,6 +43,7 @@ mod clock;
 pub mod conformance;
 mod decision;
 mod digest;
+mod entries;
 mod explanation;
 mod facts;
 mod gate;
@@ -58,7 +59,6 @@ mod policy;
 mod quota;
 mod roster;
 mod source;
-mod stamps;
 mod store;
 
 pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};

@@ -120,8 +120,8 @@ impl Policy {
 
     /// Counts denied requests too, so that a client that keeps hammering stays out.
     ///
-    /// They are counted whichever policy denied them: do not use it on an identity that many
-    /// clients share.
+    /// They are counted whichever policy denied them, but for one: what a local policy denies never
+    /// reaches a shared one. Do not use it on an identity that many clients share.
     #[must_use]
     pub fn count_denied(mut self) -> Self {
         self.count_denied = true;
@@ -180,8 +180,8 @@ impl fmt::Display for Scope {
 /// What happens to a policy's requests when the store cannot count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreError {
-    /// This process's own limiter decides. In a memory store that is full, the identities that
-    /// found no room share one account.
+    /// This process's own limiter decides. In a memory store that is full, those who found no room
+    /// share the policy's account for such, one in each shard.
     #[default]
     Local,
     /// The request passes uncounted.

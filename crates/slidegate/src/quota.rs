@@ -101,21 +101,37 @@ impl Quota {
         Duration::from_millis(self.tick_ms())
     }
 
+    #[inline]
     pub(crate) const fn window_ms(self) -> u64 {
         self.window_ms
     }
 
+    /// Whether spends are stamped with ticks coarser than a millisecond, or could be.
+    #[inline]
+    pub(crate) const fn is_coarse(self) -> bool {
+        self.units.get() > FINE_UNITS
+    }
+
+    #[inline]
     pub(crate) const fn tick_ms(self) -> u64 {
-        if self.units.get() <= FINE_UNITS { 1 } else { self.window_ms.div_ceil(FINE_UNITS as u64) }
+        if self.is_coarse() { coarse_tick_ms(self.window_ms) } else { 1 }
     }
 
     /// The stamp of a spend at `now`: the first tick at or after it, in milliseconds.
+    #[inline]
     pub(crate) const fn stamp(self, now: Timestamp) -> u64 {
         ceil_to_tick(now.as_millis_ceil(), self.tick_ms())
     }
 }
 
+/// The tick of quotas that are not kept to the millisecond.
+#[inline]
+pub(crate) const fn coarse_tick_ms(window_ms: u64) -> u64 {
+    window_ms.div_ceil(FINE_UNITS as u64)
+}
+
 /// The first multiple of `tick` at or after `ms`.
+#[inline]
 pub(crate) const fn ceil_to_tick(ms: u64, tick: u64) -> u64 {
     // Nearly every quota has the finest tick; spare it the division.
     if tick == 1 { ms } else { ms.div_ceil(tick) * tick }

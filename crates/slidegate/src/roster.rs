@@ -92,8 +92,24 @@ impl CheckedRoster {
         Self { roster, paths }
     }
 
-    /// The entry that the request is on the list for.
+    /// The entry that the request is on the list for, if there is no doubt.
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
+        let listed = |identity: &Identity| self.roster.identities.contains(identity);
+        self.find_place(facts).or_else(|| {
+            let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
+            identities.find(listed).map(Listed::Identity)
+        })
+    }
+
+    /// The entry that the request may be on the list for.
+    pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<Listed> {
+        self.find_place(facts).or_else(|| {
+            let find = |source: &Source| source.find_listed(facts, &self.roster.identities);
+            self.roster.sources.iter().find_map(find).map(Listed::Identity)
+        })
+    }
+
+    fn find_place(&self, facts: &Facts<'_>) -> Option<Listed> {
         if !self.roster.paths.is_empty() && self.paths.contains(facts.path) {
             return Some(Listed::Path);
         }
@@ -102,8 +118,7 @@ impl CheckedRoster {
         {
             return Some(Listed::Network(*network));
         }
-        let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
-        identities.find(|i| self.roster.identities.contains(i)).map(Listed::Identity)
+        None
     }
 }
 

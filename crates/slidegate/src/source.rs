@@ -1,5 +1,6 @@
 //! Where an identity is read from.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,6 +48,30 @@ impl Source {
                 facts.trusted_header(name).map(|value| Identity::header(name, value))
             }
             Self::Everyone => Some(Identity::everyone()),
+        }
+    }
+}
+
+impl Source {
+    /// An identity of the request that the list has, looked for in every line of a repeated
+    /// header: nobody gets off the list by sending a second one.
+    pub(crate) fn find_listed(
+        &self,
+        facts: &Facts<'_>,
+        list: &HashSet<Identity>,
+    ) -> Option<Identity> {
+        let listed = |identity: &Identity| list.contains(identity);
+        match self {
+            Self::ApiKey => facts.header_values(&API_KEY).map(Identity::api_key).find(listed),
+            Self::Authorization => {
+                let values = facts.header_values(&header::AUTHORIZATION);
+                values.map(Identity::authorization).find(listed)
+            }
+            Self::Header(name) if facts.headers_trusted => {
+                let values = facts.header_values(name);
+                values.map(|value| Identity::header(name, value)).find(listed)
+            }
+            _ => self.read(facts).filter(listed),
         }
     }
 }

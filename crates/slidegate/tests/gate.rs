@@ -327,3 +327,47 @@ fn identities_of_one_policy_do_not_share() {
     }
     assert_eq!(Identity::user("ann").to_string(), "user:ann");
 }
+
+#[test]
+fn a_shadow_policy_refuses_nobody_when_the_store_fails() {
+    let shadow = Policy::new("watched").quota(Quota::per_minute(1)).shadow();
+    let list = [shadow.on_store_error(OnStoreError::Deny)];
+    let gate = Gate::new(policies(list), Down::default());
+    assert!(now(gate.decide(&client())).unwrap().is_allowed());
+}
+
+#[test]
+fn a_refund_of_units_goes_by_each_window() {
+    let clock = ManualClock::default();
+    let gate =
+        gate(&clock, [Policy::new("api").quota(Quota::per_second(10)).quota(Quota::per_day(100))]);
+    for _ in 0..5 {
+        (0..10).for_each(|_| assert!(gate.decide_now(&client()).unwrap().is_allowed()));
+        clock.advance(Duration::from_secs(1));
+    }
+    now(gate.refund_units(&account("api"), NonZeroU32::new(30).unwrap())).unwrap();
+    let whole = gate.peek_now(&client()).unwrap();
+    let left: Vec<u32> = whole.policies()[0].standings().iter().map(|s| s.remaining()).collect();
+    assert_eq!(left, [10, 80]);
+}
+
+#[test]
+fn a_denied_decision_shows_local_policies_without_the_request() {
+    let clock = ManualClock::default();
+    let gate = gate(
+        &clock,
+        [
+            Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5)),
+            Policy::new("watched").scope(Scope::Local).quota(Quota::per_minute(1)).shadow(),
+            Policy::new("api").quota(Quota::per_minute(1)),
+        ],
+    );
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    for _ in 0..3 {
+        let denied = gate.decide_now(&client()).unwrap();
+        assert_eq!(denied.retry_after(), Some(MINUTE));
+        let left: Vec<u32> =
+            denied.policies().iter().map(|p| p.standings()[0].remaining()).collect();
+        assert_eq!(left, [4, 0, 0], "and the watched one keeps what the first request took");
+    }
+}

@@ -150,3 +150,57 @@ fn one_account_cannot_be_charged_twice_at_once() {
     let error = charges.push(payer.charge()).unwrap_err().to_string();
     assert!(error.contains("api of user:twice"), "{error}");
 }
+
+#[test]
+fn a_shadow_charge_that_finds_no_room_denies_nothing() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 0);
+    let payer = Payer::new("watched", Quota::per_minute(1));
+    let charge = payer.charge().shadow(true).on_store_error(OnStoreError::Deny);
+    assert!(store.spend_now(&charge.into()).unwrap().spent);
+}
+
+#[test]
+fn a_denial_for_one_cost_is_forgotten_with_the_other() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    let payer = Payer::new("costs", Quota::per_minute(2));
+    let two = payer.charge().with_cost(2.try_into().unwrap()).unwrap();
+    assert!(store.spend_now(&two.into()).unwrap().spent);
+    assert!(!spend(&store, &payer));
+    assert!(!store.peek_now(&two.into()).unwrap().spent);
+    store.reset_now(&payer.charges());
+    assert!(store.peek_now(&two.into()).unwrap().spent);
+    assert!(spend(&store, &payer));
+}
+
+#[test]
+fn a_plan_with_fewer_units_does_not_wipe_the_history_of_one_with_more() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    let pro = Payer::new("customer", Quota::per_minute(600));
+    let free = Payer::new("customer", Quota::per_minute(60));
+    let mut admitted = 0;
+    for _ in 0..5 {
+        for _ in 0..700 {
+            let charge = pro.charge().count_denied(true);
+            admitted += u32::from(store.spend_now(&charge.into()).unwrap().spent);
+        }
+        let _ = store.spend_now(&free.charge().count_denied(true).into()).unwrap();
+    }
+    assert_eq!(admitted, 600);
+}
+
+#[test]
+fn an_account_keeps_a_bounded_number_of_windows() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 100);
+    for seconds in 1..=300 {
+        let quota = Quota::new(5.try_into().unwrap(), Duration::from_secs(1000 + seconds)).unwrap();
+        assert!(spend(&store, &Payer::new("changing", quota)));
+    }
+    let mut bytes = Vec::new();
+    store.save(&mut bytes).unwrap();
+    let after = self::store(&clock, 100);
+    assert_eq!(after.restore(&*bytes).unwrap(), 1);
+}

@@ -357,3 +357,25 @@ fn a_cost_must_fit_every_plan() {
     let said = built.map_err(|errors: PolicyErrors| errors.to_string()).unwrap_err();
     assert!(said.contains("a quota of 60 units"), "{said}");
 }
+
+#[test]
+fn nobody_gets_off_the_blocked_list_or_onto_the_exempt_one_with_a_second_header() {
+    let gate = gate(
+        Policies::builder()
+            .policy(Policy::new("api").quota(Quota::per_minute(1)))
+            .exempt(Roster::new().api_key("internal"))
+            .blocked(Roster::new().api_key("stolen").authorization("Bearer stolen")),
+    );
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for list in [
+        [("x-api-key", "stolen"), ("x-api-key", "x")],
+        [("x-api-key", "x"), ("x-api-key", "stolen")],
+        [("authorization", "Bearer x"), ("authorization", "Bearer stolen")],
+    ] {
+        let headers = headers(&list);
+        let decision = gate.decide_now(&base.headers(&headers)).unwrap();
+        assert_eq!(decision.verdict(), Verdict::Block(Block::Listed));
+    }
+    let doubtful = headers(&[("x-api-key", "internal"), ("x-api-key", "x")]);
+    assert_eq!(gate.decide_now(&base.headers(&doubtful)).unwrap().policies().len(), 1);
+}

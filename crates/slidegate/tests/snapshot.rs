@@ -203,3 +203,37 @@ fn shared_accounts_of_a_full_store_are_saved_too() {
     assert!(spend(&after, &payer));
     assert!(!spend(&after, &payer), "what it may have spent before the restart counts");
 }
+
+#[test]
+fn a_snapshot_never_fills_a_store_beyond_its_capacity() {
+    let clock = ManualClock::default();
+    let full = |prefix: &str| {
+        let store = MemoryStore::builder().capacity(10).clock(clock.clone()).build();
+        for i in 0..10 {
+            assert!(spend(&store, &Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5))));
+        }
+        store
+    };
+    let (before, after) = (full("a"), full("b"));
+    let refused = after.restore(&*saved(&before));
+    assert!(matches!(refused, Err(SnapshotError::TooLarge { capacity: 10 })));
+    assert_eq!(after.stats().accounts, 10);
+    assert_eq!(before.restore(&*saved(&before)).unwrap(), 10, "the same accounts need no room");
+}
+
+#[test]
+fn merged_histories_stay_within_a_ledgers_bound() {
+    let clock = ManualClock::default();
+    let (left, right) = (store(&clock), store(&clock));
+    let payer = Payer::new("busy", Quota::per_minute(4096));
+    for i in 0..8000 {
+        let store = if i % 2 == 0 { &left } else { &right };
+        assert!(spend(store, &payer));
+        clock.advance(Duration::from_millis(1));
+    }
+    left.restore(&*saved(&right)).unwrap();
+    assert_eq!(store(&clock).restore(&*saved(&left)).unwrap(), 1, "it can be saved again");
+    assert!(!spend(&left, &payer));
+    let raised = Payer::new("busy", Quota::per_minute(9000));
+    assert_eq!(remaining(&left, &raised), 1000, "and no unit was lost");
+}

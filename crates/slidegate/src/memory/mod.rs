@@ -3,6 +3,7 @@
 mod book;
 mod denials;
 mod hasher;
+mod ledgers;
 mod shard;
 mod snapshot;
 

@@ -8,7 +8,6 @@ use super::book::Book;
 use super::hasher::AccountHasher;
 use crate::charge::Charge;
 use crate::clock::Timestamp;
-use crate::ledger::Ledger;
 use crate::name::Name;
 use crate::policy::OnStoreError;
 use crate::store::StoreError;
@@ -136,8 +135,8 @@ impl Shard {
         }
         match charge.store_error_action() {
             OnStoreError::Local => Ok(shared.map_or(Place::NewOverflow, Place::Overflow)),
-            OnStoreError::Allow => Ok(Place::Waived),
-            OnStoreError::Deny => Err(StoreError::Full),
+            OnStoreError::Deny if !charge.is_shadow() => Err(StoreError::Full),
+            OnStoreError::Allow | OnStoreError::Deny => Ok(Place::Waived),
         }
     }
 
@@ -170,7 +169,7 @@ impl Shard {
             Place::New | Place::NewFromOverflow(_) => {
                 let mut book = Book::new(charge.policy(), charge.identity().as_str());
                 if let Place::NewFromOverflow(i) = place {
-                    book.ledgers = self.overflow[i].ledgers.iter().map(Ledger::condensed).collect();
+                    book.ledgers = self.overflow[i].condensed();
                 }
                 let i = self.insert(hasher, hash, book);
                 Some((&mut self.books[i], Place::Own(i)))
@@ -197,10 +196,14 @@ impl Shard {
         }
     }
 
+    pub(super) fn has(&self, hash: u64, book: &Book) -> bool {
+        self.find_by(hash, &book.policy, book.identity.as_bytes()).is_some()
+    }
+
     /// Adds a saved history to an account, which is made if need be.
     pub(super) fn restore(&mut self, hasher: &AccountHasher, hash: u64, saved: Book) {
         match self.find_by(hash, &saved.policy, saved.identity.as_bytes()) {
-            Some(i) => self.books[i].absorb(saved.ledgers),
+            Some(i) => self.books[i].absorb(saved.ledgers.into_vec()),
             None => {
                 self.insert(hasher, hash, saved);
             }
@@ -209,7 +212,7 @@ impl Shard {
 
     /// Adds a saved history to a policy's shared book, which is made if need be.
     pub(super) fn restore_overflow(&mut self, saved: &Book) {
-        let ledgers = saved.ledgers.iter().cloned();
+        let ledgers = saved.ledgers.as_slice().iter().cloned();
         match self.overflow.iter_mut().find(|book| book.policy == saved.policy) {
             Some(book) => book.absorb(ledgers),
             None => {

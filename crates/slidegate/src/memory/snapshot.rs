@@ -4,7 +4,8 @@
 //! calendar in nanoseconds (2 × u64); a record for each account; a zero byte; the SHA-256 of all
 //! before it. A record is a tag (1 an account, 2 a shared one), policy and identity (length as a
 //! byte, text), the number of ledgers (u8), and for each of them window in milliseconds (u64),
-//! tick (u32), number of entries (u32) and the entries: stamp (u64), units (u32).
+//! whether its ticks are coarse (u8), number of entries (u32) and the entries: stamp (u64),
+//! units (u32).
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::num::NonZeroU32;
@@ -14,9 +15,10 @@ use sha2::{Digest, Sha256};
 
 use super::MemoryStore;
 use super::book::Book;
+use super::ledgers;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::ledger::Ledger;
-use crate::quota::{FINE_UNITS, Quota, ceil_to_tick};
+use crate::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
 const VERSION: &[u8] = b"1\n";
@@ -26,8 +28,9 @@ const ACCOUNT: u8 = 1;
 const OVERFLOW: u8 = 2;
 
 /// What one account can have been written with; anything above is damage.
-const MAX_LEDGERS: u8 = 64;
-const MAX_ENTRIES: u32 = 2 * (FINE_UNITS + 1);
+const MAX_ENTRIES: u32 = FINE_UNITS + 1;
+/// Shared accounts: one for each policy and shard.
+const MAX_OVERFLOW: usize = 1 << 16;
 
 impl MemoryStore {
     /// Writes the live state. Each account is written as it is at one instant, with its shard
@@ -73,14 +76,26 @@ impl MemoryStore {
                 END => break,
                 _ => return Err(SnapshotError::Damaged("an unknown kind of record")),
             }
-            if accounts.len() > self.capacity {
+            if accounts.len() > self.capacity || overflow.len() > MAX_OVERFLOW {
                 return Err(SnapshotError::TooLarge { capacity: self.capacity });
             }
         }
         expect_checksum(input)?;
         accounts.retain(|book| !book.is_over(aging.now));
         overflow.retain(|book| !book.is_over(aging.now));
+        if self.stats().accounts + self.unknown(&accounts) > self.capacity {
+            return Err(SnapshotError::TooLarge { capacity: self.capacity });
+        }
         Ok(self.put_back(accounts, &overflow))
+    }
+
+    /// How many of the accounts the store does not have yet.
+    fn unknown(&self, accounts: &[Book]) -> usize {
+        let known = |book: &&Book| {
+            let hash = self.hasher.hash_book(book);
+            self.lock(self.shard_of(hash)).has(hash, book)
+        };
+        accounts.len() - accounts.iter().filter(known).count()
     }
 
     fn put_back(&self, accounts: Vec<Book>, overflow: &[Book]) -> usize {
@@ -142,13 +157,13 @@ struct Aging {
 
 impl Aging {
     /// Rounds up: an entry may be held a tick longer, never shorter.
-    fn stamp(self, saved_ms: u64, tick_ms: u32) -> u64 {
+    fn stamp(self, saved_ms: u64, tick_ms: u64) -> u64 {
         let age_ns = i128::from(self.saved_at.as_nanos())
             - i128::from(saved_ms) * i128::from(NANOS_PER_MILLI)
             + self.down.as_nanos() as i128;
         let at_ns = (i128::from(self.now.as_nanos()) - age_ns).max(0);
         let at_ns = u64::try_from(at_ns).unwrap_or(u64::MAX);
-        ceil_to_tick(Timestamp::from_nanos(at_ns).as_millis_ceil(), u64::from(tick_ms))
+        ceil_to_tick(Timestamp::from_nanos(at_ns).as_millis_ceil(), tick_ms)
     }
 }
 
@@ -161,10 +176,11 @@ fn encode(out: &mut Vec<u8>, tag: u8, book: &Book, now: Timestamp) {
         out.push(u8::try_from(text.len()).expect("names and identities are at most 64 bytes"));
         out.extend_from_slice(text.as_bytes());
     }
-    out.push(u8::try_from(book.ledgers.len()).expect("an account has few windows"));
-    for ledger in &book.ledgers {
+    let ledgers = book.ledgers.as_slice();
+    out.push(u8::try_from(ledgers.len()).expect("an account has few windows"));
+    for ledger in ledgers {
         out.extend_from_slice(&ledger.window_ms().to_le_bytes());
-        out.extend_from_slice(&ledger.tick_ms().to_le_bytes());
+        out.push(u8::from(ledger.is_coarse()));
         out.extend_from_slice(&(ledger.entries() as u32).to_le_bytes());
         for (stamp_ms, units) in ledger.runs() {
             out.extend_from_slice(&stamp_ms.to_le_bytes());
@@ -176,11 +192,11 @@ fn encode(out: &mut Vec<u8>, tag: u8, book: &Book, now: Timestamp) {
 fn decode(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Book, SnapshotError> {
     let policy = input.text()?.parse().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
     let mut book = Book::new(&policy, &input.text()?);
-    let ledgers = input.byte()?;
-    if ledgers > MAX_LEDGERS {
+    let windows = input.byte()?;
+    if usize::from(windows) > ledgers::MOST {
         return Err(SnapshotError::Damaged("the number of windows"));
     }
-    for _ in 0..ledgers {
+    for _ in 0..windows {
         book.absorb([decode_ledger(input, aging)?]);
     }
     Ok(book)
@@ -190,11 +206,16 @@ fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger,
     let window = Duration::from_millis(u64::from_le_bytes(input.array()?));
     let quota = Quota::new(NonZeroU32::MIN, window);
     let quota = quota.map_err(|_| SnapshotError::Damaged("a window's length"))?;
-    let tick_ms = u32::from_le_bytes(input.array()?);
+    let coarse = match input.byte()? {
+        0 => false,
+        1 => true,
+        _ => return Err(SnapshotError::Damaged("a window's ticks")),
+    };
     let entries = u32::from_le_bytes(input.array()?);
-    if tick_ms == 0 || entries > MAX_ENTRIES {
+    if entries > MAX_ENTRIES {
         return Err(SnapshotError::Damaged("a window's entries"));
     }
+    let tick_ms = if coarse { coarse_tick_ms(quota.window_ms()) } else { 1 };
     let mut runs = Vec::with_capacity(entries as usize);
     for _ in 0..entries {
         let stamp_ms = u64::from_le_bytes(input.array()?);
@@ -206,7 +227,7 @@ fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger,
         runs.push((stamp_ms, units));
     }
     let aged = runs.into_iter().map(|(ms, units)| (aging.stamp(ms, tick_ms), units));
-    Ok(Ledger::from_runs(quota.window_ms(), tick_ms, aged))
+    Ok(Ledger::from_runs(quota.window_ms(), coarse, aged))
 }
 
 fn expect_header(input: &mut Hashing<impl Read>) -> Result<(), SnapshotError> {
