@@ -73,8 +73,38 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock {
     origin: Instant,
     origin_ns: u64,
-    counter: Option<quanta::Clock>,
+    counter: Option<Counter>,
     anchor: Anchor,
+}
+
+/// The processor's counter, and how fast it counts.
+#[derive(Debug)]
+struct Counter {
+    clock: quanta::Clock,
+    /// Nanoseconds in 2^32 counts.
+    scale: u64,
+    /// Counts in the time that an anchor is carried on for.
+    most: u64,
+}
+
+impl Counter {
+    fn new() -> Self {
+        let clock = quanta::Clock::new();
+        let scale = clock.delta_as_nanos(0, 1 << 32).max(1);
+        Self { clock, scale, most: (ANCHOR_NS << 32) / scale }
+    }
+
+    #[inline]
+    fn read(&self) -> u64 {
+        self.clock.raw()
+    }
+
+    /// How long ago `from` was at `to`, in nanoseconds, if that is no longer than an anchor holds.
+    #[inline]
+    fn short_time(&self, from: u64, to: u64) -> Option<u64> {
+        let counts = to.wrapping_sub(from);
+        (counts < self.most).then(|| (counts * self.scale) >> 32)
+    }
 }
 
 /// When the kernel was last asked: the counter's value and the time. A sequence lock: `version` is
@@ -98,9 +128,20 @@ impl SystemClock {
         Self {
             origin: Instant::now(),
             origin_ns: wall().0,
-            counter: kernel_trusts_counter().then(quanta::Clock::new),
+            counter: kernel_trusts_counter().then(Counter::new),
             anchor: Anchor::default(),
         }
+    }
+
+    #[cold]
+    fn ask_kernel(&self, counter: &Counter, count: u64) -> Timestamp {
+        let ns = self.kernel_ns();
+        // If the thread lost its processor between the two readings, they are not of one instant.
+        let took_ns = counter.short_time(count, counter.read());
+        if took_ns.is_some_and(|took_ns| took_ns < SAME_INSTANT_NS) {
+            self.anchor.store(count, ns);
+        }
+        Timestamp(ns)
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
@@ -120,19 +161,13 @@ impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
         let Some(counter) = &self.counter else { return Timestamp(self.kernel_ns()) };
-        let count = counter.raw();
-        if let Some((anchor_count, anchor_ns)) = self.anchor.load() {
-            let since_ns = counter.delta_as_nanos(anchor_count, count);
-            if count >= anchor_count && since_ns < ANCHOR_NS {
-                return Timestamp(anchor_ns + since_ns);
-            }
+        let count = counter.read();
+        if let Some((anchor_count, anchor_ns)) = self.anchor.load()
+            && let Some(since_ns) = counter.short_time(anchor_count, count)
+        {
+            return Timestamp(anchor_ns + since_ns);
         }
-        let ns = self.kernel_ns();
-        // If the thread lost its processor between the two readings, they are not of one instant.
-        if counter.delta_as_nanos(count, counter.raw()) < SAME_INSTANT_NS {
-            self.anchor.store(count, ns);
-        }
-        Timestamp(ns)
+        self.ask_kernel(counter, count)
     }
 }
 

@@ -41,7 +41,7 @@ use crate::charge::{Charge, Charges};
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::quota::{Quota, Quotas};
-use crate::store::{Receipt, Spent, Store};
+use crate::store::{Receipt, Spent, Standing, Store};
 
 /// Makes stores for the suite and moves their clock.
 pub trait Harness {
@@ -145,7 +145,7 @@ async fn admitted(store: &impl Store, charge: Charge<'_>, requests: usize) -> us
 }
 
 fn remaining(receipt: &Receipt) -> Vec<u32> {
-    receipt.standings.iter().map(|standing| standing.remaining()).collect()
+    receipt.standings.iter().map(Standing::remaining).collect()
 }
 
 async fn window_slides(harness: &impl Harness) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 /// What is known of a request, borrowed from it.
 ///
@@ -94,7 +94,7 @@ impl<'a> Facts<'a> {
 
     /// Every value of a header, for lists that nobody shall get off by sending two.
     pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
-        self.headers.get_all(name).into_iter().map(|value| value.as_bytes())
+        self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
     }
 
     pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {

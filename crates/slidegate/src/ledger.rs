@@ -112,9 +112,13 @@ impl Ledger {
         units - left
     }
 
-    /// Takes back up to `units` units that were spent at `at`; tells how many.
-    pub fn refund_at(&mut self, quota: Quota, units: u32, at: Timestamp) -> u32 {
-        let stamp_ms = quota.stamp(at);
+    /// Takes back up to `units` units that were spent at `at`; tells how many. Those that are a
+    /// window old at `now` are free already, and what has their stamp may be another's.
+    pub fn refund_at(&mut self, units: u32, at: Timestamp, now: Timestamp) -> u32 {
+        if at + Duration::from_millis(self.window_ms) <= now {
+            return 0;
+        }
+        let stamp_ms = self.present_ms(at);
         let mut left = units;
         while left > 0 {
             let found = self.entries.iter().rposition(|(entry_ms, _)| entry_ms == stamp_ms);

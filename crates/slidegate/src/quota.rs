@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::clock::{NANOS_PER_MILLI, Timestamp};
+use crate::clock::NANOS_PER_MILLI;
 
 /// At most `units` in any interval of length `window`.
 ///
@@ -115,12 +115,6 @@ impl Quota {
     #[inline]
     pub(crate) const fn tick_ms(self) -> u64 {
         if self.is_coarse() { coarse_tick_ms(self.window_ms) } else { 1 }
-    }
-
-    /// The stamp of a spend at `now`: the first tick at or after it, in milliseconds.
-    #[inline]
-    pub(crate) const fn stamp(self, now: Timestamp) -> u64 {
-        ceil_to_tick(now.as_millis_ceil(), self.tick_ms())
     }
 }
 

@@ -57,7 +57,7 @@ pub enum Spent {
 }
 
 /// A store's answer to a spend: yes or no, and where every quota stands.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Receipt {
     /// Whether everything was spent; if not, nothing was.
     pub spent: bool,

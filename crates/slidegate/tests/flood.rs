@@ -1,5 +1,7 @@
 //! A flood of identities stays within bounds, measured by a counting allocator.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::alloc::System;

@@ -1,5 +1,7 @@
 //! What a gate does around its store: scopes, failures, peeking, refunds, changes of policy.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::net::IpAddr;

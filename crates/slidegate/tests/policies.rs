@@ -1,5 +1,7 @@
 //! From facts to charges: who is charged, for what, and what is refused when policies are built.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 

@@ -1,5 +1,7 @@
 //! A memory store survives a restart.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::time::Duration;

@@ -46,7 +46,7 @@ fn frozen_store(capacity: usize) -> MemoryStore {
 }
 
 fn remaining(store: &MemoryStore, payer: &Payer) -> u32 {
-    store.peek_now(&payer.charges()).unwrap().standings[0].remaining()
+    store.peek_now(&payer.charges()).expect("an answer").standings[0].remaining()
 }
 
 #[test]

@@ -33,7 +33,9 @@ impl Book {
 
     #[inline]
     pub(super) fn settle(&mut self, now: Timestamp) {
-        self.ledgers.as_mut_slice().iter_mut().for_each(|ledger| ledger.settle(now));
+        for ledger in self.ledgers.as_mut_slice() {
+            ledger.settle(now);
+        }
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 mod book;
 mod denials;
 mod hasher;
+mod index;
 mod ledgers;
 mod shard;
 mod snapshot;
@@ -198,7 +199,7 @@ impl MemoryStore {
             for quota in charge.quotas().as_slice() {
                 let Some(ledger) = book.ledger_mut(*quota) else { continue };
                 match spent {
-                    Spent::At(at) => ledger.refund_at(*quota, charge.cost().get(), at),
+                    Spent::At(at) => ledger.refund_at(charge.cost().get(), at, self.clock.now()),
                     Spent::Newest => ledger.refund_newest(charge.cost().get()),
                 };
             }
@@ -228,20 +229,24 @@ impl MemoryStore {
     /// client that has just been denied, with none.
     fn attempt_one(&self, charge: &Charge<'_>, commit: Commit) -> Result<Receipt, StoreError> {
         let hash = self.hash(charge);
-        match self.denials.find(hash, charge, &self.clock) {
-            Some(receipt) => Ok(receipt),
-            None => self.attempt_locked(hash, charge, commit),
+        if let Some(receipt) = self.denials.find(hash, charge, &self.clock) {
+            return Ok(receipt);
         }
+        let mut receipt = Receipt::default();
+        self.attempt_locked(hash, charge, commit, &mut receipt)?;
+        Ok(receipt)
     }
 
-    // Apart from its caller, so that an answer without a lock does not pay for what this needs.
+    // Apart from its caller, so that an answer without a lock does not pay for what this needs;
+    // and the receipt is the caller's, so that it is not copied under the lock.
     #[inline(never)]
     fn attempt_locked(
         &self,
         hash: u64,
         charge: &Charge<'_>,
         commit: Commit,
-    ) -> Result<Receipt, StoreError> {
+        receipt: &mut Receipt,
+    ) -> Result<(), StoreError> {
         let mut lock = self.lock(self.shard_of(hash));
         let now = lock.instant(self.clock.now());
         lock.sweep_a_little(&self.hasher, now, 1);
@@ -253,23 +258,22 @@ impl MemoryStore {
                 return Err(error);
             }
         };
-        let degraded = placed.place.is_degraded();
-        if degraded {
+        if placed.place.is_degraded() {
+            receipt.degraded = true;
             self.count_refused(1, now);
         }
         placed.takes = placed.fits(&lock);
-        let spent = placed.takes || charge.is_shadow();
         if commit == Commit::Spend {
-            placed.write(&mut lock, &self.hasher, now);
+            placed.write(&mut lock, now);
             self.denials.forget(hash);
         }
-        let mut standings = Standings::new();
-        placed.report(&lock, now, &mut standings);
-        let receipt = Receipt { spent, at: now, degraded, standings };
+        receipt.at = now;
+        receipt.spent = placed.takes || charge.is_shadow();
+        placed.report(&lock, now, &mut receipt.standings);
         if placed.denies_for_sure() {
-            self.denials.remember(hash, charge, &receipt);
+            self.denials.remember(hash, charge, receipt);
         }
-        Ok(receipt)
+        Ok(())
     }
 
     /// Decides all charges in one step: places first, then whether they fit, and writes last.
@@ -300,7 +304,7 @@ impl MemoryStore {
         for placed in &mut places {
             let lock = &mut locks[placed.lock];
             if commit == Commit::Spend {
-                placed.write(lock, &self.hasher, now);
+                placed.write(lock, now);
                 self.denials.forget(placed.hash);
             }
             placed.report(lock, now, &mut standings);
@@ -460,11 +464,11 @@ impl<'c, 'a> Placed<'c, 'a> {
     }
 
     #[inline]
-    fn write(&mut self, shard: &mut Shard, hasher: &AccountHasher, now: Timestamp) {
+    fn write(&mut self, shard: &mut Shard, now: Timestamp) {
         if !self.takes && !self.charge.counts_denied() {
             return;
         }
-        let book = shard.book_mut(hasher, self.hash, self.charge, self.place);
+        let book = shard.book_mut(self.hash, self.charge, self.place);
         let Some((book, place)) = book else { return };
         self.place = place;
         let cost = self.charge.cost().get();

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use hashbrown::HashTable;
-
 use super::book::Book;
 use super::hasher::AccountHasher;
+use super::index::Index;
 use crate::charge::Charge;
 use crate::clock::Timestamp;
 use crate::name::Name;
@@ -17,17 +16,17 @@ use crate::store::StoreError;
 const SWEEP: usize = 16;
 /// Calls between two sweeps. A sweep touches memory that the call does not need, but in a row; done
 /// seldom, it hardly costs.
-const CALLS_PER_SWEEP: u32 = 64;
+const CALLS_PER_SWEEP: u32 = 256;
 /// How many calls a new account counts as: four books are looked through for each, and two would
 /// already keep up with any stream of them.
-const CALLS_PER_NEW: u32 = 16;
+const CALLS_PER_NEW: u32 = 64;
 
 const CLOCK_JITTER: Duration = Duration::from_micros(100);
 
 /// Books by account, and the shared books for those who found no place.
 #[derive(Debug)]
 pub(super) struct Shard {
-    table: HashTable<u32>,
+    index: Index,
     books: Vec<Book>,
     /// One for each policy that found no place for an account. They do not count as accounts.
     overflow: Vec<Book>,
@@ -64,7 +63,7 @@ impl Place {
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            table: HashTable::new(),
+            index: Index::default(),
             books: Vec::new(),
             overflow: Vec::new(),
             capacity,
@@ -153,7 +152,6 @@ impl Shard {
     /// The book of a place, made if need be, and where it is now.
     pub(super) fn book_mut(
         &mut self,
-        hasher: &AccountHasher,
         hash: u64,
         charge: &Charge<'_>,
         place: Place,
@@ -171,7 +169,7 @@ impl Shard {
                 if let Place::NewFromOverflow(i) = place {
                     book.ledgers = self.overflow[i].condensed();
                 }
-                let i = self.insert(hasher, hash, book);
+                let i = self.insert(hash, book);
                 Some((&mut self.books[i], Place::Own(i)))
             }
             Place::Waived => None,
@@ -201,11 +199,11 @@ impl Shard {
     }
 
     /// Adds a saved history to an account, which is made if need be.
-    pub(super) fn restore(&mut self, hasher: &AccountHasher, hash: u64, saved: Book) {
+    pub(super) fn restore(&mut self, hash: u64, saved: Book) {
         match self.find_by(hash, &saved.policy, saved.identity.as_bytes()) {
             Some(i) => self.books[i].absorb(saved.ledgers.into_vec()),
             None => {
-                self.insert(hasher, hash, saved);
+                self.insert(hash, saved);
             }
         }
     }
@@ -236,20 +234,17 @@ impl Shard {
     }
 
     fn find_by(&self, hash: u64, policy: &Name, identity: &[u8]) -> Option<usize> {
-        let found = self.table.find(hash, |i| self.books[*i as usize].is_for(policy, identity));
-        found.map(|i| *i as usize)
+        self.index.find(hash, |i| self.books[i].is_for(policy, identity))
     }
 
-    fn insert(&mut self, hasher: &AccountHasher, hash: u64, book: Book) -> usize {
+    fn insert(&mut self, hash: u64, book: Book) -> usize {
         let i = self.books.len();
         if i == self.books.capacity() {
             // By a quarter and not by twice: most of a store's memory is here.
             self.books.reserve_exact((i / 4).max(4));
         }
         self.books.push(book);
-        let books = &self.books;
-        let index = u32::try_from(i).expect("a shard has fewer than 2^32 accounts");
-        self.table.insert_unique(hash, index, |i| hasher.hash_book(&books[*i as usize]));
+        self.index.insert(hash, i);
         // The sweep itself waits for the next call: it would move books that are placed already.
         self.calls = self.calls.saturating_add(CALLS_PER_NEW);
         i
@@ -272,31 +267,26 @@ impl Shard {
         self.overflow.retain(|book| !book.is_over(now));
         if self.books.len() < before {
             self.swept += (before - self.books.len()) as u64;
-            self.give_back_memory(hasher);
+            self.give_back_memory();
         }
     }
 
     fn remove(&mut self, hasher: &AccountHasher, i: usize) {
         let hash = hasher.hash_book(&self.books[i]);
-        let entry = self.table.find_entry(hash, |other| *other as usize == i);
-        entry.expect("every book is in the table").remove();
+        self.index.remove(hash, i);
         self.books.swap_remove(i);
         if let Some(moved) = self.books.get(i) {
-            let last = self.books.len();
-            let hash = hasher.hash_book(moved);
-            let entry = self.table.find_mut(hash, |other| *other as usize == last);
-            *entry.expect("every book is in the table") = i as u32;
+            self.index.relocate(hasher.hash_book(moved), self.books.len(), i);
         }
     }
 
     /// Shrinks what a flood has left behind, once half of it is empty.
-    fn give_back_memory(&mut self, hasher: &AccountHasher) {
+    fn give_back_memory(&mut self) {
         const SMALL: usize = 64;
         if self.books.capacity() > SMALL && self.books.len() < self.books.capacity() / 2 {
             let wanted = self.books.len() * 5 / 4;
             self.books.shrink_to(wanted);
-            let books = &self.books;
-            self.table.shrink_to(wanted, |i| hasher.hash_book(&books[*i as usize]));
+            self.index.shrink();
         }
     }
 }

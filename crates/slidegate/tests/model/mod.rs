@@ -286,6 +286,12 @@ impl Admitted {
         self.0.push((at_ns, units));
     }
 
+    /// Takes back what was admitted at an instant.
+    pub(crate) fn take_back(&mut self, at_ns: u64, units: u32) {
+        let found = self.0.iter().position(|admitted| *admitted == (at_ns, units));
+        self.0.remove(found.expect("what is taken back was admitted"));
+    }
+
     /// The units admitted after an instant.
     pub(crate) fn since(&self, after_ns: Option<u64>) -> u64 {
         let later = self.0.iter().filter(|(at_ns, _)| after_ns.is_none_or(|after| *at_ns > after));

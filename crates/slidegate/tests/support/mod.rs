@@ -1,5 +1,6 @@
 //! What several tests need.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::pin::pin;
