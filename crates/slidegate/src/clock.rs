@@ -158,7 +158,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Timestamp {
         let Some(counter) = &self.counter else { return Timestamp(self.kernel_ns()) };
         let count = counter.read();

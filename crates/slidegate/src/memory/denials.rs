@@ -14,7 +14,7 @@ use crate::quota::Quota;
 use crate::store::{Receipt, Standing, Standings};
 
 /// For each shard. An answer is in one of the two slots of the pair that its hash says.
-const PAIRS_PER_SHARD: usize = 32;
+const PAIRS_PER_SHARD: usize = 64;
 /// Charges with more quotas are not kept. Two are a minute and a day.
 const MAX_QUOTAS: usize = 2;
 /// No answer is kept longer than this, so that a client that has gone makes way.
@@ -57,14 +57,6 @@ struct KeptStanding {
     reset_ns: AtomicU64,
 }
 
-/// What a slot says, copied out of it.
-struct Answer {
-    at: Timestamp,
-    remaining: [u32; MAX_QUOTAS],
-    retry_ns: [u64; MAX_QUOTAS],
-    reset_ns: [u64; MAX_QUOTAS],
-}
-
 impl Denials {
     /// For a power of two of shards.
     pub(super) fn new(shards: usize) -> Self {
@@ -84,13 +76,25 @@ impl Denials {
         clock: &StoreClock,
     ) -> Option<Receipt> {
         let slot = &self.slots[self.pair(hash)][self.place(hash)?];
+        // First, because the processor can read its counter while it waits for the slot.
+        let now = clock.now();
         let version = slot.version.load(Ordering::Acquire);
-        let answer = slot.read(hash, charge, clock)?;
-        fence(Ordering::Acquire);
-        if version % 2 == 1 || load(&slot.version) != version {
+        if version % 2 == 1 || !slot.answers(hash, charge, now) {
             return None;
         }
-        Some(answer.receipt(charge.quotas().as_slice()))
+        let quotas = charge.quotas().as_slice();
+        let first = slot.first.standing(quotas[0], now);
+        let second = quotas.get(1).map(|quota| slot.second.standing(*quota, now));
+        fence(Ordering::Acquire);
+        if load(&slot.version) != version {
+            return None;
+        }
+        let mut standings = Standings::new();
+        standings.push(first);
+        if let Some(second) = second {
+            standings.push(second);
+        }
+        Some(Receipt { spent: false, at: now, degraded: false, standings })
     }
 
     /// Keeps a denial. The caller holds the shard's lock.
@@ -180,65 +184,44 @@ impl Slot {
         }
     }
 
-    /// The answer to a charge, if this is the same charge and the answer has not run out.
+    /// Whether this is the answer to a charge, and has not run out.
     #[inline]
-    fn read(&self, hash: u64, charge: &Charge<'_>, clock: &StoreClock) -> Option<Answer> {
+    fn answers(&self, hash: u64, charge: &Charge<'_>, now: Timestamp) -> bool {
         let quotas = charge.quotas().as_slice();
-        if load(&self.hash) != hash
-            || load(&self.cost) != u64::from(charge.cost().get())
-            || charge.is_shadow()
-            || charge.counts_denied()
-            || load(&self.policy) != policy_word(charge)
-            || !self.identity.iter().zip(charge.identity().words()).all(|(w, v)| load(w) == v)
-            || quotas.len() > MAX_QUOTAS
-        {
-            return None;
-        }
-        let mut answer = Answer {
-            at: clock.now(),
-            remaining: [0; MAX_QUOTAS],
-            retry_ns: [0; MAX_QUOTAS],
-            reset_ns: [0; MAX_QUOTAS],
-        };
-        let now_ns = answer.at.as_nanos();
-        if now_ns < load(&self.since_ns) || now_ns >= load(&self.until_ns) {
-            return None;
-        }
-        for (i, kept) in [&self.first, &self.second].into_iter().enumerate() {
-            let (window_ms, units) =
-                quotas.get(i).map_or((0, 0), |q| (q.window_ms(), q.units().get()));
-            let kept_units = load(&kept.units);
-            if load(&kept.window_ms) != window_ms {
-                return None;
-            }
-            if window_ms == 0 {
-                break;
-            }
-            if (kept_units >> 32) as u32 != units {
-                return None;
-            }
-            answer.remaining[i] = kept_units as u32;
-            answer.retry_ns[i] = load(&kept.retry_ns);
-            answer.reset_ns[i] = load(&kept.reset_ns);
-        }
-        Some(answer)
+        load(&self.hash) == hash
+            && load(&self.cost) == u64::from(charge.cost().get())
+            && load(&self.policy) == policy_word(charge)
+            && self.identity.iter().zip(charge.identity().words()).all(|(w, v)| load(w) == v)
+            && (load(&self.since_ns)..load(&self.until_ns)).contains(&now.as_nanos())
+            && self.first.is_of(quotas.first())
+            && self.second.is_of(quotas.get(1))
+            && quotas.len() <= MAX_QUOTAS
+            && !charge.is_shadow()
+            && !charge.counts_denied()
     }
 }
 
-impl Answer {
+impl KeptStanding {
     #[inline]
-    fn receipt(&self, quotas: &[Quota]) -> Receipt {
-        let after = |ns: u64| ns.saturating_sub(self.at.as_nanos());
-        let mut standings = Standings::new();
-        for (i, &quota) in quotas.iter().enumerate() {
-            standings.push(Standing {
-                quota,
-                remaining: self.remaining[i],
-                retry_after_ns: after(self.retry_ns[i]),
-                reset_after_ns: after(self.reset_ns[i]),
-            });
+    fn is_of(&self, quota: Option<&Quota>) -> bool {
+        match quota {
+            Some(quota) => {
+                load(&self.window_ms) == quota.window_ms()
+                    && (load(&self.units) >> 32) as u32 == quota.units().get()
+            }
+            None => load(&self.window_ms) == 0,
         }
-        Receipt { spent: false, at: self.at, degraded: false, standings }
+    }
+
+    #[inline]
+    fn standing(&self, quota: Quota, now: Timestamp) -> Standing {
+        let after = |word: &AtomicU64| load(word).saturating_sub(now.as_nanos());
+        Standing {
+            quota,
+            remaining: load(&self.units) as u32,
+            retry_after_ns: after(&self.retry_ns),
+            reset_after_ns: after(&self.reset_ns),
+        }
     }
 }
 
@@ -254,7 +237,7 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
 }
 
-/// Half of the policy's digest; the hash is made of all of it.
+/// Half of the policy's digest; the other half is in the hash.
 #[inline]
 fn policy_word(charge: &Charge<'_>) -> u64 {
     charge.policy().digest().bits() as u64

@@ -1,59 +1,66 @@
 //! Where in a shard an account's book is, by its hash.
 //!
 //! Written by hand because a lookup in a large store is all waiting for memory: a general table
-//! keeps tags and values in two places, and this keeps them in one.
+//! keeps tags and values in two places, and this keeps them in one, in half the space.
 
 /// A hash table from accounts to positions, with open addressing and linear probing.
 ///
-/// A slot has the low half of the hash above the position plus one; zero is an empty slot. The
-/// half that is kept also says where the slot belongs, so the table grows without a look at the
-/// accounts.
-#[derive(Debug, Default)]
+/// A slot has the position plus one in its low bits, as many as the capacity needs, and above them
+/// a tag: bits of the hash that spare most looks at the wrong account. Zero is an empty slot.
+#[derive(Debug)]
 pub(super) struct Index {
-    slots: Box<[u64]>,
+    slots: Box<[u32]>,
     len: usize,
+    position_bits: u32,
 }
 
 const MIN_SLOTS: usize = 8;
 
 impl Index {
+    /// An index of positions below `capacity`, which is at most 2^31.
+    pub(super) fn new(capacity: usize) -> Self {
+        let most = u32::try_from(capacity).expect("a store has at most 2^31 accounts");
+        Self { slots: Box::default(), len: 0, position_bits: most.max(1).ilog2() + 1 }
+    }
+
     /// The position of the account with this hash that `is_it` recognises.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
         }
-        let mut at = self.home(hash as u32);
+        let tag = self.tag(hash);
+        let mut at = self.home(hash);
         loop {
             let slot = self.slots[at];
             if slot == 0 {
                 return None;
             }
-            if tag(slot) == hash as u32 && is_it(position(slot)) {
-                return Some(position(slot));
+            if slot >> self.position_bits == tag && is_it(self.position(slot)) {
+                return Some(self.position(slot));
             }
             at = self.next(at);
         }
     }
 
-    /// Adds an account that is not there.
-    pub(super) fn insert(&mut self, hash: u64, position: usize) {
+    /// Adds an account that is not there. `hash_of` tells the hash of any that is.
+    pub(super) fn insert(&mut self, hash: u64, position: usize, hash_of: impl Fn(usize) -> u64) {
         if (self.len + 1) * 4 > self.slots.len() * 3 {
-            self.resize((self.slots.len() * 2).max(MIN_SLOTS));
+            self.resize((self.slots.len() * 2).max(MIN_SLOTS), hash_of);
         }
-        self.place(slot(hash as u32, position));
+        self.place(hash, self.slot(hash, position));
         self.len += 1;
     }
 
-    /// Removes an account that is there.
-    pub(super) fn remove(&mut self, hash: u64, position: usize) {
+    /// Removes an account that is there. `hash_of` tells the hash of any other.
+    pub(super) fn remove(&mut self, hash: u64, position: usize, hash_of: impl Fn(usize) -> u64) {
         let mut hole = self.locate(hash, position);
         self.len -= 1;
         // Whatever was pushed past the hole moves back into it, so that no search ends early.
+        let mask = self.slots.len() - 1;
         let mut at = self.next(hole);
         while self.slots[at] != 0 {
-            let home = self.home(tag(self.slots[at]));
-            let mask = self.slots.len() - 1;
+            let home = self.home(hash_of(self.position(self.slots[at])));
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = self.slots[at];
                 hole = at;
@@ -66,20 +73,20 @@ impl Index {
     /// Notes that an account has moved.
     pub(super) fn relocate(&mut self, hash: u64, from: usize, to: usize) {
         let at = self.locate(hash, from);
-        self.slots[at] = slot(hash as u32, to);
+        self.slots[at] = self.slot(hash, to);
     }
 
     /// Gives back memory that a much larger table has left.
-    pub(super) fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self, hash_of: impl Fn(usize) -> u64) {
         let wanted = (self.len * 2).next_power_of_two().max(MIN_SLOTS);
         if wanted < self.slots.len() {
-            self.resize(wanted);
+            self.resize(wanted, hash_of);
         }
     }
 
     fn locate(&self, hash: u64, position: usize) -> usize {
-        let wanted = slot(hash as u32, position);
-        let mut at = self.home(hash as u32);
+        let wanted = self.slot(hash, position);
+        let mut at = self.home(hash);
         while self.slots[at] != wanted {
             assert!(self.slots[at] != 0, "every book is in the index");
             at = self.next(at);
@@ -87,43 +94,46 @@ impl Index {
         at
     }
 
-    fn resize(&mut self, slots: usize) {
+    fn resize(&mut self, slots: usize, hash_of: impl Fn(usize) -> u64) {
         let old = std::mem::replace(&mut self.slots, vec![0; slots].into_boxed_slice());
-        old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.place(slot));
+        for slot in old.into_iter().filter(|slot| *slot != 0) {
+            self.place(hash_of(self.position(slot)), slot);
+        }
     }
 
-    fn place(&mut self, slot: u64) {
-        let mut at = self.home(tag(slot));
+    fn place(&mut self, hash: u64, slot: u32) {
+        let mut at = self.home(hash);
         while self.slots[at] != 0 {
             at = self.next(at);
         }
         self.slots[at] = slot;
     }
 
+    fn slot(&self, hash: u64, position: usize) -> u32 {
+        debug_assert!(((position + 1) >> self.position_bits) == 0);
+        self.tag(hash) << self.position_bits | (position + 1) as u32
+    }
+
     #[inline]
-    fn home(&self, tag: u32) -> usize {
-        tag as usize & (self.slots.len() - 1)
+    fn position(&self, slot: u32) -> usize {
+        (slot & !(u32::MAX << self.position_bits)) as usize - 1
+    }
+
+    /// Of the low half of the hash, the bits that go least into where a slot belongs.
+    #[inline]
+    fn tag(&self, hash: u64) -> u32 {
+        hash as u32 >> self.position_bits
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        hash as u32 as usize & (self.slots.len() - 1)
     }
 
     #[inline]
     fn next(&self, at: usize) -> usize {
         (at + 1) & (self.slots.len() - 1)
     }
-}
-
-fn slot(tag: u32, position: usize) -> u64 {
-    let position = u32::try_from(position + 1).expect("a shard has fewer than 2^32 accounts");
-    u64::from(tag) << 32 | u64::from(position)
-}
-
-#[inline]
-fn tag(slot: u64) -> u32 {
-    (slot >> 32) as u32
-}
-
-#[inline]
-fn position(slot: u64) -> usize {
-    slot as u32 as usize - 1
 }
 
 #[cfg(test)]
@@ -139,29 +149,35 @@ mod tests {
         #[test]
         fn it_does_what_a_map_does(steps in prop::collection::vec((0..40u64, 0..4u8), 1..600)) {
             let hash = |key: u64| key % 7 + (key % 3) * 8 + 0xffff_fff8;
-            let mut index = Index::default();
-            let mut map: HashMap<u64, usize> = HashMap::new();
+            let mut index = Index::new(600);
+            let mut positions: HashMap<u64, usize> = HashMap::new();
+            let mut keys: HashMap<usize, u64> = HashMap::new();
             for (i, (key, step)) in steps.into_iter().enumerate() {
-                match (step, map.get(&key).copied()) {
+                let hash_of = |position: usize| hash(keys[&position]);
+                match (step, positions.get(&key).copied()) {
                     (0..=1, None) => {
-                        index.insert(hash(key), i);
-                        map.insert(key, i);
+                        index.insert(hash(key), i, hash_of);
+                        positions.insert(key, i);
+                        keys.insert(i, key);
                     }
                     (0, Some(position)) => {
                         index.relocate(hash(key), position, i);
-                        map.insert(key, i);
+                        positions.insert(key, i);
+                        keys.remove(&position);
+                        keys.insert(i, key);
                     }
                     (2, Some(position)) => {
-                        index.remove(hash(key), position);
-                        map.remove(&key);
+                        index.remove(hash(key), position, hash_of);
+                        positions.remove(&key);
+                        keys.remove(&position);
                     }
-                    (3, _) => index.shrink(),
+                    (3, _) => index.shrink(hash_of),
                     _ => {}
                 }
-                prop_assert_eq!(index.len, map.len());
+                prop_assert_eq!(index.len, positions.len());
                 for key in 0..40 {
-                    let found = index.find(hash(key), |p| map.get(&key) == Some(&p));
-                    prop_assert_eq!(found, map.get(&key).copied());
+                    let found = index.find(hash(key), |p| positions.get(&key) == Some(&p));
+                    prop_assert_eq!(found, positions.get(&key).copied());
                 }
             }
         }

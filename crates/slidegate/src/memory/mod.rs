@@ -104,12 +104,12 @@ impl StoreClock {
 }
 
 impl MemoryStoreBuilder {
-    /// How many accounts may be live at once; a million unless said otherwise.
+    /// How many accounts may be live at once; a million unless said otherwise, and at most 2^31.
     ///
     /// Stores of 2048 and more spread this over shards by chance, so one may be full when a
     /// few places in others are not.
     pub fn capacity(self, accounts: usize) -> Self {
-        Self { capacity: accounts, ..self }
+        Self { capacity: accounts.min(1 << 31), ..self }
     }
 
     /// Where time comes from.
@@ -121,7 +121,9 @@ impl MemoryStoreBuilder {
     pub fn build(self) -> MemoryStore {
         let shards = (self.capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shards = 1 << shards.ilog2();
-        let shard = |i| LockedShard { shard: Mutex::new(Shard::new((self.capacity + i) / shards)) };
+        let shard = |i| LockedShard {
+            shard: Mutex::new(Shard::new((self.capacity + i) / shards, self.capacity)),
+        };
         MemoryStore {
             shards: (0..shards).map(shard).collect(),
             denials: Denials::new(shards),
@@ -264,7 +266,7 @@ impl MemoryStore {
         }
         placed.takes = placed.fits(&lock);
         if commit == Commit::Spend {
-            placed.write(&mut lock, now);
+            placed.write(&mut lock, &self.hasher, now);
             self.denials.forget(hash);
         }
         receipt.at = now;
@@ -304,7 +306,7 @@ impl MemoryStore {
         for placed in &mut places {
             let lock = &mut locks[placed.lock];
             if commit == Commit::Spend {
-                placed.write(lock, now);
+                placed.write(lock, &self.hasher, now);
                 self.denials.forget(placed.hash);
             }
             placed.report(lock, now, &mut standings);
@@ -464,11 +466,11 @@ impl<'c, 'a> Placed<'c, 'a> {
     }
 
     #[inline]
-    fn write(&mut self, shard: &mut Shard, now: Timestamp) {
+    fn write(&mut self, shard: &mut Shard, hasher: &AccountHasher, now: Timestamp) {
         if !self.takes && !self.charge.counts_denied() {
             return;
         }
-        let book = shard.book_mut(self.hash, self.charge, self.place);
+        let book = shard.book_mut(hasher, self.hash, self.charge, self.place);
         let Some((book, place)) = book else { return };
         self.place = place;
         let cost = self.charge.cost().get();

@@ -61,9 +61,10 @@ impl Place {
 }
 
 impl Shard {
-    pub(super) fn new(capacity: usize) -> Self {
+    /// Room for `capacity` accounts; a restored snapshot may bring up to `most`.
+    pub(super) fn new(capacity: usize, most: usize) -> Self {
         Self {
-            index: Index::default(),
+            index: Index::new(most),
             books: Vec::new(),
             overflow: Vec::new(),
             capacity,
@@ -152,6 +153,7 @@ impl Shard {
     /// The book of a place, made if need be, and where it is now.
     pub(super) fn book_mut(
         &mut self,
+        hasher: &AccountHasher,
         hash: u64,
         charge: &Charge<'_>,
         place: Place,
@@ -169,7 +171,7 @@ impl Shard {
                 if let Place::NewFromOverflow(i) = place {
                     book.ledgers = self.overflow[i].condensed();
                 }
-                let i = self.insert(hash, book);
+                let i = self.insert(hasher, hash, book);
                 Some((&mut self.books[i], Place::Own(i)))
             }
             Place::Waived => None,
@@ -199,11 +201,11 @@ impl Shard {
     }
 
     /// Adds a saved history to an account, which is made if need be.
-    pub(super) fn restore(&mut self, hash: u64, saved: Book) {
+    pub(super) fn restore(&mut self, hasher: &AccountHasher, hash: u64, saved: Book) {
         match self.find_by(hash, &saved.policy, saved.identity.as_bytes()) {
             Some(i) => self.books[i].absorb(saved.ledgers.into_vec()),
             None => {
-                self.insert(hash, saved);
+                self.insert(hasher, hash, saved);
             }
         }
     }
@@ -237,14 +239,15 @@ impl Shard {
         self.index.find(hash, |i| self.books[i].is_for(policy, identity))
     }
 
-    fn insert(&mut self, hash: u64, book: Book) -> usize {
+    fn insert(&mut self, hasher: &AccountHasher, hash: u64, book: Book) -> usize {
         let i = self.books.len();
         if i == self.books.capacity() {
             // By a quarter and not by twice: most of a store's memory is here.
             self.books.reserve_exact((i / 4).max(4));
         }
         self.books.push(book);
-        self.index.insert(hash, i);
+        let books = &self.books;
+        self.index.insert(hash, i, |i| hasher.hash_book(&books[i]));
         // The sweep itself waits for the next call: it would move books that are placed already.
         self.calls = self.calls.saturating_add(CALLS_PER_NEW);
         i
@@ -267,13 +270,14 @@ impl Shard {
         self.overflow.retain(|book| !book.is_over(now));
         if self.books.len() < before {
             self.swept += (before - self.books.len()) as u64;
-            self.give_back_memory();
+            self.give_back_memory(hasher);
         }
     }
 
     fn remove(&mut self, hasher: &AccountHasher, i: usize) {
         let hash = hasher.hash_book(&self.books[i]);
-        self.index.remove(hash, i);
+        let books = &self.books;
+        self.index.remove(hash, i, |i| hasher.hash_book(&books[i]));
         self.books.swap_remove(i);
         if let Some(moved) = self.books.get(i) {
             self.index.relocate(hasher.hash_book(moved), self.books.len(), i);
@@ -281,12 +285,13 @@ impl Shard {
     }
 
     /// Shrinks what a flood has left behind, once half of it is empty.
-    fn give_back_memory(&mut self) {
+    fn give_back_memory(&mut self, hasher: &AccountHasher) {
         const SMALL: usize = 64;
         if self.books.capacity() > SMALL && self.books.len() < self.books.capacity() / 2 {
             let wanted = self.books.len() * 5 / 4;
             self.books.shrink_to(wanted);
-            self.index.shrink();
+            let books = &self.books;
+            self.index.shrink(|i| hasher.hash_book(&books[i]));
         }
     }
 }

@@ -104,7 +104,7 @@ impl MemoryStore {
             let hash = self.hasher.hash_book(&book);
             let mut shard = self.lock(self.shard_of(hash));
             self.denials.forget(hash);
-            shard.restore(hash, book);
+            shard.restore(&self.hasher, hash, book);
         }
         // Which shard its spenders fall into now is unknown, so all of them remember.
         for book in overflow {
