@@ -172,7 +172,9 @@ impl<'a> Charges<'a> {
 
 impl<'a> From<Charge<'a>> for Charges<'a> {
     fn from(charge: Charge<'a>) -> Self {
-        Self(SmallVec::from_iter([charge]))
+        let mut charges = SmallVec::new();
+        charges.push(charge);
+        Self(charges)
     }
 }
 

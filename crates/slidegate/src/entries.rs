@@ -6,21 +6,25 @@ use crate::quota::FINE_UNITS;
 
 /// Spends, oldest first: a stamp in milliseconds and units each.
 ///
-/// Most accounts of a large store have spent a unit or three. Those are kept in place, so that
-/// finding the account finds them too.
+/// Most accounts of a large store have spent a few units. Those are kept in place, so that finding
+/// the account finds them too.
 #[derive(Debug, Clone)]
 pub(crate) enum Entries {
     /// Entries of one unit each.
-    Few {
-        len: u8,
-        coarse: bool,
-        stamps: [Stamp; FEW],
-    },
+    Few(Few),
     Many(Box<Many>),
 }
 
+/// The first stamp, and how much later the others are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Few {
+    len: u8,
+    first: Stamp,
+    later_ms: [[u8; 4]; LATER],
+}
+
 /// As many as make a ledger half a cache line.
-const FEW: usize = 3;
+const LATER: usize = 4;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Many {
@@ -28,33 +32,16 @@ pub(crate) struct Many {
     /// The units of each entry; `None` while all are of one unit.
     counts: Option<VecDeque<u32>>,
     used: u32,
-    coarse: bool,
 }
 
 impl Entries {
-    pub(crate) const fn new(coarse: bool) -> Self {
-        Self::Few { len: 0, coarse, stamps: [Stamp::ZERO; FEW] }
-    }
-
-    /// Whether the stamps are whole ticks of a coarse quota.
-    #[inline]
-    pub(crate) fn is_coarse(&self) -> bool {
-        match self {
-            Self::Few { coarse, .. } => *coarse,
-            Self::Many(many) => many.coarse,
-        }
-    }
-
-    pub(crate) fn set_coarse(&mut self, to: bool) {
-        match self {
-            Self::Few { coarse, .. } => *coarse = to,
-            Self::Many(many) => many.coarse = to,
-        }
+    pub(crate) const fn new() -> Self {
+        Self::Few(Few { len: 0, first: Stamp::ZERO, later_ms: [[0; 4]; LATER] })
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Few { len, .. } => usize::from(*len),
+            Self::Few(few) => usize::from(few.len),
             Self::Many(many) => many.stamps.len(),
         }
     }
@@ -63,7 +50,7 @@ impl Entries {
     #[inline]
     pub(crate) fn used(&self) -> u32 {
         match self {
-            Self::Few { len, .. } => u32::from(*len),
+            Self::Few(few) => u32::from(few.len),
             Self::Many(many) => many.used,
         }
     }
@@ -71,7 +58,7 @@ impl Entries {
     #[inline]
     pub(crate) fn first_ms(&self) -> Option<u64> {
         match self {
-            Self::Few { len, stamps, .. } => (*len > 0).then(|| stamps[0].ms()),
+            Self::Few(few) => (few.len > 0).then(|| few.first.ms()),
             Self::Many(many) => many.stamps.front().map(|stamp| stamp.ms()),
         }
     }
@@ -79,9 +66,7 @@ impl Entries {
     #[inline]
     pub(crate) fn last_ms(&self) -> Option<u64> {
         match self {
-            Self::Few { len, stamps, .. } => {
-                stamps[..usize::from(*len)].last().map(|stamp| stamp.ms())
-            }
+            Self::Few(few) => (few.len > 0).then(|| few.ms(usize::from(few.len) - 1)),
             Self::Many(many) => many.stamps.back().map(|stamp| stamp.ms()),
         }
     }
@@ -91,7 +76,7 @@ impl Entries {
         &self,
     ) -> impl DoubleEndedIterator<Item = (u64, u32)> + ExactSizeIterator + '_ {
         (0..self.len()).map(|i| match self {
-            Self::Few { stamps, .. } => (stamps[i].ms(), 1),
+            Self::Few(few) => (few.ms(i), 1),
             Self::Many(many) => (many.stamps[i].ms(), many.units(i)),
         })
     }
@@ -100,27 +85,26 @@ impl Entries {
     /// There will never be more than `most`.
     #[inline]
     pub(crate) fn push(&mut self, stamp_ms: u64, units: u32, most: usize) {
-        match self {
-            Self::Few { len, stamps, .. } if units == 1 && usize::from(*len) < FEW => {
-                stamps[usize::from(*len)] = Stamp::new(stamp_ms);
-                *len += 1;
-            }
-            _ => self.many(most).push(Stamp::new(stamp_ms), units, most),
+        let fits = match self {
+            Self::Few(few) => units == 1 && few.push(stamp_ms),
+            Self::Many(_) => false,
+        };
+        if !fits {
+            self.many(most).push(Stamp::new(stamp_ms), units, most);
         }
     }
 
     /// Takes up to `units` out of one entry, and the entry with its last unit; tells how many.
     pub(crate) fn take(&mut self, entry: usize, units: u32) -> u32 {
         match self {
-            Self::Few { len, stamps, .. } => {
-                stamps.copy_within(entry + 1..usize::from(*len), entry);
-                *len -= 1;
+            Self::Few(few) => {
+                few.remove(entry);
                 1
             }
             Self::Many(many) => {
                 let taken = many.take(entry, units);
                 if many.stamps.is_empty() {
-                    *self = Self::new(many.coarse);
+                    *self = Self::new();
                 }
                 taken
             }
@@ -128,17 +112,51 @@ impl Entries {
     }
 
     fn many(&mut self, most: usize) -> &mut Many {
-        if let Self::Few { len, coarse, stamps } = *self {
-            let mut queue = VecDeque::new();
-            queue.reserve_exact(room_beyond(FEW, most));
-            queue.extend(&stamps[..usize::from(len)]);
-            let used = u32::from(len);
-            *self = Self::Many(Box::new(Many { stamps: queue, counts: None, used, coarse }));
+        if let Self::Few(few) = *self {
+            let len = usize::from(few.len);
+            let mut stamps = VecDeque::new();
+            stamps.reserve_exact(room_beyond(len, most));
+            stamps.extend((0..len).map(|i| Stamp::new(few.ms(i))));
+            *self = Self::Many(Box::new(Many { stamps, counts: None, used: len as u32 }));
         }
         match self {
             Self::Many(many) => many,
-            Self::Few { .. } => unreachable!("they have just become many"),
+            Self::Few(_) => unreachable!("they have just become many"),
         }
+    }
+}
+
+impl Few {
+    #[inline]
+    fn ms(&self, entry: usize) -> u64 {
+        let later_ms = entry.checked_sub(1).map_or(0, |i| u32::from_le_bytes(self.later_ms[i]));
+        self.first.ms() + u64::from(later_ms)
+    }
+
+    /// Appends a stamp; tells whether there was room.
+    #[inline]
+    fn push(&mut self, stamp_ms: u64) -> bool {
+        let len = usize::from(self.len);
+        if len == 0 {
+            self.first = Stamp::new(stamp_ms);
+        } else {
+            let later_ms = u32::try_from(stamp_ms - self.first.ms());
+            let (Some(place), Ok(later_ms)) = (self.later_ms.get_mut(len - 1), later_ms) else {
+                return false;
+            };
+            *place = later_ms.to_le_bytes();
+        }
+        self.len += 1;
+        true
+    }
+
+    fn remove(&mut self, entry: usize) {
+        let mut kept = Self { len: 0, ..*self };
+        for i in (0..usize::from(self.len)).filter(|i| *i != entry) {
+            // What is nearer to its first stamp than before has room.
+            kept.push(self.ms(i));
+        }
+        *self = kept;
     }
 }
 

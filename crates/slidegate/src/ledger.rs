@@ -17,14 +17,36 @@ use crate::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
 /// change from one call to the next.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    window_ms: u64,
+    window: Window,
     entries: Entries,
+}
+
+/// A window in milliseconds; in its highest bit, whether stamps are whole ticks of a coarse quota.
+#[derive(Debug, Clone, Copy)]
+struct Window(u64);
+
+impl Window {
+    const COARSE: u64 = 1 << 63;
+
+    fn new(ms: u64, coarse: bool) -> Self {
+        Self(if coarse { ms | Self::COARSE } else { ms })
+    }
+
+    #[inline]
+    fn ms(self) -> u64 {
+        self.0 & !Self::COARSE
+    }
+
+    #[inline]
+    fn is_coarse(self) -> bool {
+        self.0 & Self::COARSE != 0
+    }
 }
 
 impl Ledger {
     /// An empty ledger for the quota's window.
     pub fn new(quota: Quota) -> Self {
-        Self { window_ms: quota.window_ms(), entries: Entries::new(quota.is_coarse()) }
+        Self { window: Window::new(quota.window_ms(), quota.is_coarse()), entries: Entries::new() }
     }
 
     /// Forgets what has left the window at `now`.
@@ -38,7 +60,7 @@ impl Ledger {
             return;
         };
         let present_ms = self.present_ms(now);
-        if first_ms + self.window_ms <= now.as_millis() || last_ms > present_ms {
+        if first_ms + self.window.ms() <= now.as_millis() || last_ms > present_ms {
             self.forget_expired(now);
             self.pull_back(present_ms);
         }
@@ -54,8 +76,8 @@ impl Ledger {
     /// it fits.
     #[inline]
     pub fn spend(&mut self, quota: Quota, cost: u32, now: Timestamp) {
-        debug_assert_eq!(quota.window_ms(), self.window_ms);
-        if quota.is_coarse() != self.entries.is_coarse() {
+        debug_assert_eq!(quota.window_ms(), self.window.ms());
+        if quota.is_coarse() != self.window.is_coarse() {
             self.change_tick(quota, cost, now);
         }
         self.entries.push(self.present_ms(now), cost, entries_of(quota));
@@ -115,7 +137,7 @@ impl Ledger {
     /// Takes back up to `units` units that were spent at `at`; tells how many. Those that are a
     /// window old at `now` are free already, and what has their stamp may be another's.
     pub fn refund_at(&mut self, units: u32, at: Timestamp, now: Timestamp) -> u32 {
-        if at + Duration::from_millis(self.window_ms) <= now {
+        if at + Duration::from_millis(self.window.ms()) <= now {
             return 0;
         }
         let stamp_ms = self.present_ms(at);
@@ -140,17 +162,17 @@ impl Ledger {
 
     #[inline]
     pub(crate) fn window_ms(&self) -> u64 {
-        self.window_ms
+        self.window.ms()
     }
 
     pub(crate) fn is_coarse(&self) -> bool {
-        self.entries.is_coarse()
+        self.window.is_coarse()
     }
 
     /// Whether everything will have left the window at `now`.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         let last_ms = self.entries.last_ms();
-        last_ms.is_none_or(|last_ms| last_ms + self.window_ms <= now.as_millis())
+        last_ms.is_none_or(|last_ms| last_ms + self.window.ms() <= now.as_millis())
     }
 
     /// The entries, oldest first: stamp in milliseconds, and units.
@@ -162,7 +184,7 @@ impl Ledger {
     /// leaves.
     pub(crate) fn condensed(&self) -> Self {
         let newest = self.entries.last_ms().map(|last_ms| (last_ms, self.entries.used()));
-        Self::from_runs(self.window_ms, self.is_coarse(), newest)
+        Self::from_runs(self.window.ms(), self.is_coarse(), newest)
     }
 
     /// A ledger of these entries, which come oldest first.
@@ -171,7 +193,7 @@ impl Ledger {
         coarse: bool,
         runs: impl IntoIterator<Item = (u64, u32)>,
     ) -> Self {
-        let mut ledger = Self { window_ms, entries: Entries::new(coarse) };
+        let mut ledger = Self { window: Window::new(window_ms, coarse), entries: Entries::new() };
         for (stamp_ms, units) in runs {
             // No quota looks back further than this many units.
             ledger.forget_down_to(u32::MAX - units);
@@ -187,20 +209,20 @@ impl Ledger {
         // Two ledgers kept to the millisecond may have too many entries for one.
         let coarse = self.is_coarse() && other.is_coarse() || runs.len() > MOST_ENTRIES;
         if coarse {
-            let tick_ms = coarse_tick_ms(self.window_ms);
+            let tick_ms = coarse_tick_ms(self.window.ms());
             runs.iter_mut().for_each(|(stamp_ms, _)| *stamp_ms = ceil_to_tick(*stamp_ms, tick_ms));
         }
-        Self::from_runs(self.window_ms, coarse, runs)
+        Self::from_runs(self.window.ms(), coarse, runs)
     }
 
     fn leaves(&self, stamp_ms: u64) -> Timestamp {
-        Timestamp::from_millis(stamp_ms + self.window_ms)
+        Timestamp::from_millis(stamp_ms + self.window.ms())
     }
 
     /// The latest stamp that a spend up to `now` can have.
     #[inline]
     fn present_ms(&self, now: Timestamp) -> u64 {
-        let tick_ms = if self.is_coarse() { coarse_tick_ms(self.window_ms) } else { 1 };
+        let tick_ms = if self.is_coarse() { coarse_tick_ms(self.window.ms()) } else { 1 };
         ceil_to_tick(now.as_millis_ceil(), tick_ms)
     }
 
@@ -218,15 +240,15 @@ impl Ledger {
         if quota.is_coarse() {
             let coarser = |(stamp_ms, units)| (ceil_to_tick(stamp_ms, quota.tick_ms()), units);
             let runs: Vec<(u64, u32)> = self.runs().map(coarser).collect();
-            *self = Self::from_runs(self.window_ms, true, runs);
+            *self = Self::from_runs(self.window.ms(), true, runs);
         }
-        self.entries.set_coarse(quota.is_coarse());
+        self.window = Window::new(self.window.ms(), quota.is_coarse());
         self.pull_back(self.present_ms(now));
     }
 
     #[inline(never)]
     fn forget_expired(&mut self, now: Timestamp) {
-        let expired = |first_ms: u64| first_ms + self.window_ms <= now.as_millis();
+        let expired = |first_ms: u64| first_ms + self.window.ms() <= now.as_millis();
         while self.entries.first_ms().is_some_and(expired) {
             self.entries.take(0, u32::MAX);
         }
