@@ -5,8 +5,6 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::clock::NANOS_PER_MILLI;
 
 /// At most `units` in any interval of length `window`.
@@ -217,14 +215,14 @@ pub enum QuotaError {
 /// The quotas that one account keeps together: at least one, each with a window of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quotas {
-    list: SmallVec<[Quota; 2]>,
+    list: Box<[Quota]>,
     fewest_units: NonZeroU32,
 }
 
 impl Quotas {
     /// Checks that there is a quota and that no two share a window.
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotasError> {
-        let list: SmallVec<[Quota; 2]> = quotas.into_iter().collect();
+        let list: Box<[Quota]> = quotas.into_iter().collect();
         let fewest_units = list.iter().map(|q| q.units).min().ok_or(QuotasError::Empty)?;
         for (i, quota) in list.iter().enumerate() {
             if let Some(twin) = list[..i].iter().find(|q| q.window_ms == quota.window_ms) {
@@ -247,7 +245,7 @@ impl Quotas {
 
 impl From<Quota> for Quotas {
     fn from(quota: Quota) -> Self {
-        Self { list: SmallVec::from_iter([quota]), fewest_units: quota.units }
+        Self { list: Box::new([quota]), fewest_units: quota.units }
     }
 }
 

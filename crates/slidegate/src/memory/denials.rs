@@ -4,7 +4,7 @@
 //! somebody writes to the account. So the answer can be kept beside the shard and read without
 //! its lock: a client that floods the store takes no lock from anybody else.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 
 use super::{SHARD_SHIFT, StoreClock};
 use crate::charge::Charge;
@@ -13,8 +13,8 @@ use crate::identity::WORDS;
 use crate::quota::Quota;
 use crate::store::{Receipt, Standing, Standings};
 
-/// For each shard. An answer is in one of the two slots of the pair that its hash says.
-const PAIRS_PER_SHARD: usize = 64;
+/// For each shard. An answer is in one of the two slots of a pair, of which its hash says two.
+const PAIRS_PER_SHARD: usize = 32;
 /// Charges with more quotas are not kept. Two are a minute and a day.
 const MAX_QUOTAS: usize = 2;
 /// No answer is kept longer than this, so that a client that has gone makes way.
@@ -26,7 +26,7 @@ const MOST_NS: u64 = 1_000_000_000;
 pub(super) struct Denials {
     /// Part of the hash of each slot's account. There are so few of them that they stay in the
     /// processor's first cache, so a charge that is not here is soon sent on.
-    tags: Box<[[AtomicU32; 2]]>,
+    tags: Box<[[AtomicU16; 2]]>,
     slots: Box<[[Slot; 2]]>,
 }
 
@@ -39,6 +39,7 @@ struct Slot {
     version: AtomicU64,
     hash: AtomicU64,
     policy: AtomicU64,
+    /// How many quotas there are in the upper half; below them, the cost.
     cost: AtomicU64,
     first: KeptStanding,
     since_ns: AtomicU64,
@@ -49,7 +50,6 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct KeptStanding {
-    /// Zero if there is none.
     window_ms: AtomicU64,
     /// In the upper half; below them, how many remain.
     units: AtomicU64,
@@ -75,14 +75,15 @@ impl Denials {
         charge: &Charge<'_>,
         clock: &StoreClock,
     ) -> Option<Receipt> {
-        let slot = &self.slots[self.pair(hash)][self.place(hash)?];
+        let (pair, i) = self.place(hash)?;
+        let slot = &self.slots[pair][i];
         // First, because the processor can read its counter while it waits for the slot.
         let now = clock.now();
         let version = slot.version.load(Ordering::Acquire);
-        if version % 2 == 1 || !slot.answers(hash, charge, now) {
+        let quotas = charge.quotas().as_slice();
+        if version % 2 == 1 || !slot.answers(hash, charge, quotas, now) {
             return None;
         }
-        let quotas = charge.quotas().as_slice();
         let first = slot.first.standing(quotas[0], now);
         let second = quotas.get(1).map(|quota| slot.second.standing(*quota, now));
         fence(Ordering::Acquire);
@@ -102,54 +103,62 @@ impl Denials {
         if receipt.standings.len() > MAX_QUOTAS {
             return;
         }
-        let pair = self.pair(hash);
-        let Some(i) = self.place(hash).or_else(|| self.vacancy(pair, receipt.at)) else { return };
+        let place = self.place(hash).or_else(|| self.vacancy(hash, receipt.at));
+        let Some((pair, i)) = place else { return };
         let slot = &self.slots[pair][i];
         slot.write(|| slot.fill(hash, charge, receipt));
         self.tags[pair][i].store(tag(hash), Ordering::Relaxed);
     }
 
-    /// A slot that is free or has run out. If there is none, those who are there stay: three that
-    /// take turns would help nobody.
-    fn vacancy(&self, pair: usize, now: Timestamp) -> Option<usize> {
-        (0..2).find(|i| load(&self.slots[pair][*i].until_ns) <= now.as_nanos())
-    }
-
     /// Drops what is kept of an account. The caller holds the shard's lock.
     #[inline]
     pub(super) fn forget(&self, hash: u64) {
-        let Some(i) = self.place(hash) else { return };
-        let pair = self.pair(hash);
+        let Some((pair, i)) = self.place(hash) else { return };
         let slot = &self.slots[pair][i];
         slot.write(|| store(&slot.until_ns, 0));
         self.tags[pair][i].store(FREE, Ordering::Relaxed);
     }
 
-    /// By the same bits as shards, and some more.
+    /// The two pairs that an account can be in. They go by the same bits as shards, and some more,
+    /// of which the highest tells the two apart: both are the shard's.
     #[inline]
-    fn pair(&self, hash: u64) -> usize {
-        (hash >> SHARD_SHIFT) as usize & (self.slots.len() - 1)
+    fn pairs(&self, hash: u64) -> [usize; 2] {
+        let first = (hash >> SHARD_SHIFT) as usize & (self.slots.len() - 1);
+        [first, first ^ (self.slots.len() / 2)]
     }
 
-    /// Which slot of its pair an account is in.
+    /// Where an account is.
     #[inline]
-    fn place(&self, hash: u64) -> Option<usize> {
-        let [a, b] = &self.tags[self.pair(hash)];
+    fn place(&self, hash: u64) -> Option<(usize, usize)> {
         let tag = tag(hash);
-        if a.load(Ordering::Relaxed) == tag {
-            return Some(0);
+        for pair in self.pairs(hash) {
+            let [a, b] = &self.tags[pair];
+            if a.load(Ordering::Relaxed) == tag {
+                return Some((pair, 0));
+            }
+            if b.load(Ordering::Relaxed) == tag {
+                return Some((pair, 1));
+            }
         }
-        (b.load(Ordering::Relaxed) == tag).then_some(1)
+        None
+    }
+
+    /// A slot that is free or has run out. If there is none, those who are there stay: taking turns
+    /// would help nobody.
+    fn vacancy(&self, hash: u64, now: Timestamp) -> Option<(usize, usize)> {
+        let slots = self.pairs(hash).into_iter().flat_map(|pair| [(pair, 0), (pair, 1)]);
+        let over = |slot: &Slot| load(&slot.until_ns) <= now.as_nanos();
+        slots.into_iter().find(|(pair, i)| over(&self.slots[*pair][*i]))
     }
 }
 
 /// The tag of a slot that has nothing.
-const FREE: u32 = 0;
+const FREE: u16 = 0;
 
 /// Bits of the hash that its pair does not go by; not those of a free slot.
 #[inline]
-fn tag(hash: u64) -> u32 {
-    hash as u32 | 1
+fn tag(hash: u64) -> u16 {
+    hash as u16 | 1
 }
 
 impl Slot {
@@ -168,15 +177,11 @@ impl Slot {
         store(&self.hash, hash);
         store(&self.since_ns, receipt.at.as_nanos());
         store(&self.until_ns, at(first_change.min(MOST_NS)));
-        store(&self.cost, u64::from(charge.cost().get()));
+        store(&self.cost, cost_word(charge));
         store(&self.policy, policy_word(charge));
         let words = self.identity.iter().zip(charge.identity().words());
         words.for_each(|(word, value)| store(word, value));
-        for (i, kept) in [&self.first, &self.second].into_iter().enumerate() {
-            let Some(standing) = receipt.standings.get(i) else {
-                store(&kept.window_ms, 0);
-                continue;
-            };
+        for (kept, standing) in [&self.first, &self.second].into_iter().zip(&receipt.standings) {
             store(&kept.window_ms, standing.quota.window_ms());
             store(&kept.units, both(standing.quota.units().get(), standing.remaining));
             store(&kept.retry_ns, at(standing.retry_after_ns));
@@ -186,16 +191,14 @@ impl Slot {
 
     /// Whether this is the answer to a charge, and has not run out.
     #[inline]
-    fn answers(&self, hash: u64, charge: &Charge<'_>, now: Timestamp) -> bool {
-        let quotas = charge.quotas().as_slice();
+    fn answers(&self, hash: u64, charge: &Charge<'_>, quotas: &[Quota], now: Timestamp) -> bool {
         load(&self.hash) == hash
-            && load(&self.cost) == u64::from(charge.cost().get())
+            && load(&self.cost) == cost_word(charge)
             && load(&self.policy) == policy_word(charge)
             && self.identity.iter().zip(charge.identity().words()).all(|(w, v)| load(w) == v)
             && (load(&self.since_ns)..load(&self.until_ns)).contains(&now.as_nanos())
-            && self.first.is_of(quotas.first())
-            && self.second.is_of(quotas.get(1))
-            && quotas.len() <= MAX_QUOTAS
+            && self.first.is_of(quotas[0])
+            && quotas.get(1).is_none_or(|quota| self.second.is_of(*quota))
             && !charge.is_shadow()
             && !charge.counts_denied()
     }
@@ -203,14 +206,9 @@ impl Slot {
 
 impl KeptStanding {
     #[inline]
-    fn is_of(&self, quota: Option<&Quota>) -> bool {
-        match quota {
-            Some(quota) => {
-                load(&self.window_ms) == quota.window_ms()
-                    && (load(&self.units) >> 32) as u32 == quota.units().get()
-            }
-            None => load(&self.window_ms) == 0,
-        }
+    fn is_of(&self, quota: Quota) -> bool {
+        load(&self.window_ms) == quota.window_ms()
+            && (load(&self.units) >> 32) as u32 == quota.units().get()
     }
 
     #[inline]
@@ -241,6 +239,11 @@ fn store(word: &AtomicU64, value: u64) {
 #[inline]
 fn policy_word(charge: &Charge<'_>) -> u64 {
     charge.policy().digest().bits() as u64
+}
+
+#[inline]
+fn cost_word(charge: &Charge<'_>) -> u64 {
+    both(charge.quotas().as_slice().len() as u32, charge.cost().get())
 }
 
 fn both(upper: u32, lower: u32) -> u64 {
