@@ -17,9 +17,9 @@ pub(super) struct Index {
 const MIN_SLOTS: usize = 8;
 
 impl Index {
-    /// An index of positions below `capacity`, which is at most 2^31.
+    /// An index of positions below `capacity`, which is below 2^31.
     pub(super) fn new(capacity: usize) -> Self {
-        let most = u32::try_from(capacity).expect("a store has at most 2^31 accounts");
+        let most = u32::try_from(capacity).expect("a store has fewer than 2^31 accounts");
         Self { slots: Box::default(), len: 0, position_bits: most.max(1).ilog2() + 1 }
     }
 

@@ -5,6 +5,7 @@ mod denials;
 mod hasher;
 mod index;
 mod ledgers;
+mod placed;
 mod shard;
 mod snapshot;
 
@@ -17,11 +18,12 @@ use smallvec::SmallVec;
 
 use self::denials::Denials;
 use self::hasher::AccountHasher;
-use self::shard::{Place, Shard};
+use self::placed::{Placed, fit_all, place_all};
+use self::shard::Shard;
 pub use self::snapshot::SnapshotError;
 use crate::charge::{Charge, Charges};
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::store::{Receipt, Spent, Standing, Standings, Store, StoreError};
+use crate::store::{Receipt, Spent, Standings, Store, StoreError};
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///
@@ -49,20 +51,9 @@ pub struct MemoryStore {
     warned_at_ns: AtomicU64,
 }
 
-/// A shard behind its lock, and what can be known of it without; aligned so that no two shards
-/// share a cache line.
-#[derive(Debug)]
+/// A shard behind its lock, aligned so that no two share a cache line.
 #[repr(align(128))]
-struct LockedShard {
-    shard: Mutex<Shard>,
-}
-
-impl LockedShard {
-    fn lock(&self) -> MutexGuard<'_, Shard> {
-        // A shard is whole at every point where code under its lock could panic.
-        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+struct LockedShard(Mutex<Shard>);
 
 /// Enough that threads seldom meet, few enough that an empty store is small.
 const MAX_SHARDS: usize = 64;
@@ -104,12 +95,13 @@ impl StoreClock {
 }
 
 impl MemoryStoreBuilder {
-    /// How many accounts may be live at once; a million unless said otherwise, and at most 2^31.
+    /// How many accounts may be live at once; a million unless said otherwise, and fewer
+    /// than 2^31.
     ///
     /// Stores of 2048 and more spread this over shards by chance, so one may be full when a
     /// few places in others are not.
     pub fn capacity(self, accounts: usize) -> Self {
-        Self { capacity: accounts.min(1 << 31), ..self }
+        Self { capacity: accounts.min((1 << 31) - 1), ..self }
     }
 
     /// Where time comes from.
@@ -121,11 +113,9 @@ impl MemoryStoreBuilder {
     pub fn build(self) -> MemoryStore {
         let shards = (self.capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shards = 1 << shards.ilog2();
-        let shard = |i| LockedShard {
-            shard: Mutex::new(Shard::new((self.capacity + i) / shards, self.capacity)),
-        };
+        let shard = |i| Shard::new((self.capacity + i) / shards, self.capacity);
         MemoryStore {
-            shards: (0..shards).map(shard).collect(),
+            shards: (0..shards).map(|i| LockedShard(Mutex::new(shard(i)))).collect(),
             denials: Denials::new(shards),
             hasher: AccountHasher::default(),
             clock: self.clock,
@@ -190,18 +180,18 @@ impl MemoryStore {
     pub fn refund_now(&self, charges: &Charges<'_>, spent: Spent) {
         for charge in charges.as_slice() {
             let hash = self.hash(charge);
-            let shard = self.shard_of(hash);
-            let mut shard = self.lock(shard);
+            let mut shard = self.lock(self.shard_of(hash));
             self.denials.forget(hash);
             let book = match spent {
                 Spent::At(_) => shard.book_or_shared(hash, charge),
                 Spent::Newest => shard.own_book(hash, charge),
             };
             let Some(book) = book else { continue };
+            let now = self.clock.now();
             for quota in charge.quotas().as_slice() {
                 let Some(ledger) = book.ledger_mut(*quota) else { continue };
                 match spent {
-                    Spent::At(at) => ledger.refund_at(charge.cost().get(), at, self.clock.now()),
+                    Spent::At(at) => ledger.refund_at(charge.cost().get(), at, now),
                     Spent::Newest => ledger.refund_newest(charge.cost().get()),
                 };
             }
@@ -212,8 +202,7 @@ impl MemoryStore {
     pub fn reset_now(&self, charges: &Charges<'_>) {
         for charge in charges.as_slice() {
             let hash = self.hash(charge);
-            let shard = self.shard_of(hash);
-            let mut shard = self.lock(shard);
+            let mut shard = self.lock(self.shard_of(hash));
             self.denials.forget(hash);
             shard.forget(&self.hasher, hash, charge);
         }
@@ -338,7 +327,8 @@ impl MemoryStore {
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].lock()
+        // A shard is whole at every point where code under its lock could panic.
+        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count_refused(&self, charges: u64, now: Timestamp) {
@@ -406,99 +396,4 @@ impl Store for MemoryStore {
 enum Commit {
     Spend,
     Nothing,
-}
-
-/// A charge, and where it is counted.
-struct Placed<'c, 'a> {
-    charge: &'c Charge<'a>,
-    hash: u64,
-    /// Which of the locks taken is its shard's.
-    lock: usize,
-    place: Place,
-    takes: bool,
-}
-
-fn place_all(
-    places: &mut [Placed<'_, '_>],
-    locks: &mut [MutexGuard<'_, Shard>],
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    for i in 0..places.len() {
-        let (before, rest) = places.split_at_mut(i);
-        let placed = &mut rest[0];
-        let new = |p: &&Placed<'_, '_>| matches!(p.place, Place::New | Place::NewFromOverflow(_));
-        let planned = before.iter().filter(new).filter(|p| p.lock == placed.lock).count();
-        placed.place = locks[placed.lock].place(placed.hash, placed.charge, now, planned)?;
-    }
-    Ok(())
-}
-
-/// Finds which charges are spent, and whether the request is allowed.
-fn fit_all(places: &mut [Placed<'_, '_>], locks: &[MutexGuard<'_, Shard>]) -> bool {
-    let mut allowed = true;
-    for placed in places.iter_mut() {
-        placed.takes = placed.fits(&locks[placed.lock]);
-        allowed &= placed.takes || placed.charge.is_shadow();
-    }
-    for placed in places {
-        placed.takes &= allowed;
-    }
-    allowed
-}
-
-impl<'c, 'a> Placed<'c, 'a> {
-    fn new(charge: &'c Charge<'a>, hash: u64) -> Self {
-        Self { charge, hash, lock: 0, place: Place::New, takes: true }
-    }
-
-    /// Whether the same request will be denied again until a unit of its own account leaves.
-    fn denies_for_sure(&self) -> bool {
-        let own = matches!(self.place, Place::Own(_));
-        own && !self.takes && !self.charge.is_shadow() && !self.charge.counts_denied()
-    }
-
-    #[inline]
-    fn fits(&self, shard: &Shard) -> bool {
-        let Some(book) = shard.book(self.place) else { return true };
-        let cost = self.charge.cost().get();
-        let fits = |quota| book.ledger(quota).is_none_or(|ledger| ledger.admits(quota, cost));
-        self.charge.quotas().as_slice().iter().all(|quota| fits(*quota))
-    }
-
-    #[inline]
-    fn write(&mut self, shard: &mut Shard, hasher: &AccountHasher, now: Timestamp) {
-        if !self.takes && !self.charge.counts_denied() {
-            return;
-        }
-        let book = shard.book_mut(hasher, self.hash, self.charge, self.place);
-        let Some((book, place)) = book else { return };
-        self.place = place;
-        let cost = self.charge.cost().get();
-        for quota in self.charge.quotas().as_slice() {
-            let ledger = book.ledger_or_new(*quota);
-            if self.takes {
-                ledger.spend(*quota, cost, now);
-            } else {
-                ledger.spend_denied(*quota, cost, now);
-            }
-        }
-    }
-
-    #[inline]
-    fn report(&self, shard: &Shard, now: Timestamp, standings: &mut Standings) {
-        let book = shard.book(self.place);
-        let cost = self.charge.cost().get();
-        for &quota in self.charge.quotas().as_slice() {
-            let ledger = book.and_then(|book| book.ledger(quota));
-            let mut standing = Standing::untouched(quota);
-            if let Some(ledger) = ledger {
-                standing.remaining = ledger.remaining(quota);
-                standing.reset_after_ns = ledger.reset_after_ns(now);
-                if !self.takes {
-                    standing = standing.with_retry_after(ledger.retry_after(quota, cost, now));
-                }
-            }
-            standings.push(standing);
-        }
-    }
 }
