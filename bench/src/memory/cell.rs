@@ -200,7 +200,8 @@ fn visits(cell: Cell) -> Vec<u32> {
         .collect()
 }
 
-fn address(i: u32) -> String {
+/// The address of the i-th client.
+pub fn address(i: u32) -> String {
     let [a, b, c, d] = (0x0a00_0000 + i).to_be_bytes();
     format!("{a}.{b}.{c}.{d}")
 }

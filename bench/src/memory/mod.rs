@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use slidegate::Quota;
 
-use self::cell::{Cell, Contest, Contestant, Seen, Traffic};
+use self::cell::{Cell, Contest, Contestant, Seen, Traffic, address};
 use self::rivals::{Governor, Naive, Rival, Slidegate, Throttlecrab};
 use crate::alloc;
 
@@ -112,7 +112,7 @@ struct Bytes {
 impl Bytes {
     fn measure() -> Self {
         let filled = |quota, accounts: u32, spends: u32| {
-            let keys: Vec<_> = (0..accounts).map(|i| Slidegate::key(&address_of(i))).collect();
+            let keys: Vec<_> = (0..accounts).map(|i| Slidegate::key(&address(i))).collect();
             let (bytes, _store) = alloc::bytes_of(|| {
                 let rival = Slidegate::with_quota(quota);
                 for _ in 0..spends {
@@ -122,7 +122,7 @@ impl Bytes {
             });
             bytes as f64 / f64::from(accounts)
         };
-        let keys: Vec<_> = (0..1_000_000).map(|i| Governor::key(&address_of(i))).collect();
+        let keys: Vec<_> = (0..1_000_000).map(|i| Governor::key(&address(i))).collect();
         let (governor, _limiter) = alloc::bytes_of(|| {
             let rival = Governor::new();
             keys.iter().for_each(|key| assert!(rival.decide(key)));
@@ -143,11 +143,6 @@ impl Bytes {
         println!("  an account with 100 spends                 {:>7.1}", self.hundred_spends);
         println!("  a spend, in accounts with 600              {:>7.1}", self.per_spend);
     }
-}
-
-fn address_of(i: u32) -> String {
-    let [a, b, c, d] = (0x0a00_0000 + i).to_be_bytes();
-    format!("{a}.{b}.{c}.{d}")
 }
 
 fn result(ratios: &[(Cell, f64)], bytes: &Bytes) -> String {

@@ -37,6 +37,7 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+mod builder;
 mod charge;
 mod clock;
 #[cfg(feature = "conformance")]
@@ -61,6 +62,7 @@ mod roster;
 mod source;
 mod store;
 
+pub use crate::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
 pub use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
@@ -73,7 +75,7 @@ pub use crate::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotEr
 pub use crate::name::{Name, NameError};
 pub use crate::network::{Network, NetworkError, PrefixError, Prefixes};
 pub use crate::plan::{CheckedPlan, Plan};
-pub use crate::policies::{Policies, PoliciesBuilder, PolicyError, PolicyErrors, Skip};
+pub use crate::policies::{Policies, Skip};
 pub use crate::policy::{OnStoreError, OnStoreErrorError, Policy, Scope};
 pub use crate::quota::{Quota, QuotaError, Quotas, QuotasError};
 pub use crate::roster::{Listed, Roster};

@@ -1,22 +1,22 @@
 //! All policies together, checked: from facts to charges.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
+use crate::builder::PoliciesBuilder;
 use crate::charge::{Charge, Charges};
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::paths::Paths;
-use crate::plan::{CheckedPlan, Plan};
-use crate::policy::{OnStoreError, Policy, Scope};
+use crate::plan::CheckedPlan;
+use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
-use crate::roster::{CheckedRoster, Listed, Roster};
+use crate::roster::{CheckedRoster, Listed};
 use crate::source::{Source, identify};
 
 /// A set of policies that can be enforced: everything in it has been checked.
@@ -35,8 +35,8 @@ use crate::source::{Source, identify};
 #[derive(Debug, Default)]
 pub struct Policies {
     pub(crate) policies: Vec<CheckedPolicy>,
-    plans: HashMap<Name, Arc<CheckedPlan>>,
-    api_keys: HashMap<Identity, Arc<CheckedPlan>>,
+    pub(crate) plans: HashMap<Name, Arc<CheckedPlan>>,
+    pub(crate) api_keys: HashMap<Identity, Arc<CheckedPlan>>,
     pub(crate) exempt: CheckedRoster,
     pub(crate) blocked: CheckedRoster,
 }
@@ -51,11 +51,11 @@ pub(crate) struct CheckedPolicy {
     pub(crate) patterns: Vec<String>,
     pub(crate) sources: Vec<Source>,
     pub(crate) limits: Limits,
-    cost: Option<NonZeroU32>,
-    count_denied: bool,
+    pub(crate) cost: Option<NonZeroU32>,
+    pub(crate) count_denied: bool,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
-    on_store_error: OnStoreError,
+    pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: CheckedRoster,
 }
 
@@ -219,306 +219,5 @@ impl Match<'_> {
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
             .with_plan(self.plan)
-    }
-}
-
-/// A set of policies in the making.
-#[derive(Debug, Clone, Default)]
-pub struct PoliciesBuilder {
-    policies: Vec<Policy>,
-    plans: Vec<Plan>,
-    api_keys: Vec<(Identity, String)>,
-    exempt: Roster,
-    blocked: Roster,
-}
-
-impl PoliciesBuilder {
-    /// Adds a policy.
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policies.push(policy);
-        self
-    }
-
-    /// Adds a plan.
-    #[must_use]
-    pub fn plan(mut self, plan: Plan) -> Self {
-        self.plans.push(plan);
-        self
-    }
-
-    /// Gives the bearer of an API key a plan. Only the key's digest is kept.
-    #[must_use]
-    pub fn api_key(mut self, key: &str, plan: impl Into<String>) -> Self {
-        self.api_keys.push((Identity::api_key(key.as_bytes()), plan.into()));
-        self
-    }
-
-    /// Requests that no policy is for.
-    #[must_use]
-    pub fn exempt(mut self, roster: Roster) -> Self {
-        self.exempt = roster;
-        self
-    }
-
-    /// Requests that may not pass. Being blocked outweighs being exempt.
-    #[must_use]
-    pub fn blocked(mut self, roster: Roster) -> Self {
-        self.blocked = roster;
-        self
-    }
-
-    /// Checks everything; the error has all that is wrong.
-    pub fn build(self) -> Result<Policies, PolicyErrors> {
-        let mut errors = Errors::default();
-        let plans = errors.plans(self.plans);
-        let api_keys = errors.api_keys(self.api_keys, &plans);
-        let policies = errors.policies(self.policies, &plans);
-        let exempt = errors.roster("exempt", "path", self.exempt);
-        let blocked = errors.roster("blocked", "path", self.blocked);
-        if errors.0.is_empty() {
-            Ok(Policies { policies, plans, api_keys, exempt, blocked })
-        } else {
-            Err(PolicyErrors(errors.0))
-        }
-    }
-}
-
-/// Gathers what is wrong while a set of policies is checked.
-#[derive(Default)]
-struct Errors(Vec<PolicyError>);
-
-impl Errors {
-    fn add(&mut self, place: &str, key: &'static str, value: impl fmt::Display, problem: String) {
-        let (place, value) = (place.to_owned(), value.to_string());
-        self.0.push(PolicyError { place, key, value, problem });
-    }
-
-    fn ok<T, E: fmt::Display>(
-        &mut self,
-        place: &str,
-        key: &'static str,
-        value: impl fmt::Display,
-        result: Result<T, E>,
-    ) -> Option<T> {
-        result.map_err(|error| self.add(place, key, value, error.to_string())).ok()
-    }
-
-    fn plans(&mut self, plans: Vec<Plan>) -> HashMap<Name, Arc<CheckedPlan>> {
-        let mut checked: HashMap<Name, Arc<CheckedPlan>> = HashMap::new();
-        for plan in plans {
-            let place = format!("plan {:?}", plan.name);
-            let name = self.ok(&place, "name", &plan.name, plan.name.parse::<Name>());
-            let quotas = self.quotas(&place, &plan.quotas);
-            let (Some(name), Some(quotas)) = (name, quotas) else { continue };
-            if checked.contains_key(&name) {
-                self.add(&place, "name", &name, "another plan has this name".to_owned());
-                continue;
-            }
-            let plan = CheckedPlan { name: name.clone(), quotas, upgrade_url: plan.upgrade_url };
-            checked.insert(name, Arc::new(plan));
-        }
-        checked
-    }
-
-    fn api_keys(
-        &mut self,
-        api_keys: Vec<(Identity, String)>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> HashMap<Identity, Arc<CheckedPlan>> {
-        let mut checked = HashMap::new();
-        for (identity, plan) in api_keys {
-            let place = identity.to_string();
-            if let Some(plan) = self.known_plan(&place, &plan, plans)
-                && checked.insert(identity, plan).is_some()
-            {
-                self.add(&place, "plan", "", "this API key already has a plan".to_owned());
-            }
-        }
-        checked
-    }
-
-    fn policies(
-        &mut self,
-        policies: Vec<Policy>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Vec<CheckedPolicy> {
-        let mut checked: Vec<CheckedPolicy> = Vec::new();
-        for policy in policies {
-            let place = format!("policy {:?}", policy.name);
-            if checked.iter().any(|other| *other.name == *policy.name) {
-                let problem = "another policy has this name".to_owned();
-                self.add(&place, "name", &policy.name, problem);
-            }
-            checked.extend(self.policy(&place, policy, plans));
-        }
-        checked
-    }
-
-    fn policy(
-        &mut self,
-        place: &str,
-        policy: Policy,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<CheckedPolicy> {
-        let name = self.ok(place, "name", &policy.name, policy.name.parse::<Name>());
-        let paths = self.paths(place, &policy.paths);
-        if policy.sources.is_empty() {
-            let problem = "expected at least one identity source, such as ip".to_owned();
-            self.add(place, "identity", "[]", problem);
-        }
-        let limits = self.limits(place, &policy, plans);
-        let cost = self.cost(place, policy.cost, limits.as_ref(), plans);
-        let exempt = self.roster(place, "exempt", policy.exempt);
-        Some(CheckedPolicy {
-            name: name?,
-            methods: policy.methods,
-            paths,
-            patterns: policy.paths,
-            sources: policy.sources,
-            limits: limits?,
-            cost,
-            count_denied: policy.count_denied,
-            shadow: policy.shadow,
-            scope: policy.scope,
-            on_store_error: policy.on_store_error,
-            exempt,
-        })
-    }
-
-    fn paths(&mut self, place: &str, patterns: &[String]) -> Option<Paths> {
-        let mut paths = Paths::default();
-        for pattern in patterns {
-            if let Err(problem) = paths.insert(pattern) {
-                self.add(place, "path", pattern, problem);
-            }
-        }
-        (!patterns.is_empty()).then_some(paths)
-    }
-
-    fn limits(
-        &mut self,
-        place: &str,
-        policy: &Policy,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<Limits> {
-        let Some(rule) = &policy.plans else {
-            return self.quotas(place, &policy.quotas).map(Limits::Quotas);
-        };
-        if let Some(quota) = policy.quotas.first() {
-            let problem = "a policy has quotas or goes by plans, not both".to_owned();
-            self.add(place, "quotas", quota, problem);
-        }
-        let default = self.known_plan(place, &rule.default, plans)?;
-        Some(Limits::Plans { header: rule.header.clone(), default })
-    }
-
-    fn quotas(&mut self, place: &str, quotas: &[Quota]) -> Option<Quotas> {
-        let texts: Vec<String> = quotas.iter().map(Quota::to_string).collect();
-        self.ok(place, "quotas", texts.join(", "), Quotas::new(quotas.iter().copied()))
-    }
-
-    fn known_plan(
-        &mut self,
-        place: &str,
-        name: &str,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<Arc<CheckedPlan>> {
-        let plan = plans.get(name);
-        if plan.is_none() {
-            let mut known: Vec<&str> = plans.keys().map(|name| &**name).collect();
-            known.sort_unstable();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            self.add(place, "plan", name, format!("there is no such plan; there is {known}"));
-        }
-        plan.cloned()
-    }
-
-    fn cost(
-        &mut self,
-        place: &str,
-        cost: Option<u32>,
-        limits: Option<&Limits>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<NonZeroU32> {
-        let cost = cost?;
-        let Some(units) = NonZeroU32::new(cost) else {
-            self.add(place, "cost", cost, "expected at least 1".to_owned());
-            return None;
-        };
-        let tightest = match limits? {
-            Limits::Quotas(quotas) => quotas.fewest_units(),
-            Limits::Plans { default, .. } => plans
-                .values()
-                .map(|plan| plan.quotas.fewest_units())
-                .min()
-                .unwrap_or(default.quotas.fewest_units()),
-        };
-        if units > tightest {
-            let problem = format!("no request could ever pass a quota of {tightest} units");
-            self.add(place, "cost", cost, problem);
-        }
-        Some(units)
-    }
-
-    fn roster(&mut self, place: &str, key: &'static str, roster: Roster) -> CheckedRoster {
-        CheckedRoster::check(roster, |pattern, problem| self.add(place, key, pattern, problem))
-    }
-}
-
-/// Everything that is wrong with a set of policies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyErrors(Vec<PolicyError>);
-
-impl PolicyErrors {
-    /// Each thing that is wrong.
-    pub fn as_slice(&self) -> &[PolicyError] {
-        &self.0
-    }
-}
-
-impl std::error::Error for PolicyErrors {}
-
-impl fmt::Display for PolicyErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            error.fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
-/// One thing that is wrong: where, with which key and value, and what was expected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {key} = {value:?}: {problem}")]
-pub struct PolicyError {
-    place: String,
-    key: &'static str,
-    value: String,
-    problem: String,
-}
-
-impl PolicyError {
-    /// The policy, plan or list, such as `policy "login"`.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
-
-    /// The key that is wrong.
-    pub fn key(&self) -> &str {
-        self.key
-    }
-
-    /// Its value.
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    /// What is wrong with it, or what was expected.
-    pub fn problem(&self) -> &str {
-        &self.problem
     }
 }
