@@ -222,7 +222,8 @@ impl ManualClock {
 
     /// Moves the clock on.
     pub fn advance(&self, by: Duration) {
-        self.set(self.now() + by);
+        let moved = |now| Some((Timestamp(now) + by).0);
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
     }
 
     /// Sets the clock, forwards or back.

@@ -92,13 +92,16 @@ impl Decision {
         self.degraded |= receipt.degraded;
     }
 
-    /// Puts newer standings in place of those of the policies that were added first.
+    /// Puts newer standings in place of those that were added first to what has become a denial.
     pub(crate) fn renew_first(&mut self, receipt: &Receipt) {
         let mut standings = receipt.standings.iter();
         for policy in &mut self.policies {
             let own = policy.standings.iter_mut().zip(&mut standings);
             own.for_each(|(old, new)| *old = *new);
         }
+        let enforced = self.policies.iter().filter(|policy| !policy.shadow);
+        let longest = enforced.flat_map(|p| &p.standings).map(Standing::retry_after).max();
+        self.deny(longest.unwrap_or_default());
     }
 
     /// Whether the policy took part and its charge was spent, if the request was allowed.

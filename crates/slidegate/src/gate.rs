@@ -14,9 +14,9 @@ use crate::decision::{Block, Decision, Verdict};
 use crate::explanation::Explanation;
 use crate::facts::Facts;
 use crate::memory::MemoryStore;
-use crate::policies::{Policies, Resolution};
+use crate::policies::{CheckedPolicy, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
-use crate::quota::Quotas;
+use crate::quota::{Quota, Quotas};
 use crate::store::{Receipt, Spent, Store, StoreError};
 
 /// Decides requests by policies, with accounts in a store.
@@ -62,6 +62,9 @@ impl<S: Store> Gate<S> {
     ///
     /// An error means that the store could not count and a policy says `deny` to that: the
     /// request is to be refused as unavailable, not as one too many.
+    ///
+    /// If the future is dropped while it waits for the store, what local policies have taken stays
+    /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         self.run(facts, Intent::Spend).await
     }
@@ -89,18 +92,41 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// Takes back the newest units of an account, as many as there are up to `units`.
+    /// Takes back the newest units of an account: in each window as many as there are, up to `units`
+    /// and to the units in force.
     pub async fn refund_units(
         &self,
         account: &Account,
         units: NonZeroU32,
     ) -> Result<(), AccountError> {
-        self.on_account(account, Some(units)).await
+        let policies = self.policies.load();
+        let (policy, windows) = Self::policy_of(&policies, account)?;
+        for quota in windows {
+            let quotas = Quotas::from(quota);
+            let charge = Charge::new(&policy.name, &account.identity, &quotas);
+            let charge =
+                charge.with_cost(units.min(quota.units())).expect("no more than its units");
+            match policy.scope {
+                Scope::Local => self.local.refund_now(&charge.into(), Spent::Newest),
+                Scope::Shared => self.store.refund(&charge.into(), Spent::Newest).await?,
+            }
+        }
+        Ok(())
     }
 
-    /// Forgets everything that an account has spent.
+    /// Forgets everything that an account has spent. What somebody without an account has spent
+    /// from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
-        self.on_account(account, None).await
+        let policies = self.policies.load();
+        let (policy, windows) = Self::policy_of(&policies, account)?;
+        let quotas = Quotas::new(windows).expect("a policy has quotas, and these windows differ");
+        let charges = Charges::from(Charge::new(&policy.name, &account.identity, &quotas));
+        // The gate's own store may have spends of a shared policy too, from when the store failed.
+        self.local.reset_now(&charges);
+        match policy.scope {
+            Scope::Local => Ok(()),
+            Scope::Shared => self.store.reset(&charges).await.map_err(AccountError::Store),
+        }
     }
 
     /// Tells which policies a request falls under, for which identity, and why not the others.
@@ -149,7 +175,7 @@ impl<S: Store> Gate<S> {
             if (outcome.is_err() || !decision.is_allowed())
                 && let Some(at) = decision.spent.local.take()
             {
-                self.take_back(&local, at, &mut decision)?;
+                self.take_back(&local, at, &mut decision);
             }
             outcome?;
         }
@@ -220,47 +246,23 @@ impl<S: Store> Gate<S> {
     }
 
     /// Undoes a local spend whose request was denied after all, but for charges that count it.
-    fn take_back(
-        &self,
-        local: &Charges<'_>,
-        at: Timestamp,
-        decision: &mut Decision,
-    ) -> Result<(), StoreError> {
+    fn take_back(&self, local: &Charges<'_>, at: Timestamp, decision: &mut Decision) {
         self.local.refund_now(&local.not_counting_denied().spent_by(decision), Spent::At(at));
-        decision.renew_first(&self.local.peek_now(local)?);
-        Ok(())
+        // If it cannot be told how they stand now, what was true a moment ago has to do.
+        if let Ok(receipt) = self.local.peek_now(local) {
+            decision.renew_first(&receipt);
+        }
     }
 
-    async fn on_account(
-        &self,
+    /// The policy of an account, and every window that it may keep a ledger for.
+    fn policy_of<'p>(
+        policies: &'p Policies,
         account: &Account,
-        refund: Option<NonZeroU32>,
-    ) -> Result<(), AccountError> {
-        let policies = self.policies.load();
-        let policy = policies
-            .find(&account.policy)
-            .ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
-        let shared = policy.scope == Scope::Shared;
-        // One window at a time: each may have its own number of units to give back. The gate's
-        // own store may have spends of a shared policy too, from when the store failed.
-        for quota in policies.windows_of(policy) {
-            let quotas = Quotas::from(quota);
-            let charge = Charge::new(&policy.name, &account.identity, &quotas);
-            let Some(units) = refund else {
-                self.local.reset_now(&charge.into());
-                if shared {
-                    self.store.reset(&charge.into()).await?;
-                }
-                continue;
-            };
-            let charge =
-                charge.with_cost(units.min(quota.units())).expect("no more than its units");
-            self.local.refund_now(&charge.into(), Spent::Newest);
-            if shared {
-                self.store.refund(&charge.into(), Spent::Newest).await?;
-            }
-        }
-        Ok(())
+    ) -> Result<(&'p CheckedPolicy, Vec<Quota>), AccountError> {
+        let policy = policies.find(&account.policy);
+        let policy =
+            policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
+        Ok((policy, policies.windows_of(policy)))
     }
 }
 

@@ -72,15 +72,21 @@ impl Ledger {
         cost <= self.remaining(quota)
     }
 
-    /// Records a spend of `cost` at `now`, to which the ledger is settled; the caller has seen that
-    /// it fits.
+    /// Records a spend of `cost` at `now`; the caller has seen that it fits.
     #[inline]
     pub fn spend(&mut self, quota: Quota, cost: u32, now: Timestamp) {
         debug_assert_eq!(quota.window_ms(), self.window.ms());
         if quota.is_coarse() != self.window.is_coarse() {
             self.change_tick(quota, cost, now);
         }
-        self.entries.push(self.present_ms(now), cost, entries_of(quota));
+        let stamp_ms = self.present_ms(now);
+        let out_of_order = self.entries.last_ms().is_some_and(|last_ms| last_ms > stamp_ms);
+        if out_of_order || self.entries.used() > u32::MAX - cost {
+            // Not after `settle` and `admits`, but nobody is bound to call them.
+            self.pull_back(stamp_ms);
+            self.forget_down_to(u32::MAX - cost);
+        }
+        self.entries.push(stamp_ms, cost, entries_of(quota));
     }
 
     /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
@@ -279,4 +285,24 @@ const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
 #[inline]
 fn entries_of(quota: Quota) -> usize {
     MOST_ENTRIES.min(quota.units().get() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_careless_caller_breaks_nothing() {
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        let quota = Quota::per_minute(u32::MAX);
+        let mut ledger = Ledger::new(quota);
+        ledger.spend(quota, 1, at(100));
+        ledger.spend(quota, 1, at(50));
+        assert_eq!(ledger.remaining(quota), u32::MAX - 2);
+        ledger.spend(quota, u32::MAX, at(51));
+        ledger.spend(quota, u32::MAX, at(52));
+        assert_eq!(ledger.remaining(quota), 0);
+        ledger.settle(at(200));
+        assert!(ledger.is_empty());
+    }
 }

@@ -43,7 +43,7 @@ pub trait Store: Send + Sync + 'static {
         spent: Spent,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets the accounts of the charges.
+    /// Forgets the accounts of the charges, with all that is kept under their quotas' windows.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

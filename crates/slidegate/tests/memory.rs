@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use slidegate::{ManualClock, MemoryStore, OnStoreError, Quota, StoreError};
+use slidegate::{Clock, ManualClock, MemoryStore, OnStoreError, Quota, StoreError, Timestamp};
 use support::Payer;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -205,4 +205,71 @@ fn an_account_keeps_a_bounded_number_of_windows() {
     store.save(&mut bytes).unwrap();
     let after = self::store(&clock, 100);
     assert_eq!(after.restore(&*bytes).unwrap(), 1);
+}
+
+#[test]
+fn any_capacity_can_be_asked_for() {
+    let clock = ManualClock::default();
+    for capacity in [0, 1, 1 << 20, usize::MAX] {
+        assert!(spend(&store(&clock, capacity), &Payer::new("one", Quota::per_minute(1))));
+    }
+}
+
+#[test]
+fn two_newcomers_of_one_policy_cannot_share_an_account_in_one_request() {
+    let clock = ManualClock::default();
+    let store = store(&clock, 1);
+    assert!(spend(&store, &Payer::new("regular", Quota::per_minute(1))));
+    let (ann, bob) =
+        (Payer::new("ann", Quota::per_minute(3)), Payer::new("bob", Quota::per_minute(3)));
+    let mut both = ann.charges();
+    both.push(bob.charge()).unwrap();
+    for _ in 0..5 {
+        assert!(matches!(store.spend_now(&both), Err(StoreError::Full)));
+    }
+    let alone = (0..10).filter(|i| spend(&store, if i % 2 == 0 { &ann } else { &bob })).count();
+    assert_eq!(alone, 3, "nothing was taken, and nothing is admitted twice");
+}
+
+#[test]
+fn a_peek_after_a_step_back_ends_a_remembered_denial() {
+    let clock = ManualClock::default();
+    let start = clock.now();
+    let store = store(&clock, 100);
+    let payer = Payer::new("stepping", Quota::per_minute(3));
+    let two = payer.charge().with_cost(2.try_into().unwrap()).unwrap();
+    clock.set(start + Duration::from_secs(100));
+    assert!(store.spend_now(&two.into()).unwrap().spent);
+    assert!(!store.spend_now(&two.into()).unwrap().spent);
+    clock.set(start + Duration::from_secs(50));
+    assert!(store.peek_now(&payer.charges()).unwrap().spent);
+    clock.set(start + Duration::from_millis(100_500));
+    let denied = store.spend_now(&two.into()).unwrap();
+    assert_eq!(denied.standings[0].retry_after(), Duration::from_millis(9_500));
+}
+
+#[test]
+fn processors_that_disagree_by_a_hair_shorten_no_window() {
+    const SECOND: u64 = 1_000_000_000;
+    let at =
+        |us: i64| Timestamp::from_nanos((1_000 * SECOND).checked_add_signed(us * 1000).unwrap());
+    // The two accounts are in shards of their own only by chance, so many pairs are tried.
+    for pair in 0..40 {
+        let clock = ManualClock::new(at(40));
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        let ann = Payer::new(&format!("ann-{pair}"), Quota::per_second(2));
+        let bob = Payer::new(&format!("bob-{pair}"), Quota::per_second(1));
+        assert!(spend(&store, &ann), "ann's shard has seen the later reading");
+        clock.set(at(-10));
+        let mut both = ann.charges();
+        both.push(bob.charge()).unwrap();
+        let receipt = store.spend_now(&both).unwrap();
+        assert_eq!((receipt.spent, receipt.at), (true, at(40)));
+        clock.set(at(-5));
+        assert!(!store.peek_now(&bob.charges()).unwrap().spent);
+        clock.set(at(0) + Duration::from_secs(1));
+        assert!(!store.peek_now(&bob.charges()).unwrap().spent, "not a window after its receipt");
+        clock.set(at(1000) + Duration::from_secs(1));
+        assert!(store.peek_now(&bob.charges()).unwrap().spent);
+    }
 }

@@ -239,3 +239,39 @@ fn merged_histories_stay_within_a_ledgers_bound() {
     let raised = Payer::new("busy", Quota::per_minute(9000));
     assert_eq!(remaining(&left, &raised), 1000, "and no unit was lost");
 }
+
+#[test]
+fn merging_with_what_has_half_left_makes_no_file_that_cannot_be_read() {
+    let clock = ManualClock::default();
+    let payer = Payer::new("ticks", "100000/40960ms".parse().unwrap());
+    let (left, right) = (store(&clock), store(&clock));
+    let fill = |store: &MemoryStore| {
+        for _ in 0..4096 {
+            assert!(spend(store, &payer));
+            clock.advance(Duration::from_millis(10));
+        }
+    };
+    fill(&left);
+    clock.advance(Duration::from_millis(20_480));
+    let mut half = Vec::new();
+    fill(&right);
+    right.save(&mut half).unwrap();
+    left.restore(&*half).unwrap();
+    assert_eq!(store(&clock).restore(&*saved(&left)).unwrap(), 1);
+}
+
+#[test]
+fn what_is_over_takes_no_room_in_a_restore() {
+    let clock = ManualClock::default();
+    let full = |prefix: &str| {
+        let store = MemoryStore::builder().capacity(10).clock(clock.clone()).build();
+        for i in 0..10 {
+            assert!(spend(&store, &Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5))));
+        }
+        store
+    };
+    let old = full("old");
+    clock.advance(MINUTE);
+    assert_eq!(old.restore(&*saved(&full("new"))).unwrap(), 10);
+    assert_eq!(old.stats().accounts, 10);
+}

@@ -241,3 +241,80 @@ fn refunds_and_spends_balance() {
         assert_eq!(100 - remaining(&store, &payer) as usize, kept.into_inner());
     });
 }
+
+#[test]
+fn restores_at_the_same_time_keep_within_the_capacity() {
+    in_time(|| {
+        let full = |prefix: &str| {
+            let store = frozen_store(1000);
+            for i in 0..1000 {
+                let payer = Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5));
+                store.spend_now(&payer.charges()).expect("room");
+            }
+            let mut bytes = Vec::new();
+            store.save(&mut bytes).expect("a vector takes it");
+            bytes
+        };
+        let snapshots: Vec<Vec<u8>> = (0..THREADS).map(|i| full(&format!("t{i}-"))).collect();
+        let store = frozen_store(1000);
+        let payer = Payer::new("spender", Quota::per_minute(100));
+        on_threads(|thread| match thread {
+            0 => (0..2000).for_each(|_| drop(store.spend_now(&payer.charges()))),
+            _ => drop(store.restore(&*snapshots[thread])),
+        });
+        assert!(store.stats().accounts <= 1000, "{:?}", store.stats());
+        store.save(std::io::sink()).expect("it is whole");
+    });
+}
+
+#[test]
+fn each_reset_is_worth_its_units_and_no_more() {
+    in_time(|| {
+        let store = frozen_store(1000);
+        let payer = Payer::new("reset", Quota::per_minute(100));
+        let (admitted, resets) = (AtomicUsize::new(0), 50);
+        on_threads(|thread| {
+            if thread == 0 {
+                (0..resets).for_each(|_| store.reset_now(&payer.charges()));
+                return;
+            }
+            for _ in 0..2000 {
+                let spent = store.spend_now(&payer.charges()).unwrap().spent;
+                admitted.fetch_add(usize::from(spent), Ordering::Relaxed);
+            }
+        });
+        let before = admitted.into_inner();
+        assert!((100..=100 * (resets + 1)).contains(&before), "{before}");
+        store.reset_now(&payer.charges());
+        let after = (0..500).filter(|_| store.spend_now(&payer.charges()).unwrap().spent).count();
+        assert_eq!(after, 100);
+    });
+}
+
+#[test]
+fn units_that_change_under_way_end_in_the_units_that_stay() {
+    in_time(|| {
+        let policies = |units| {
+            let api = Policy::new("api").identity([Source::User]).quota(Quota::per_minute(units));
+            Policies::builder().policy(api).build().unwrap()
+        };
+        let gate = Gate::new(policies(5000), frozen_store(1000));
+        let admitted = AtomicUsize::new(0);
+        let ask = |times: usize| {
+            for _ in 0..times {
+                let facts = Facts::new(&Method::GET, "/").user("42");
+                let allowed = gate.decide_now(&facts).unwrap().is_allowed();
+                admitted.fetch_add(usize::from(allowed), Ordering::Relaxed);
+            }
+        };
+        on_threads(|thread| match thread {
+            0 => [3000, 5000].iter().cycle().take(500).for_each(|units| {
+                gate.replace_policies(policies(*units));
+            }),
+            _ => ask(600),
+        });
+        gate.replace_policies(policies(5000));
+        ask(6000);
+        assert_eq!(admitted.into_inner(), 5000, "nothing was lost or counted twice");
+    });
+}

@@ -55,7 +55,7 @@ pub struct MemoryStore {
 #[repr(align(128))]
 struct LockedShard(Mutex<Shard>);
 
-/// Enough that threads seldom meet, few enough that an empty store is small.
+/// Enough that threads seldom meet, few enough that an empty store is below a megabyte.
 const MAX_SHARDS: usize = 64;
 /// Below this many accounts a shard's share of the capacity would be too uneven.
 const MIN_ACCOUNTS_PER_SHARD: usize = 1024;
@@ -254,9 +254,10 @@ impl MemoryStore {
             self.count_refused(1, now);
         }
         placed.takes = placed.fits(&lock);
+        // Even without a write: placing may have settled the account after a clock's step back.
+        self.denials.forget(hash);
         if commit == Commit::Spend {
             placed.write(&mut lock, &self.hasher, now);
-            self.denials.forget(hash);
         }
         receipt.at = now;
         receipt.spent = placed.takes || charge.is_shadow();
@@ -280,6 +281,7 @@ impl MemoryStore {
         let reading = self.clock.now();
         let now = locks.iter_mut().map(|lock| lock.instant(reading)).max().unwrap_or(reading);
         for lock in &mut locks {
+            lock.advance_to(now);
             lock.sweep_a_little(&self.hasher, now, places.len());
         }
         if let Err(error) = place_all(&mut places, &mut locks, now) {
@@ -294,9 +296,9 @@ impl MemoryStore {
         let mut standings = Standings::new();
         for placed in &mut places {
             let lock = &mut locks[placed.lock];
+            self.denials.forget(placed.hash);
             if commit == Commit::Spend {
                 placed.write(lock, &self.hasher, now);
-                self.denials.forget(placed.hash);
             }
             placed.report(lock, now, &mut standings);
         }

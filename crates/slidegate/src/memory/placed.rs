@@ -91,6 +91,15 @@ pub(super) fn place_all(
         let new = |p: &&Placed<'_, '_>| matches!(p.place, Place::New | Place::NewFromOverflow(_));
         let planned = before.iter().filter(new).filter(|p| p.lock == placed.lock).count();
         placed.place = locks[placed.lock].place(placed.hash, placed.charge, now, planned)?;
+        // Two charges to one shared book would each be seen to fit alone.
+        let same_book = |p: &Placed<'_, '_>| {
+            p.lock == placed.lock
+                && p.place.is_overflow()
+                && p.charge.policy() == placed.charge.policy()
+        };
+        if placed.place.is_overflow() && before.iter().any(same_book) {
+            return Err(StoreError::Full);
+        }
     }
     Ok(())
 }

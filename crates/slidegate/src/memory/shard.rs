@@ -31,6 +31,7 @@ pub(super) struct Shard {
     /// One for each policy that found no place for an account. They do not count as accounts.
     overflow: Vec<Book>,
     capacity: usize,
+    most: usize,
     cursor: usize,
     calls: u32,
     last_now: Timestamp,
@@ -55,6 +56,10 @@ pub(super) enum Place {
 }
 
 impl Place {
+    pub(super) fn is_overflow(self) -> bool {
+        matches!(self, Self::Overflow(_) | Self::NewOverflow)
+    }
+
     pub(super) fn is_degraded(self) -> bool {
         matches!(self, Self::Overflow(_) | Self::NewOverflow | Self::Waived)
     }
@@ -68,6 +73,7 @@ impl Shard {
             books: Vec::new(),
             overflow: Vec::new(),
             capacity,
+            most,
             cursor: 0,
             calls: 0,
             last_now: Timestamp::default(),
@@ -86,6 +92,11 @@ impl Shard {
         reading
     }
 
+    /// Notes that a call has taken place at `now`.
+    pub(super) fn advance_to(&mut self, now: Timestamp) {
+        self.last_now = now;
+    }
+
     /// Looks through a few books for ones that are over. It moves books: before any is placed.
     #[inline]
     pub(super) fn sweep_a_little(
@@ -96,7 +107,7 @@ impl Shard {
     ) {
         self.calls += 1;
         if self.calls >= CALLS_PER_SWEEP || self.books.len() + charges > self.capacity {
-            self.sweep(hasher, now);
+            self.sweep(hasher, now, SWEEP);
         }
     }
 
@@ -201,9 +212,19 @@ impl Shard {
     }
 
     /// Adds a saved history to an account, which is made if need be.
-    pub(super) fn restore(&mut self, hasher: &AccountHasher, hash: u64, saved: Book) {
+    pub(super) fn restore(
+        &mut self,
+        hasher: &AccountHasher,
+        hash: u64,
+        saved: Book,
+        now: Timestamp,
+    ) {
         match self.find_by(hash, &saved.policy, saved.identity.as_bytes()) {
-            Some(i) => self.books[i].absorb(saved.ledgers.into_vec()),
+            Some(i) => {
+                // What has left would count towards the entries that a ledger may have.
+                self.books[i].settle(now);
+                self.books[i].absorb(saved.ledgers.into_vec());
+            }
             None => {
                 self.insert(hasher, hash, saved);
             }
@@ -211,10 +232,13 @@ impl Shard {
     }
 
     /// Adds a saved history to a policy's shared book, which is made if need be.
-    pub(super) fn restore_overflow(&mut self, saved: &Book) {
+    pub(super) fn restore_overflow(&mut self, saved: &Book, now: Timestamp) {
         let ledgers = saved.ledgers.as_slice().iter().cloned();
         match self.overflow.iter_mut().find(|book| book.policy == saved.policy) {
-            Some(book) => book.absorb(ledgers),
+            Some(book) => {
+                book.settle(now);
+                book.absorb(ledgers);
+            }
             None => {
                 let mut book = Book::new(&saved.policy, &saved.identity);
                 book.absorb(ledgers);
@@ -241,6 +265,7 @@ impl Shard {
 
     fn insert(&mut self, hasher: &AccountHasher, hash: u64, book: Book) -> usize {
         let i = self.books.len();
+        assert!(i < self.most, "no shard has more accounts than its store");
         if i == self.books.capacity() {
             // By a quarter and not by twice: most of a store's memory is here.
             self.books.reserve_exact((i / 4).max(4));
@@ -253,11 +278,16 @@ impl Shard {
         i
     }
 
+    /// Looks through all books.
+    pub(super) fn sweep_all(&mut self, hasher: &AccountHasher, now: Timestamp) {
+        self.sweep(hasher, now, self.books.len());
+    }
+
     #[inline(never)]
-    fn sweep(&mut self, hasher: &AccountHasher, now: Timestamp) {
+    fn sweep(&mut self, hasher: &AccountHasher, now: Timestamp, most: usize) {
         self.calls = 0;
         let before = self.books.len();
-        for _ in 0..SWEEP.min(before) {
+        for _ in 0..most.min(before) {
             if self.cursor >= self.books.len() {
                 self.cursor = 0;
             }

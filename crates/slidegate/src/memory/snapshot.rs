@@ -71,8 +71,8 @@ impl MemoryStore {
         let mut overflow = Vec::new();
         loop {
             match input.byte()? {
-                ACCOUNT => accounts.push(decode(&mut input, aging)?),
-                OVERFLOW => overflow.push(decode(&mut input, aging)?),
+                ACCOUNT => accounts.extend(decode(&mut input, aging)?),
+                OVERFLOW => overflow.extend(decode(&mut input, aging)?),
                 END => break,
                 _ => return Err(SnapshotError::Damaged("an unknown kind of record")),
             }
@@ -81,36 +81,38 @@ impl MemoryStore {
             }
         }
         expect_checksum(input)?;
-        accounts.retain(|book| !book.is_over(aging.now));
-        overflow.retain(|book| !book.is_over(aging.now));
-        if self.stats().accounts + self.unknown(&accounts) > self.capacity {
-            return Err(SnapshotError::TooLarge { capacity: self.capacity });
-        }
-        Ok(self.put_back(accounts, &overflow))
+        self.put_back(accounts, &overflow, aging.now)
     }
 
-    /// How many of the accounts the store does not have yet.
-    fn unknown(&self, accounts: &[Book]) -> usize {
+    /// Adds the accounts with all shards locked, so that there is room for all of them or none.
+    fn put_back(
+        &self,
+        accounts: Vec<Book>,
+        overflow: &[Book],
+        now: Timestamp,
+    ) -> Result<usize, SnapshotError> {
+        let mut shards: Vec<_> = (0..self.shards.len()).map(|i| self.lock(i)).collect();
+        shards.iter_mut().for_each(|shard| shard.sweep_all(&self.hasher, now));
         let known = |book: &&Book| {
             let hash = self.hasher.hash_book(book);
-            self.lock(self.shard_of(hash)).has(hash, book)
+            shards[self.shard_of(hash)].has(hash, book)
         };
-        accounts.len() - accounts.iter().filter(known).count()
-    }
-
-    fn put_back(&self, accounts: Vec<Book>, overflow: &[Book]) -> usize {
+        let unknown = accounts.len() - accounts.iter().filter(known).count();
+        let own: usize = shards.iter().map(|shard| shard.books().len()).sum();
+        if own + unknown > self.capacity {
+            return Err(SnapshotError::TooLarge { capacity: self.capacity });
+        }
         let restored = accounts.len();
         for book in accounts {
             let hash = self.hasher.hash_book(&book);
-            let mut shard = self.lock(self.shard_of(hash));
             self.denials.forget(hash);
-            shard.restore(&self.hasher, hash, book);
+            shards[self.shard_of(hash)].restore(&self.hasher, hash, book, now);
         }
         // Which shard its spenders fall into now is unknown, so all of them remember.
         for book in overflow {
-            (0..self.shards.len()).for_each(|i| self.lock(i).restore_overflow(book));
+            shards.iter_mut().for_each(|shard| shard.restore_overflow(book, now));
         }
-        restored
+        Ok(restored)
     }
 }
 
@@ -189,7 +191,8 @@ fn encode(out: &mut Vec<u8>, tag: u8, book: &Book, now: Timestamp) {
     }
 }
 
-fn decode(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Book, SnapshotError> {
+/// An account, unless it is over by now.
+fn decode(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Option<Book>, SnapshotError> {
     let policy = input.text()?.parse().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
     let mut book = Book::new(&policy, &input.text()?);
     let windows = input.byte()?;
@@ -199,7 +202,8 @@ fn decode(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Book, Snapshot
     for _ in 0..windows {
         book.absorb([decode_ledger(input, aging)?]);
     }
-    Ok(book)
+    book.settle(aging.now);
+    Ok(Some(book).filter(|book| !book.is_over(aging.now)))
 }
 
 fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger, SnapshotError> {
