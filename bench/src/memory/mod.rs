@@ -3,7 +3,7 @@
 mod cell;
 mod rivals;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use slidegate::Quota;
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let bytes = Bytes::measure();
     bytes.print();
-    println!("* not all keys were known: making them took the limiter more than 3 s");
+    println!("\n* not all keys were known: making them took the limiter more than 3 s\n");
     println!("{}", result(&ratios, &bytes));
     Ok(())
 }
@@ -72,8 +72,12 @@ fn contest(cell: Cell, options: &Options) -> anyhow::Result<[Seen; 4]> {
     Ok(contestants.map(|contestant| contestant.seen().clone()))
 }
 
+/// Shows what is being done, where somebody is watching.
 fn progress(text: &str) -> anyhow::Result<()> {
     let mut err = std::io::stderr();
+    if !err.is_terminal() {
+        return Ok(());
+    }
     write!(err, "\r\x1b[K{text}")?;
     Ok(err.flush()?)
 }
