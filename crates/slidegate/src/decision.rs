@@ -17,7 +17,7 @@ use crate::store::{Receipt, Standing, Standings};
 #[derive(Debug, Clone)]
 pub struct Decision {
     pub(crate) verdict: Verdict,
-    pub(crate) policies: SmallVec<[PolicyStanding; 1]>,
+    pub(crate) policies: SmallVec<[PolicyStanding; 2]>,
     pub(crate) degraded: bool,
     pub(crate) spent: SpentAt,
 }

@@ -1,0 +1,41 @@
+//! A decision under up to two policies allocates nothing, once the accounts are there.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::alloc::System;
+use std::time::Duration;
+
+use cap::Cap;
+use http::{HeaderMap, Method};
+use slidegate::{
+    Clock, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Scope, Source,
+};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+#[test]
+fn decisions_allocate_nothing() {
+    let clock = ManualClock::default();
+    let policies = Policies::builder()
+        .plan(Plan::new("free", [Quota::per_minute(3), Quota::per_day(1000)]))
+        .policy(Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(50)))
+        .policy(Policy::new("api").identity([Source::ApiKey, Source::ip()]).plans("free"));
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    let gate = Gate::with_local(policies.build().unwrap(), store(), store());
+    let mut headers = HeaderMap::new();
+    headers.insert("x-api-key", "a-key-of-a-usual-length-0123456789".parse().unwrap());
+    let facts =
+        Facts::new(&Method::GET, "/").client("2001:db8::1".parse().unwrap()).headers(&headers);
+
+    assert!(gate.decide_now(&facts).unwrap().is_allowed());
+    let before = ALLOCATOR.total_allocated();
+    assert!(gate.decide_now(&facts).unwrap().is_allowed());
+    assert!(gate.decide_now(&facts).unwrap().is_allowed());
+    for _ in 0..1000 {
+        assert!(!gate.decide_now(&facts).unwrap().is_allowed());
+        assert!(!gate.peek_now(&facts).unwrap().is_allowed());
+        clock.advance(Duration::from_millis(1));
+    }
+    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "at {:?}", clock.now());
+}
