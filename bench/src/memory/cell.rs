@@ -65,6 +65,9 @@ pub struct Contestant<R: Rival> {
     limiter: R,
     cell: Cell,
     keys: Vec<R::Key>,
+    /// In which order the keys are made known. Not that of the traffic, or a limiter that keeps
+    /// accounts in the order of their making would find the next one beside the last.
+    fill_order: Vec<u32>,
     /// In which order the keys come, round and round.
     visits: Vec<u32>,
     /// How far cold traffic has come.
@@ -83,7 +86,8 @@ impl<R: Rival> Contestant<R> {
         let mut contestant = Self {
             limiter: R::new(),
             cell,
-            keys: shuffled(cell.keys).into_iter().map(|i| R::key(&address(i))).collect(),
+            keys: shuffled(cell.keys, KEY_SEED).into_iter().map(|i| R::key(&address(i))).collect(),
+            fill_order: shuffled(cell.keys, FILL_SEED),
             visits: visits(cell),
             spends: 0,
             seen: Seen::default(),
@@ -97,8 +101,8 @@ impl<R: Rival> Contestant<R> {
         self.limiter = R::new();
         self.spends = 1;
         let start = Instant::now();
-        for (i, key) in self.keys.iter().enumerate() {
-            self.limiter.decide(key);
+        for (i, key) in self.fill_order.iter().enumerate() {
+            self.limiter.decide(&self.keys[*key as usize]);
             if i % BATCH == 0 && start.elapsed() > MOST_FILLING {
                 self.seen.filled_in_part = true;
                 break;
@@ -190,7 +194,7 @@ fn visits(cell: Cell) -> Vec<u32> {
     if cell.traffic == Traffic::Cold || cell.keys <= HAMMERING {
         return (0..cell.keys as u32).collect();
     }
-    let mut random = Random::new();
+    let mut random = Random(KEY_SEED);
     let among = |random: &mut Random, n: usize| (random.next() % n as u64) as u32;
     (0..1 << 20)
         .map(|_| match random.next() % 20 {
@@ -206,9 +210,13 @@ pub fn address(i: u32) -> String {
     format!("{a}.{b}.{c}.{d}")
 }
 
-fn shuffled(n: usize) -> Vec<u32> {
+/// Seeds of orders that have nothing to do with each other.
+const KEY_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+const FILL_SEED: u64 = 0xd1b5_4a32_d192_ed03;
+
+fn shuffled(n: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n as u32).collect();
-    let mut random = Random::new();
+    let mut random = Random(seed);
     for i in (1..n).rev() {
         order.swap(i, (random.next() % (i as u64 + 1)) as usize);
     }
@@ -219,10 +227,6 @@ fn shuffled(n: usize) -> Vec<u32> {
 struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -206,17 +206,19 @@ fn shared_accounts_of_a_full_store_are_saved_too() {
     assert!(!spend(&after, &payer), "what it may have spent before the restart counts");
 }
 
+/// A store of ten accounts, and no room for another.
+fn full(clock: &ManualClock, prefix: &str) -> MemoryStore {
+    let store = MemoryStore::builder().capacity(10).clock(clock.clone()).build();
+    for i in 0..10 {
+        assert!(spend(&store, &Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5))));
+    }
+    store
+}
+
 #[test]
 fn a_snapshot_never_fills_a_store_beyond_its_capacity() {
     let clock = ManualClock::default();
-    let full = |prefix: &str| {
-        let store = MemoryStore::builder().capacity(10).clock(clock.clone()).build();
-        for i in 0..10 {
-            assert!(spend(&store, &Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5))));
-        }
-        store
-    };
-    let (before, after) = (full("a"), full("b"));
+    let (before, after) = (full(&clock, "a"), full(&clock, "b"));
     let refused = after.restore(&*saved(&before));
     assert!(matches!(refused, Err(SnapshotError::TooLarge { capacity: 10 })));
     assert_eq!(after.stats().accounts, 10);
@@ -263,15 +265,8 @@ fn merging_with_what_has_half_left_makes_no_file_that_cannot_be_read() {
 #[test]
 fn what_is_over_takes_no_room_in_a_restore() {
     let clock = ManualClock::default();
-    let full = |prefix: &str| {
-        let store = MemoryStore::builder().capacity(10).clock(clock.clone()).build();
-        for i in 0..10 {
-            assert!(spend(&store, &Payer::new(&format!("{prefix}{i}"), Quota::per_minute(5))));
-        }
-        store
-    };
-    let old = full("old");
+    let old = full(&clock, "old");
     clock.advance(MINUTE);
-    assert_eq!(old.restore(&*saved(&full("new"))).unwrap(), 10);
+    assert_eq!(old.restore(&*saved(&full(&clock, "new"))).unwrap(), 10);
     assert_eq!(old.stats().accounts, 10);
 }
