@@ -1,0 +1,28 @@
+//! Waiting for a condition instead of for a time.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// Returns as soon as the condition holds, and panics if it does not within a minute.
+///
+/// `what` completes the sentence "waited in vain for …".
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    wait_for(what, || condition().then_some(()));
+}
+
+/// Returns the first `Some`, and panics if there is none within a minute.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::sleep(PAUSE_BETWEEN_LOOKS);
+    }
+}
