@@ -1,0 +1,261 @@
+//! Where Redis is, as a URL.
+
+use std::fmt;
+use std::str::FromStr;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+/// Where Redis is: the URL, read and checked. It shows no password.
+///
+/// | form | what is there |
+/// |---|---|
+/// | `redis://user:password@host:6379/0` | one server |
+/// | `rediss://…` | one server, by TLS |
+/// | `unix:///run/redis.sock?db=0` | one server, by a socket of this machine |
+/// | `redis-sentinel://user:password@host1:26379,host2:26379/master/0` | whichever server the sentinels call `master` |
+/// | `redis-cluster://user:password@host1:6379,host2:6379` | a cluster; any of its nodes will do |
+///
+/// `rediss-sentinel` and `rediss-cluster` are the same by TLS. Sentinels that want a password of
+/// their own get it by `?sentinel_user=…&sentinel_password=…`.
+#[derive(Clone)]
+pub struct Address {
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Standalone(ConnectionInfo),
+    Sentinel(Sentinels),
+    Cluster(Vec<ConnectionInfo>),
+}
+
+#[derive(Clone)]
+pub(crate) struct Sentinels {
+    pub(crate) nodes: Vec<ConnectionAddr>,
+    pub(crate) master: String,
+    /// How to log in to the master, whose address only the sentinels know.
+    pub(crate) server: ConnectionInfo,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl Address {
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.kind, Kind::Cluster(_))
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        let tls = |addr: &ConnectionAddr| matches!(addr, ConnectionAddr::TcpTls { .. });
+        match &self.kind {
+            Kind::Standalone(info) => tls(info.addr()),
+            Kind::Sentinel(sentinels) => tls(sentinels.server.addr()),
+            Kind::Cluster(nodes) => nodes.iter().any(|node| tls(node.addr())),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(url: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) = url.split_once("://").ok_or(AddressError::NoScheme)?;
+        let kind = match scheme {
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
+                Kind::Standalone(connection_info(url)?)
+            }
+            "redis-sentinel" | "valkey-sentinel" => Kind::Sentinel(sentinels("redis", rest)?),
+            "rediss-sentinel" | "valkeys-sentinel" => Kind::Sentinel(sentinels("rediss", rest)?),
+            "redis-cluster" | "valkey-cluster" => Kind::Cluster(nodes("redis", rest)?),
+            "rediss-cluster" | "valkeys-cluster" => Kind::Cluster(nodes("rediss", rest)?),
+            other => return Err(AddressError::UnknownScheme(other.to_owned())),
+        };
+        Ok(Self { kind })
+    }
+}
+
+/// A URL with several hosts: what comes before them, the hosts, and what comes after.
+struct Hosts<'a> {
+    login: &'a str,
+    hosts: Vec<&'a str>,
+    path: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Hosts<'a> {
+    fn parse(rest: &'a str) -> Result<Self, AddressError> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
+        let (login, hosts) = authority.split_at(hosts_at);
+        let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
+        if hosts.is_empty() {
+            Err(AddressError::NoHost)
+        } else {
+            Ok(Self { login, hosts, path, query })
+        }
+    }
+
+    fn query(&self, name: &str) -> Option<String> {
+        let pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| percent_decoded(value))
+    }
+}
+
+fn nodes(scheme: &str, rest: &str) -> Result<Vec<ConnectionInfo>, AddressError> {
+    let Hosts { login, hosts, path, .. } = Hosts::parse(rest)?;
+    if !path.is_empty() && path != "0" {
+        return Err(AddressError::ClusterDatabase(path.to_owned()));
+    }
+    hosts.iter().map(|host| connection_info(&format!("{scheme}://{login}{host}"))).collect()
+}
+
+fn sentinels(scheme: &str, rest: &str) -> Result<Sentinels, AddressError> {
+    let hosts = Hosts::parse(rest)?;
+    let (master, db) = hosts.path.split_once('/').unwrap_or((hosts.path, "0"));
+    if master.is_empty() {
+        return Err(AddressError::NoMaster);
+    }
+    let with_port =
+        |host: &str| if has_port(host) { host.to_owned() } else { format!("{host}:26379") };
+    let node = |host: &&str| {
+        Ok(connection_info(&format!("{scheme}://{}", with_port(host)))?.addr().clone())
+    };
+    Ok(Sentinels {
+        nodes: hosts.hosts.iter().map(node).collect::<Result<_, AddressError>>()?,
+        master: percent_decoded(master),
+        server: connection_info(&format!("{scheme}://{}localhost/{db}", hosts.login))?,
+        user: hosts.query("sentinel_user"),
+        password: hosts.query("sentinel_password"),
+    })
+}
+
+/// Whether a host has a port: an IPv6 address has colons of its own, in brackets.
+fn has_port(host: &str) -> bool {
+    host.rsplit_once(']').map_or(host, |(_, after)| after).contains(':')
+}
+
+fn connection_info(url: &str) -> Result<ConnectionInfo, AddressError> {
+    let info =
+        url.into_connection_info().map_err(|error| AddressError::Malformed(error.to_string()))?;
+    Ok(info)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let escaped = (*first == b'%')
+            .then(|| after.get(..2))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: Vec<String>| addresses.join(",");
+        match &self.kind {
+            Kind::Standalone(info) => write!(f, "{}", info.addr()),
+            Kind::Sentinel(sentinels) => {
+                let nodes = list(sentinels.nodes.iter().map(ToString::to_string).collect());
+                write!(f, "{} by sentinels {nodes}", sentinels.master)
+            }
+            Kind::Cluster(nodes) => {
+                let nodes = list(nodes.iter().map(|node| node.addr().to_string()).collect());
+                write!(f, "cluster {nodes}")
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+/// Why a URL does not say where Redis is. It never repeats the URL, which may have a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// There is no scheme.
+    #[error("the Redis URL has no scheme: expected something like redis://127.0.0.1:6379")]
+    NoScheme,
+    /// The scheme is not one of Redis.
+    #[error(
+        "the Redis URL has the scheme {0:?}: expected redis, rediss, unix, redis-sentinel, \
+         rediss-sentinel, redis-cluster or rediss-cluster"
+    )]
+    UnknownScheme(String),
+    /// There is no host.
+    #[error(
+        "the Redis URL has no host: expected something like redis-cluster://10.0.0.1:6379,10.0.0.2:6379"
+    )]
+    NoHost,
+    /// The name that sentinels know the server by is missing.
+    #[error(
+        "the Redis URL has no master's name: expected something like redis-sentinel://10.0.0.1:26379/mymaster"
+    )]
+    NoMaster,
+    /// A cluster has one database.
+    #[error("the Redis URL asks for database {0:?} of a cluster, which only has 0")]
+    ClusterDatabase(String),
+    /// The parts do not make a URL.
+    #[error("the Redis URL cannot be read: {0}")]
+    Malformed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_read_and_shows_no_password() {
+        for (url, shown) in [
+            ("redis://127.0.0.1:6379", "127.0.0.1:6379"),
+            ("redis://me:hunter2@10.0.0.1:7000/3", "10.0.0.1:7000"),
+            ("rediss://:hunter2@redis.example.com", "redis.example.com:6379"),
+            ("unix:///run/redis.sock?pass=hunter2&db=2", "/run/redis.sock"),
+            (
+                "redis-sentinel://me:hunter2@a:1,b/mymaster/2?sentinel_password=hunter2",
+                "mymaster by sentinels a:1,b:26379",
+            ),
+            ("rediss-sentinel://[::1]:5,[::2]/m", "m by sentinels ::1:5,::2:26379"),
+            ("redis-cluster://:hunter2@a:1,b:2", "cluster a:1,b:2"),
+        ] {
+            let address: Address = url.parse().unwrap();
+            assert_eq!(address.to_string(), shown, "{url}");
+            assert!(!format!("{address:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_was_expected_and_show_no_password() {
+        for (url, part) in [
+            ("localhost:6379", "no scheme"),
+            ("http://:hunter2@localhost", "\"http\""),
+            ("redis-cluster://:hunter2@", "no host"),
+            ("redis-sentinel://:hunter2@a:1", "master's name"),
+            ("redis-cluster://:hunter2@a:1/4", "\"4\""),
+            ("redis://:hunter2@host:notaport", "cannot be read"),
+            ("redis://:hunter2@host/notadb", "cannot be read"),
+        ] {
+            let error = url.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn logins_are_kept() {
+        let address: Address =
+            "redis-sentinel://me:p%40ss@a/m/2?sentinel_password=s%3D1".parse().unwrap();
+        let Kind::Sentinel(sentinels) = address.kind else { panic!("sentinels") };
+        assert_eq!(sentinels.server.redis_settings().password(), Some("p@ss"));
+        assert_eq!(sentinels.server.redis_settings().db(), 2);
+        assert_eq!(sentinels.password.as_deref(), Some("s=1"));
+    }
+}

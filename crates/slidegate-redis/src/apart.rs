@@ -1,0 +1,116 @@
+//! Charges of one request that a cluster keeps in several places.
+
+use std::collections::BTreeMap;
+
+use slidegate::{Charge, Receipt, Standings};
+
+use crate::failure::Failure;
+use crate::owned::OwnedCharge;
+use crate::script::Mode;
+use crate::slot::slot_of;
+use crate::store::RedisStore;
+
+/// The parts of a request, each in one place of the cluster, in an order that is the same for all
+/// requests.
+pub(crate) struct Apart {
+    parts: Vec<Part>,
+}
+
+struct Part {
+    charges: Vec<OwnedCharge>,
+    /// Which charges of the request they are.
+    places: Vec<usize>,
+}
+
+/// Which charges are in which slot; all ledgers of a charge are in one.
+pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> Vec<Vec<usize>> {
+    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    let mut keys = keys.iter();
+    for (place, charge) in charges.iter().enumerate() {
+        let own = keys.by_ref().take(charge.quotas().as_slice().len());
+        let slot = own.last().map_or(0, |key| slot_of(key));
+        slots.entry(slot).or_default().push(place);
+    }
+    slots.into_values().collect()
+}
+
+impl Apart {
+    pub(crate) fn new(charges: &[Charge<'_>], keys: &[String]) -> Self {
+        let part = |places: Vec<usize>| Part {
+            charges: places.iter().map(|place| OwnedCharge::from(&charges[*place])).collect(),
+            places,
+        };
+        Self { parts: by_slot(charges, keys).into_iter().map(part).collect() }
+    }
+
+    /// Decides the parts one after the other. If one denies, those before it are taken back.
+    pub(crate) async fn decide(
+        &self,
+        store: &RedisStore,
+        mode: Mode,
+    ) -> Result<Vec<Receipt>, Failure> {
+        let mut receipts = Vec::with_capacity(self.parts.len());
+        let mut mode = mode;
+        for part in &self.parts {
+            let receipt = match store.decide_at_once(mode, &part.charges()).await {
+                Ok(receipt) => receipt,
+                Err(error) => {
+                    self.take_back(store, &receipts).await;
+                    return Err(error);
+                }
+            };
+            if mode == Mode::Spend && !receipt.spent {
+                self.undo(store, &mut receipts).await?;
+                mode = Mode::Deny;
+            }
+            receipts.push(receipt);
+        }
+        Ok(receipts)
+    }
+
+    /// Takes back what these receipts say was spent, whole.
+    pub(crate) async fn take_back(&self, store: &RedisStore, receipts: &[Receipt]) {
+        for (part, receipt) in self.parts.iter().zip(receipts) {
+            store.take_back(&part.charges(), receipt).await;
+        }
+    }
+
+    /// Takes back what a denied request has spent so far, but for charges that count it, and sees
+    /// how things stand now.
+    async fn undo(&self, store: &RedisStore, receipts: &mut [Receipt]) -> Result<(), Failure> {
+        for (part, receipt) in self.parts.iter().zip(receipts) {
+            let charges = part.charges();
+            let counted: Vec<Charge<'_>> =
+                crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();
+            store.refund_at_once(&counted, Some(receipt.at)).await?;
+            *receipt = store.decide_at_once(Mode::Peek, &charges).await?;
+            receipt.spent = false;
+        }
+        Ok(())
+    }
+
+    /// One receipt of all parts. Each server has a clock of its own; it tells the first one's time.
+    pub(crate) fn whole(&self, receipts: &[Receipt]) -> Receipt {
+        let mut standings: Vec<(usize, Standings)> = Vec::new();
+        for (part, receipt) in self.parts.iter().zip(receipts) {
+            let mut rest = receipt.standings.iter();
+            for (charge, place) in part.charges().iter().zip(&part.places) {
+                let own = rest.by_ref().take(charge.quotas().as_slice().len());
+                standings.push((*place, own.copied().collect()));
+            }
+        }
+        standings.sort_by_key(|(place, _)| *place);
+        Receipt {
+            spent: receipts.iter().all(|receipt| receipt.spent),
+            at: receipts.first().map(|receipt| receipt.at).unwrap_or_default(),
+            degraded: false,
+            standings: standings.into_iter().flat_map(|(_, own)| own).collect(),
+        }
+    }
+}
+
+impl Part {
+    fn charges(&self) -> Vec<Charge<'_>> {
+        self.charges.iter().map(OwnedCharge::as_charge).collect()
+    }
+}

@@ -1,0 +1,113 @@
+//! Making a store.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use slidegate::Name;
+
+use crate::address::{Address, AddressError};
+use crate::key::KeyTemplate;
+use crate::layout::Layout;
+use crate::store::RedisStore;
+use crate::tls::Tls;
+
+/// Makes a [`RedisStore`].
+#[must_use]
+pub struct RedisStoreBuilder {
+    url: String,
+    pub(crate) layout: Layout,
+    pub(crate) template: KeyTemplate,
+    pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
+    pub(crate) deadline: Duration,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// Many times what a call takes, and little enough to add to a request without harm.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+impl RedisStoreBuilder {
+    pub(crate) fn new(url: String) -> Self {
+        Self {
+            url,
+            layout: Layout::default(),
+            template: KeyTemplate::default(),
+            policy_templates: HashMap::new(),
+            deadline: DEADLINE,
+            tls: None,
+        }
+    }
+
+    /// Chooses how ledgers are kept; packed unless said otherwise. All that share a budget must
+    /// choose the same.
+    pub fn layout(self, layout: Layout) -> Self {
+        Self { layout, ..self }
+    }
+
+    /// Names keys another way.
+    pub fn key_template(self, template: KeyTemplate) -> Self {
+        Self { template, ..self }
+    }
+
+    /// Names the keys of one policy another way.
+    pub fn key_template_of(mut self, policy: Name, template: KeyTemplate) -> Self {
+        self.policy_templates.insert(policy, template);
+        self
+    }
+
+    /// How long a call may take, 50 milliseconds unless said otherwise.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Whom to trust, and who to be, where the URL says TLS.
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Checks it all and makes the store, which connects when it is first used.
+    pub fn build(self) -> Result<RedisStore, BuildError> {
+        let address: Address = self.url.parse()?;
+        if self.deadline.is_zero() {
+            return Err(BuildError::Deadline);
+        }
+        if self.tls.is_some() && !address.is_tls() {
+            return Err(BuildError::UnusedCertificates);
+        }
+        if address.is_cluster() {
+            let templates = std::iter::once(&self.template).chain(self.policy_templates.values());
+            for template in templates {
+                if !template.keeps_windows_together() {
+                    return Err(BuildError::ClusterTemplate(template.to_string()));
+                }
+            }
+        }
+        if address.is_tls() {
+            // Whoever runs this may have chosen another one; then that is used.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        Ok(RedisStore::new(address, self))
+    }
+}
+
+/// Why a store cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The URL is wrong.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// No call could ever be in time.
+    #[error("the deadline is 0: expected at least a millisecond")]
+    Deadline,
+    /// Certificates are given, but TLS is not asked for.
+    #[error(
+        "certificates are given, but the URL does not ask for TLS: write rediss:// in place of redis://"
+    )]
+    UnusedCertificates,
+    /// A cluster would spread an account over several servers.
+    #[error(
+        "the key template {0:?} would spread the windows of one account over a cluster: put \
+         braces around what they share, as in slidegate:{{<kind>:<identity>}}:<policy>:<window>"
+    )]
+    ClusterTemplate(String),
+}

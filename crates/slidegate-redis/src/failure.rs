@@ -1,0 +1,48 @@
+//! What can go wrong between the store and Redis.
+
+use redis::RedisError;
+use slidegate::StoreError;
+
+/// Why Redis did not count.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Redis, or the way there, reports an error.
+    #[error("{}", hinted(.0))]
+    Redis(#[from] RedisError),
+    /// Two ledgers of one request would have the same key.
+    #[error(
+        "the key template {template:?} gives two ledgers of one request the key {key:?}: add <policy> or <window> to it"
+    )]
+    SameKey {
+        /// The key.
+        key: String,
+        /// The template.
+        template: String,
+    },
+    /// The reply is not what the script says.
+    #[error("Redis gave an unexpected reply to a script")]
+    Reply,
+}
+
+/// An error of Redis, with what to do about it where that is not plain.
+fn hinted(error: &RedisError) -> String {
+    let hint = match error.code() {
+        Some("WRONGTYPE") => {
+            " (the key has something else, perhaps a ledger in the other layout: use another key template, or wait until such keys are gone)"
+        }
+        Some("OOM") => " (give Redis more memory, or an instance of its own)",
+        Some("NOPERM") => {
+            " (the user must be allowed EVALSHA, SCRIPT LOAD and the keys of the template)"
+        }
+        Some("READONLY") => " (this is a replica: connect to the primary)",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        Self::Unavailable(Box::new(failure))
+    }
+}

@@ -1,0 +1,204 @@
+//! The names of keys.
+
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use slidegate::{Identity, Name, Quota};
+
+/// How the key of a ledger is named: a text with `<kind>`, `<identity>`, `<policy>` and `<window>`
+/// in it.
+///
+/// The default, `slidegate:{<kind>:<identity>}:<policy>:<window>`, gives every ledger a key of its
+/// own. Its braces are what Redis Cluster places keys by, so all that one identity has is in one
+/// place. `<window>` is written as in quotas: `min`, `day`, `90s`.
+///
+/// ```
+/// use slidegate_redis::KeyTemplate;
+///
+/// let template: KeyTemplate = "ratelimit:<window>:<identity>".parse()?;
+/// assert_eq!(template.to_string(), "ratelimit:<window>:<identity>");
+/// # Ok::<(), slidegate_redis::KeyTemplateError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyTemplate(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Kind,
+    Identity,
+    Policy,
+    Window,
+}
+
+const PLACES: [(&str, Piece); 4] = [
+    ("kind", Piece::Kind),
+    ("identity", Piece::Identity),
+    ("policy", Piece::Policy),
+    ("window", Piece::Window),
+];
+
+impl KeyTemplate {
+    /// The key of a ledger.
+    pub(crate) fn key(&self, policy: &Name, identity: &Identity, quota: Quota) -> String {
+        let mut key = String::with_capacity(64);
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => key.push_str(text),
+                Piece::Kind => key.push_str(identity.kind()),
+                Piece::Identity => key.push_str(identity.value()),
+                Piece::Policy => key.push_str(policy),
+                Piece::Window => push_window(&mut key, quota),
+            }
+        }
+        key
+    }
+
+    /// Whether Cluster keeps all windows of an account in one place.
+    pub(crate) fn keeps_windows_together(&self) -> bool {
+        let text = self.to_string();
+        let tag = text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        tag.is_some_and(|(tag, _)| !tag.is_empty() && !tag.contains("<window>"))
+    }
+}
+
+fn push_window(key: &mut String, quota: Quota) {
+    let start = key.len();
+    write!(key, "{quota}").expect("a string takes any text");
+    let slash = key[start..].find('/').expect("a quota has units and a window");
+    key.replace_range(start..=start + slash, "");
+}
+
+impl Default for KeyTemplate {
+    fn default() -> Self {
+        "slidegate:{<kind>:<identity>}:<policy>:<window>".parse().expect("a good template")
+    }
+}
+
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => f.write_str(text),
+            Piece::Kind => f.write_str("<kind>"),
+            Piece::Identity => f.write_str("<identity>"),
+            Piece::Policy => f.write_str("<policy>"),
+            Piece::Window => f.write_str("<window>"),
+        })
+    }
+}
+
+impl FromStr for KeyTemplate {
+    type Err = KeyTemplateError;
+
+    fn from_str(template: &str) -> Result<Self, KeyTemplateError> {
+        let mut pieces = Vec::new();
+        let mut rest = template;
+        while let Some((text, after)) = rest.split_once('<') {
+            let (name, after) = after
+                .split_once('>')
+                .ok_or_else(|| KeyTemplateError::Unclosed(template.to_owned()))?;
+            let known = PLACES.iter().find(|(place, _)| *place == name);
+            let (_, piece) = known.ok_or_else(|| KeyTemplateError::UnknownPlace {
+                template: template.to_owned(),
+                place: name.to_owned(),
+            })?;
+            if !text.is_empty() {
+                pieces.push(Piece::Text(text.to_owned()));
+            }
+            pieces.push(piece.clone());
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        if !pieces.contains(&Piece::Identity) {
+            return Err(KeyTemplateError::NoIdentity(template.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+}
+
+/// Why a text is no key template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyTemplateError {
+    /// Everybody would share one key.
+    #[error("key template {0:?} has no <identity>: everybody would share one budget")]
+    NoIdentity(String),
+    /// There is no such place.
+    #[error(
+        "key template {template:?} has <{place}>, which is unknown: expected <kind>, <identity>, <policy> or <window>"
+    )]
+    UnknownPlace {
+        /// The whole template.
+        template: String,
+        /// What stands between the angle brackets.
+        place: String,
+    },
+    /// A bracket is open.
+    #[error("key template {0:?} has a < without its >")]
+    Unclosed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use slidegate::Prefixes;
+
+    use super::*;
+
+    fn key(template: &str, policy: &str, identity: &Identity, quota: Quota) -> String {
+        template.parse::<KeyTemplate>().unwrap().key(&policy.parse().unwrap(), identity, quota)
+    }
+
+    #[test]
+    fn keys_of_the_sources() {
+        let ip = Identity::ip("203.0.113.7".parse::<IpAddr>().unwrap(), Prefixes::default());
+        let user = Identity::user("42");
+        let (minute, day) = (Quota::per_minute(10), Quota::per_day(10));
+        for (template, identity, quota, expected) in [
+            (
+                "rate_limit:<identity>:post_shorten",
+                &ip,
+                minute,
+                "rate_limit:203.0.113.7:post_shorten",
+            ),
+            ("ratelimit:<window>:<identity>", &user, minute, "ratelimit:min:42"),
+            ("ratelimit:<window>:<identity>", &user, day, "ratelimit:day:42"),
+            ("ratelimit:<kind>:<identity>", &user, minute, "ratelimit:user:42"),
+            ("throttle:<kind>:<identity>:<policy>", &user, minute, "throttle:user:42:api"),
+            ("ratelimit:<identity>", &ip, minute, "ratelimit:203.0.113.7"),
+        ] {
+            assert_eq!(key(template, "api", identity, quota), expected);
+        }
+        let default = KeyTemplate::default().key(&"api".parse().unwrap(), &user, minute);
+        assert_eq!(default, "slidegate:{user:42}:api:min");
+    }
+
+    #[test]
+    fn bad_templates_say_what_is_wrong() {
+        for (template, part) in [
+            ("rl:<policy>", "no <identity>"),
+            ("rl:<ip>", "<ip>"),
+            ("rl:<identity", "without its >"),
+        ] {
+            let error = template.parse::<KeyTemplate>().unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains(template), "{error}");
+        }
+    }
+
+    #[test]
+    fn cluster_wants_the_windows_of_an_account_together() {
+        for (template, together) in [
+            ("slidegate:{<kind>:<identity>}:<policy>:<window>", true),
+            ("rl:{<identity>}:<window>", true),
+            ("rl:<identity>:<window>", false),
+            ("rl:{<identity>:<window>}", false),
+            ("rl:{}<identity>:<window>", false),
+        ] {
+            let template: KeyTemplate = template.parse().unwrap();
+            assert_eq!(template.keeps_windows_together(), together, "{template}");
+        }
+    }
+}

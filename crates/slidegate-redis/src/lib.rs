@@ -1,0 +1,22 @@
+//! Budgets shared by many machines: the store on Redis and Valkey.
+
+mod address;
+mod apart;
+mod builder;
+mod failure;
+mod key;
+mod layout;
+mod link;
+mod owned;
+mod script;
+mod slot;
+mod store;
+mod tls;
+
+pub use address::{Address, AddressError};
+pub use builder::{BuildError, RedisStoreBuilder};
+pub use failure::Failure;
+pub use key::{KeyTemplate, KeyTemplateError};
+pub use layout::{Layout, LayoutError};
+pub use store::RedisStore;
+pub use tls::Tls;

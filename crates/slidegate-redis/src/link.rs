@@ -1,0 +1,281 @@
+//! The one connection that everything of a store goes over, made again when it breaks.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, TlsMode, Value};
+use slidegate::{Clock, SystemClock, Timestamp};
+use tokio::sync::watch;
+
+use crate::address::{Address, Kind, Sentinels};
+use crate::script::{Call, Scripts};
+use crate::tls::Tls;
+
+/// A connection to Redis, shared by all calls, that is made when it is first needed and again
+/// after it broke.
+pub(crate) struct Link {
+    address: Address,
+    tls: Option<Tls>,
+    scripts: &'static Scripts,
+    /// How long a cluster's client waits for an answer before it asks again.
+    patience: Duration,
+    state: Mutex<State>,
+    made: AtomicU64,
+    clock: SystemClock,
+}
+
+enum State {
+    Down,
+    Connecting(Waiting),
+    Up(Connected),
+}
+
+type Waiting = watch::Receiver<Option<RedisResult<Connected>>>;
+
+/// A connection that is up.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    connection: Connection,
+    /// Which of the link's connections it is.
+    number: u64,
+    /// When the server was last heard, in nanoseconds.
+    heard_ns: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+enum Connection {
+    Single(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+/// How long to try to connect: longer than a lost packet takes to be sent again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A server that owes answers and has said nothing for this long is behind a dead connection.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A cluster sends a call again when a node is gone or has moved the slot. Each time may count it
+/// again, which is stricter and never looser, so it is done seldom.
+const CLUSTER_RETRIES: u32 = 3;
+const CLUSTER_RETRY_WAIT_MS: (u64, u64) = (5, 50);
+
+impl Link {
+    pub(crate) fn new(
+        address: Address,
+        tls: Option<Tls>,
+        scripts: &'static Scripts,
+        deadline: Duration,
+    ) -> Self {
+        Self {
+            address,
+            tls,
+            scripts,
+            patience: deadline.max(SILENCE),
+            state: Mutex::new(State::Down),
+            made: AtomicU64::new(0),
+            clock: SystemClock::new(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Runs a script. If the server does not know it, as after a restart, it is told and asked
+    /// again.
+    pub(crate) async fn run(self: &Arc<Self>, call: &Call) -> RedisResult<Value> {
+        match self.send(&call.command).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.send(&call.script.load()).await?;
+                self.send(&call.command).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Sends a command.
+    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
+        let mut connected = self.connected().await?;
+        let reply = connected.connection.send(command).await;
+        match &reply {
+            Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
+            _ => connected.heard_ns.store(self.clock.now().as_nanos(), Ordering::Relaxed),
+        }
+        reply
+    }
+
+    /// Tells that an answer did not come in time. If nothing has come for long, the connection is
+    /// given up: one that a firewall has forgotten, for one, would stay silent for many minutes.
+    pub(crate) fn missed(&self) {
+        let silent = match &*self.state() {
+            State::Up(connected) => {
+                let heard = Timestamp::from_nanos(connected.heard_ns.load(Ordering::Relaxed));
+                (self.clock.now().saturating_since(heard) > SILENCE).then(|| connected.clone())
+            }
+            State::Down | State::Connecting(_) => None,
+        };
+        if let Some(connected) = silent {
+            tracing::debug!(address = %self.address, "gave up a silent connection");
+            self.give_up(&connected);
+        }
+    }
+
+    /// How many connections have been made.
+    pub(crate) fn connections(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    async fn connected(self: &Arc<Self>) -> RedisResult<Connected> {
+        let mut waiting = match self.up_or_waiting() {
+            Ok(connected) => return Ok(connected),
+            Err(waiting) => waiting,
+        };
+        let outcome = waiting.wait_for(Option::is_some).await;
+        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| Err(io::Error::other("nobody connects").into()))
+    }
+
+    /// The connection, or something to wait for while it is made.
+    fn up_or_waiting(self: &Arc<Self>) -> Result<Connected, Waiting> {
+        let mut state = self.state();
+        match &*state {
+            State::Up(connected) => Ok(connected.clone()),
+            State::Connecting(waiting) => Err(waiting.clone()),
+            State::Down => {
+                let (done, waiting) = watch::channel(None);
+                *state = State::Connecting(waiting.clone());
+                // On its own, because whoever waits may have less time than it takes.
+                tokio::spawn(self.clone().connect(done));
+                Err(waiting)
+            }
+        }
+    }
+
+    async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<Connected>>>) {
+        let attempt = tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await;
+        let outcome =
+            attempt.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let outcome = outcome.map(|connection| Connected {
+            connection,
+            number: self.made.fetch_add(1, Ordering::Relaxed),
+            heard_ns: Arc::new(AtomicU64::new(self.clock.now().as_nanos())),
+        });
+        *self.state() = match &outcome {
+            Ok(connected) => State::Up(connected.clone()),
+            Err(_) => State::Down,
+        };
+        match &outcome {
+            Ok(_) => tracing::info!(address = %self.address, "connected to Redis"),
+            Err(error) => {
+                tracing::debug!(address = %self.address, %error, "no connection to Redis")
+            }
+        }
+        let _ = done.send(Some(outcome));
+    }
+
+    /// Connects, logs in and loads the scripts.
+    async fn dial(&self) -> RedisResult<Connection> {
+        let mut connection = match &self.address.kind {
+            Kind::Standalone(info) => {
+                let client = match (&self.tls, self.address.is_tls()) {
+                    (Some(tls), true) => Client::build_with_tls(info.clone(), tls.certificates())?,
+                    _ => Client::open(info.clone())?,
+                };
+                let config = single_config();
+                Connection::Single(
+                    client.get_multiplexed_async_connection_with_config(&config).await?,
+                )
+            }
+            Kind::Sentinel(sentinels) => Connection::Single(self.dial_master(sentinels).await?),
+            Kind::Cluster(nodes) => {
+                let mut builder = ClusterClientBuilder::new(nodes.clone())
+                    .retries(CLUSTER_RETRIES)
+                    .min_retry_wait(CLUSTER_RETRY_WAIT_MS.0)
+                    .max_retry_wait(CLUSTER_RETRY_WAIT_MS.1)
+                    .connection_timeout(CONNECT_TIMEOUT)
+                    .response_timeout(self.patience);
+                if let (Some(tls), true) = (&self.tls, self.address.is_tls()) {
+                    builder = builder.certs(tls.certificates());
+                }
+                Connection::Cluster(builder.build()?.get_async_connection().await?)
+            }
+        };
+        for script in [&self.scripts.decide, &self.scripts.amend] {
+            connection.send(&script.load()).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Asks the sentinels who the master is, each time anew.
+    async fn dial_master(&self, sentinels: &Sentinels) -> RedisResult<MultiplexedConnection> {
+        let login = sentinels.server.redis_settings();
+        let mut builder = SentinelClientBuilder::new(
+            sentinels.nodes.clone(),
+            &sentinels.master,
+            SentinelServerType::Master,
+        )?
+        .set_client_to_redis_db(login.db())
+        .set_client_to_redis_protocol(login.protocol());
+        if let Some(user) = login.username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = login.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if let Some(user) = &sentinels.user {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+        if let Some(password) = &sentinels.password {
+            builder = builder.set_client_to_sentinel_password(password);
+        }
+        if self.address.is_tls() {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            if let Some(tls) = &self.tls {
+                builder = builder
+                    .set_client_to_redis_certificates(tls.certificates())
+                    .set_client_to_sentinel_certificates(tls.certificates());
+            }
+        }
+        builder.build()?.get_async_connection_with_config(&single_config()).await
+    }
+
+    /// Lets a connection go, unless another has taken its place.
+    fn give_up(&self, connected: &Connected) {
+        let mut state = self.state();
+        if matches!(&*state, State::Up(current) if current.number == connected.number) {
+            *state = State::Down;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The deadline of a call is kept by the store; a connection waits for as long as it takes.
+fn single_config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(None)
+}
+
+impl Connection {
+    async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Single(connection) => connection.req_packed_command(command).await,
+            Self::Cluster(connection) => connection.req_packed_command(command).await,
+        }
+    }
+
+    /// Whether an error says that the connection leads nowhere, or to a server that is no longer
+    /// the one that decides. A cluster's finds its way again by itself.
+    fn is_lost(&self, error: &RedisError) -> bool {
+        let not_the_primary = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
+        matches!(self, Self::Single(_))
+            && (error.is_unrecoverable_error() || error.is_io_error() || not_the_primary)
+    }
+}

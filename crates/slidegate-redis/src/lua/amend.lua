@@ -1,0 +1,37 @@
+-- Takes back or adds what is not decided anew.
+--
+-- KEYS     the ledgers; to merge, also a mark that it has been done
+-- ARGV[1]  'refund-newest', 'refund-at' or 'merge'
+-- ARGV[2]  for each ledger: units, window in ms, how many units to take back
+-- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, as pairs of how long ago they
+--          were spent, in us, and units, oldest first
+-- ARGV[4]  to merge: how long to keep the mark, in ms
+local this = layout()
+local what, count = ARGV[1], #ARGV[2] / 14
+if what == 'merge' and not call('SET', KEYS[count + 1], '1', 'NX', 'PX', ARGV[4]) then
+    return 0
+end
+for i = 1, count do
+    local units, window, amount = unpack('<I4I6I4', ARGV[2], i * 14 - 13)
+    local ledger = this.open(KEYS[i], units, window)
+    if what == 'merge' then
+        local runs = {}
+        for at = 1, #ARGV[3], 10 do
+            local ago_us, spent = unpack('<I6I4', ARGV[3], at)
+            local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
+            if stamp + window > now_ms then
+                runs[#runs + 1] = { stamp, spent }
+            end
+        end
+        this.merge(ledger, runs)
+    elseif what == 'refund-newest' then
+        this.refund(ledger, amount)
+    else
+        -- What is a window old is free already, and what has its stamp may be another's.
+        local at_us = tonumber(ARGV[3])
+        if at_us + window * 1000 > now_us then
+            this.refund(ledger, amount, this.stamp_of(ledger, math.ceil(at_us / 1000)))
+        end
+    end
+end
+return 1

@@ -1,0 +1,130 @@
+-- The usual case, without a function or a table where one can be spared: every ledger is as its
+-- quota wants it and has a slot for the spend. Anything else is decided from the start below; up
+-- to there nothing has been written.
+local peek, count, args = ARGV[1] == 'peek', #KEYS, ARGV[2]
+local usual, allowed, room, plain, saved = ARGV[1] ~= 'deny', true, true, true, nil
+local key, units, window, cost, flags, bytes, from, stamp, tick, retry_us, reply
+local kind, slots, first, entries, used, oldest, newest, expires
+
+-- Where in `bytes` a slot begins, once it is read.
+local function find(slot)
+    local at = HEADER_LEN + slot * SLOT_LEN - from
+    if at < 0 or at + SLOT_LEN > #bytes then
+        from = from + at
+        bytes, at = call('GETRANGE', key, from, from + 191), 0
+    end
+    return at + 1
+end
+
+for i = 1, count do
+    key, tick, stamp, retry_us = KEYS[i], 1, now_ceil_ms, 0
+    units, window, cost, flags = unpack('<I4I6I4B', args, i * 15 - 14)
+    if units > FINE_UNITS then
+        tick = math.ceil(window / FINE_UNITS)
+        stamp = math.ceil(stamp / tick) * tick
+    end
+    bytes, from = call('GETRANGE', key, '0', HEAD), 0
+    if bytes == '' then
+        kind, slots, first, entries, used = units > FINE_UNITS and COARSE or FINE, 0, 0, 0, 0
+        room = room and kind == FINE and cost == 1
+    else
+        kind, slots, first, entries, used, oldest, newest, expires = unpack(HEADER, bytes)
+        if (kind == COARSE) ~= (units > FINE_UNITS) or newest > stamp then
+            usual = false
+            break
+        end
+        if newest + window <= now_ms then
+            first, entries, used = 0, 0, 0
+        end
+        while entries > 0 and oldest + window <= now_ms do
+            local gone = kind == FINE and 1 or unpack('<I4', bytes, find(first) + 2)
+            used, entries, first = used - gone, entries - 1, (first + 1) % slots
+            if kind == FINE then
+                oldest = unpack('<I6', bytes, find(first))
+            else
+                local last = newest / tick
+                oldest = (last - (last - unpack('<I2', bytes, find(first))) % 65536) * tick
+            end
+        end
+        if kind == FINE then
+            room = room and entries + cost <= slots and (first + entries) % slots + cost <= slots
+        else
+            room = room and entries < slots
+        end
+    end
+    -- Whether it is a shadow charge, or counts denied requests.
+    plain = plain and flags % 4 == 0
+    if used + cost > units then
+        allowed = false
+        local must_leave = used + cost - units
+        if must_leave == 1 then
+            retry_us = (oldest + window) * 1000 - now_us
+        elseif kind == FINE then
+            local leaves = unpack('<I6', bytes, find((first + must_leave - 1) % slots))
+            retry_us = (leaves + window) * 1000 - now_us
+        else
+            usual = false
+        end
+    end
+    if count > 1 then
+        saved = saved or {}
+        saved[i] = { units, window, cost, stamp, tick, retry_us, bytes, from,
+            kind, slots, first, entries, used, oldest, newest, expires }
+    end
+end
+
+if usual and (peek or (allowed and room) or (not allowed and plain)) then
+    for i = 1, count do
+        if saved then
+            key = KEYS[i]
+            units, window, cost, stamp, tick, retry_us, bytes, from,
+                kind, slots, first, entries, used, oldest, newest, expires = spread(saved[i])
+        end
+        if allowed and not peek then
+            if slots == 0 then
+                slots, entries, used = math.min(8, units), 1, 1
+                oldest, newest, expires = stamp, stamp, stamp + window + SLACK_MS
+                local head = pack(HEADER, kind, slots, 0, 1, 1, stamp, stamp, expires)
+                local rest = string.rep('\0', (slots - 1) * SLOT_LEN)
+                call('SET', key, head .. pack('<I6', stamp) .. rest, 'PX', expires - now_ms)
+            else
+                local next, slot = first + entries, nil
+                if kind == FINE then
+                    slot, entries = pack('<I6', stamp), entries + cost
+                    if cost > 1 then
+                        slot = string.rep(slot, cost)
+                    end
+                else
+                    local at_stamp = cost
+                    if entries > 0 and newest == stamp then
+                        next = next - 1
+                        at_stamp = cost + unpack('<I4', bytes, find(next % slots) + 2)
+                    else
+                        entries = entries + 1
+                    end
+                    slot = pack('<I2I4', stamp / tick % 65536, at_stamp)
+                end
+                if used == 0 then
+                    oldest = stamp
+                end
+                used, newest = used + cost, stamp
+                call('SETRANGE', key, HEADER_LEN + next % slots * SLOT_LEN, slot)
+                if expires < stamp + window then
+                    -- Long enough that the next spends need not say it again.
+                    expires = stamp + window + math.ceil(window / 4) + SLACK_MS
+                    call('PEXPIRE', key, expires - now_ms)
+                end
+                call('SETRANGE', key, '0', pack(HEADER, kind, slots, first, entries, used, oldest,
+                    newest, expires))
+            end
+        end
+        local left = units > used and units - used or 0
+        local reset_us = entries > 0 and (oldest + window) * 1000 - now_us or 0
+        if reply then
+            reply = reply .. pack('<I4I6I6', left, retry_us, reset_us)
+        else
+            reply = pack('<BI7I4I6I6', allowed and 1 or 0, now_us, left, retry_us, reset_us)
+        end
+    end
+    return reply
+end

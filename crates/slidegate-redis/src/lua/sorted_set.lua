@@ -1,0 +1,129 @@
+-- A sorted-set ledger: a member of its own for each unit, its score the stamp in ms. Limiters that
+-- keep a sliding log the usual way read and write the same.
+local SLACK_MS = 1000
+
+local function layout()
+    local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+
+    local function is_coarse(ledger)
+        return ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
+    end
+
+    local function tick_of(ledger)
+        return is_coarse(ledger) and ceil(ledger.window / FINE_UNITS) or 1
+    end
+
+    -- The stamp of a spend at this moment.
+    local function stamp_of(ledger, ceil_ms)
+        local tick = tick_of(ledger)
+        return ceil(ceil_ms / tick) * tick
+    end
+
+    -- The stamp of a member by its place from the oldest, counted from 0: others write scores that
+    -- are no ticks.
+    local function stamp_at(ledger, place)
+        local found = call('ZRANGE', ledger.key, place, place, 'WITHSCORES')
+        return stamp_of(ledger, ceil(tonumber(found[2])))
+    end
+
+    -- Adds members, in pieces that a call can take.
+    local function add(ledger, stamp, names)
+        for from = 1, #names, 2000 do
+            local scored = {}
+            for i = from, min(from + 1999, #names) do
+                scored[#scored + 1] = stamp
+                scored[#scored + 1] = names[i]
+            end
+            call('ZADD', ledger.key, spread(scored))
+        end
+    end
+
+    local function drop(ledger, names)
+        for from = 1, #names, 2000 do
+            call('ZREM', ledger.key, spread(names, from, min(from + 1999, #names)))
+        end
+    end
+
+    local function keep(ledger)
+        call('PEXPIRE', ledger.key, ledger.window + tick_of(ledger) + SLACK_MS)
+    end
+
+    -- Counts what is there, once what has left the window is not.
+    local function count(ledger)
+        ledger.used = call('ZCARD', ledger.key) - ledger.gone
+        ledger.oldest = ledger.used > 0 and stamp_at(ledger, ledger.gone) or 0
+    end
+
+    local function forget_expired(ledger)
+        if ledger.gone > 0 then
+            call('ZREMRANGEBYRANK', ledger.key, 0, ledger.gone - 1)
+            ledger.gone = 0
+        end
+    end
+
+    local this = { stamp_of = stamp_of }
+
+    function this.open(key, units, window)
+        local ledger = { key = key, units = units, window = window, used = 0, added = 0 }
+        -- A stamp that is not a tick is read as the next one.
+        local tick = tick_of(ledger)
+        ledger.gone = call('ZCOUNT', key, '-inf', floor((now_ms - window) / tick) * tick)
+        count(ledger)
+        local present = stamp_of(ledger, now_ceil_ms)
+        -- A clock that stepped back, or another's that is ahead, leaves stamps in the future.
+        local ahead = call('ZRANGEBYSCORE', key, '(' .. present, '+inf', 'LIMIT', 0, FINE_UNITS)
+        if #ahead > 0 then
+            add(ledger, present, ahead)
+            count(ledger)
+        end
+        return ledger
+    end
+
+    function this.spend(ledger, cost)
+        forget_expired(ledger)
+        local stamp, names = stamp_of(ledger, now_ceil_ms), {}
+        for i = 1, cost do
+            names[i] = ARGV[3] .. ':' .. i
+        end
+        add(ledger, stamp, names)
+        keep(ledger)
+        count(ledger)
+    end
+
+    -- Forgets the oldest units.
+    function this.forget(ledger, units)
+        ledger.gone = ledger.gone + units
+        forget_expired(ledger)
+        count(ledger)
+    end
+
+    -- The stamp of a unit, counted from 1 for the oldest.
+    function this.unit(ledger, number)
+        return stamp_at(ledger, ledger.gone + number - 1)
+    end
+
+    -- Takes back the newest units, or those with this stamp.
+    function this.refund(ledger, units, stamp)
+        local from, to = stamp or '-inf', stamp or '+inf'
+        local range = { 'ZREVRANGEBYSCORE', ledger.key, to, from, 'LIMIT', 0, units }
+        forget_expired(ledger)
+        drop(ledger, call(spread(range)))
+        count(ledger)
+    end
+
+    -- Adds runs that were spent elsewhere.
+    function this.merge(ledger, runs)
+        forget_expired(ledger)
+        for number, run in ipairs(runs) do
+            local names = {}
+            for i = 1, run[2] do
+                names[i] = KEYS[#KEYS] .. ':' .. number .. ':' .. i
+            end
+            add(ledger, run[1], names)
+        end
+        keep(ledger)
+        count(ledger)
+    end
+
+    return this
+end

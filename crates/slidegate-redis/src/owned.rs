@@ -1,0 +1,51 @@
+//! Charges that outlive the call that brought them.
+
+use std::num::NonZeroU32;
+
+use slidegate::{Charge, Charges, Identity, Name, OnStoreError, Quotas};
+
+/// A charge with everything that it points to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnedCharge {
+    policy: Name,
+    identity: Identity,
+    quotas: Quotas,
+    cost: NonZeroU32,
+    count_denied: bool,
+    shadow: bool,
+    on_store_error: OnStoreError,
+}
+
+impl OwnedCharge {
+    pub(crate) fn as_charge(&self) -> Charge<'_> {
+        Charge::new(&self.policy, &self.identity, &self.quotas)
+            .with_cost(self.cost)
+            .expect("the cost of a charge can be paid")
+            .count_denied(self.count_denied)
+            .shadow(self.shadow)
+            .on_store_error(self.on_store_error)
+    }
+}
+
+impl From<&Charge<'_>> for OwnedCharge {
+    fn from(charge: &Charge<'_>) -> Self {
+        Self {
+            policy: charge.policy().clone(),
+            identity: *charge.identity(),
+            quotas: charge.quotas().clone(),
+            cost: charge.cost(),
+            count_denied: charge.counts_denied(),
+            shadow: charge.is_shadow(),
+            on_store_error: charge.store_error_action(),
+        }
+    }
+}
+
+/// Charges to accounts that are all different.
+pub(crate) fn charges<'a>(list: impl IntoIterator<Item = Charge<'a>>) -> Charges<'a> {
+    let mut charges = Charges::new();
+    for charge in list {
+        charges.push(charge).expect("they were charges to different accounts before");
+    }
+    charges
+}

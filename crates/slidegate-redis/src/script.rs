@@ -1,0 +1,205 @@
+//! The scripts: their texts, their arguments and their replies.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use slidegate::{Charge, Receipt, Standing, Timestamp};
+
+use crate::layout::Layout;
+
+/// A script and the hash that a server knows it by.
+pub(crate) struct Script {
+    text: String,
+    hash: String,
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.join("\n");
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    /// The command that tells a server of it.
+    pub(crate) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(&self.text);
+        command
+    }
+}
+
+/// The scripts of a layout.
+pub(crate) struct Scripts {
+    /// Spends and peeks.
+    pub(crate) decide: Script,
+    /// Refunds and merges.
+    pub(crate) amend: Script,
+}
+
+impl Scripts {
+    pub(crate) fn of(layout: Layout) -> &'static Self {
+        static PACKED: OnceLock<Scripts> = OnceLock::new();
+        static SORTED_SET: OnceLock<Scripts> = OnceLock::new();
+        let (clock, decide) = (include_str!("lua/clock.lua"), include_str!("lua/decide.lua"));
+        let amend = include_str!("lua/amend.lua");
+        match layout {
+            Layout::Packed => PACKED.get_or_init(|| {
+                let (packed, usual) =
+                    (include_str!("lua/packed.lua"), include_str!("lua/packed_usual.lua"));
+                Self {
+                    decide: Script::new(&[clock, packed, usual, decide]),
+                    amend: Script::new(&[clock, packed, amend]),
+                }
+            }),
+            Layout::SortedSet => SORTED_SET.get_or_init(|| {
+                let sorted_set = include_str!("lua/sorted_set.lua");
+                Self {
+                    decide: Script::new(&[clock, sorted_set, decide]),
+                    amend: Script::new(&[clock, sorted_set, amend]),
+                }
+            }),
+        }
+    }
+}
+
+/// What the decision script is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Spend,
+    Peek,
+    /// The request is denied already; count it where that is asked for.
+    Deny,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spend => "spend",
+            Self::Peek => "peek",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// A call of a script, with all that it says.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    pub(crate) command: Cmd,
+}
+
+const COUNT_DENIED: u8 = 1;
+const SHADOW: u8 = 2;
+const SAME_CHARGE: u8 = 4;
+
+impl Call {
+    pub(crate) fn decide(
+        scripts: &'static Scripts,
+        mode: Mode,
+        charges: &[Charge<'_>],
+        keys: &[String],
+        name: &str,
+    ) -> Self {
+        let mut args = Vec::with_capacity(15 * keys.len());
+        for charge in charges {
+            let mut flags = if charge.counts_denied() { COUNT_DENIED } else { 0 };
+            flags |= if charge.is_shadow() { SHADOW } else { 0 };
+            for quota in charge.quotas().as_slice() {
+                args.extend_from_slice(&quota.units().get().to_le_bytes());
+                args.extend_from_slice(&millis(quota.window()).to_le_bytes()[..6]);
+                args.extend_from_slice(&charge.cost().get().to_le_bytes());
+                args.push(flags);
+                flags |= SAME_CHARGE;
+            }
+        }
+        let mut call = Self::new(&scripts.decide, keys);
+        call.command.arg(mode.name()).arg(args).arg(name);
+        call
+    }
+
+    pub(crate) fn refund(
+        scripts: &'static Scripts,
+        charges: &[Charge<'_>],
+        keys: &[String],
+        at: Option<Timestamp>,
+    ) -> Self {
+        let mut call = Self::new(&scripts.amend, keys);
+        let what = if at.is_some() { "refund-at" } else { "refund-newest" };
+        let at_us = at.map_or(0, |at| at.as_nanos() / 1000);
+        call.command.arg(what).arg(amend_args(charges)).arg(at_us);
+        call
+    }
+
+    /// Adds runs of units that were spent so long ago, oldest first.
+    pub(crate) fn merge(
+        scripts: &'static Scripts,
+        charge: Charge<'_>,
+        keys: &[String],
+        runs: &[(Duration, u32)],
+        mark_for: Duration,
+    ) -> Self {
+        let mut packed = Vec::with_capacity(10 * runs.len());
+        for (ago, units) in runs {
+            let ago_us = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX).min((1 << 48) - 1);
+            packed.extend_from_slice(&ago_us.to_le_bytes()[..6]);
+            packed.extend_from_slice(&units.to_le_bytes());
+        }
+        let mut call = Self::new(&scripts.amend, keys);
+        call.command.arg("merge").arg(amend_args(&[charge])).arg(packed).arg(millis(mark_for));
+        call
+    }
+
+    fn new(script: &'static Script, keys: &[String]) -> Self {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&script.hash).arg(keys.len()).arg(keys);
+        Self { script, command }
+    }
+}
+
+fn amend_args(charges: &[Charge<'_>]) -> Vec<u8> {
+    let mut args = Vec::new();
+    for charge in charges {
+        for quota in charge.quotas().as_slice() {
+            args.extend_from_slice(&quota.units().get().to_le_bytes());
+            args.extend_from_slice(&millis(quota.window()).to_le_bytes()[..6]);
+            args.extend_from_slice(&charge.cost().get().to_le_bytes());
+        }
+    }
+    args
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Reads the reply of the decision script.
+pub(crate) fn receipt(charges: &[Charge<'_>], reply: &Value) -> Option<Receipt> {
+    let Value::BulkString(bytes) = reply else { return None };
+    let (head, mut rest) = bytes.split_at_checked(8)?;
+    let at_us = number(&head[1..])?;
+    let mut receipt = Receipt {
+        spent: head[0] == 1,
+        at: Timestamp::from_nanos(at_us.checked_mul(1000)?),
+        ..Receipt::default()
+    };
+    for quota in charges.iter().flat_map(|charge| charge.quotas().as_slice()) {
+        let (standing, after) = rest.split_at_checked(16)?;
+        let remaining = u32::try_from(number(&standing[..4])?).ok()?;
+        receipt.standings.push(
+            Standing::untouched(*quota)
+                .with_remaining(remaining)
+                .with_retry_after(Duration::from_micros(number(&standing[4..10])?))
+                .with_reset_after(Duration::from_micros(number(&standing[10..])?)),
+        );
+        rest = after;
+    }
+    rest.is_empty().then_some(receipt)
+}
+
+/// A little-endian number of up to eight bytes.
+fn number(bytes: &[u8]) -> Option<u64> {
+    let mut whole = [0; 8];
+    whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(whole))
+}

@@ -1,0 +1,381 @@
+//! The store on Redis or Valkey.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::{RedisResult, Value};
+use slidegate::{Charge, Charges, Name, Receipt, Spent, Store, StoreError, Timestamp};
+
+use crate::address::Address;
+use crate::apart::{Apart, by_slot};
+use crate::builder::RedisStoreBuilder;
+use crate::failure::Failure;
+use crate::key::KeyTemplate;
+use crate::layout::Layout;
+use crate::link::Link;
+use crate::owned::OwnedCharge;
+use crate::script::{Call, Mode, Scripts, receipt};
+use crate::slot::slot_of;
+
+/// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
+///
+/// A decision is one call of one script, so one round trip, whatever the number of policies and
+/// windows. The server's clock is the only one. In a cluster that goes for the charges of one
+/// identity; charges of several identities may be in several places, and are spent one after the
+/// other and taken back if a later one is denied. In between, others may be denied who would have
+/// been allowed; nobody is ever allowed who should not be.
+///
+/// Calls end by the [deadline](RedisStoreBuilder::deadline). A spend whose answer comes later is
+/// taken back, since its request has been decided otherwise by then. A spend whose future is
+/// dropped stays spent.
+///
+/// Nearly everybody wants this inside a [`ResilientStore`](crate::ResilientStore).
+///
+/// ```
+/// use slidegate_redis::RedisStore;
+///
+/// let store = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+/// assert_eq!(store.to_string(), "127.0.0.1:6379");
+/// # Ok::<(), slidegate_redis::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+struct Inner {
+    link: Arc<Link>,
+    scripts: &'static Scripts,
+    layout: Layout,
+    template: KeyTemplate,
+    policy_templates: HashMap<Name, KeyTemplate>,
+    deadline: Duration,
+    /// What no other process calls its calls.
+    process: String,
+    calls: AtomicU64,
+    /// Calls that are past their deadline and still awaited.
+    late: AtomicUsize,
+}
+
+/// How many late calls are awaited at once. One more stays spent, should it have been.
+const MOST_LATE: usize = 4096;
+
+type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl RedisStore {
+    /// Begins to make a store. Nothing is connected until the first call.
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(url.into())
+    }
+
+    pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
+        let scripts = Scripts::of(builder.layout);
+        Self(Arc::new(Inner {
+            link: Arc::new(Link::new(address, builder.tls, scripts, builder.deadline)),
+            scripts,
+            layout: builder.layout,
+            template: builder.template,
+            policy_templates: builder.policy_templates,
+            deadline: builder.deadline,
+            process: format!("{:x}", fastrand::u64(..)),
+            calls: AtomicU64::new(0),
+            late: AtomicUsize::new(0),
+        }))
+    }
+
+    /// How ledgers are kept.
+    pub fn layout(&self) -> Layout {
+        self.0.layout
+    }
+
+    /// How long a call may take.
+    pub fn deadline(&self) -> Duration {
+        self.0.deadline
+    }
+
+    /// How many connections this store has made in its life.
+    pub fn connections(&self) -> u64 {
+        self.0.link.connections()
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.0.link
+    }
+
+    /// The keys of the charges' ledgers, in order.
+    fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, Failure> {
+        let mut keys: Vec<String> = Vec::with_capacity(charges.len());
+        for charge in charges {
+            let template = match self.0.policy_templates.is_empty() {
+                true => &self.0.template,
+                false => self.0.policy_templates.get(charge.policy()).unwrap_or(&self.0.template),
+            };
+            for quota in charge.quotas().as_slice() {
+                let key = template.key(charge.policy(), charge.identity(), *quota);
+                if keys.contains(&key) {
+                    return Err(Failure::SameKey { key, template: template.to_string() });
+                }
+                keys.push(key);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// A name for a call that no other call has.
+    fn call_name(&self) -> String {
+        format!("{}-{:x}", self.0.process, self.0.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    async fn decide(&self, mode: Mode, charges: &[Charge<'_>]) -> Result<Receipt, StoreError> {
+        if charges.is_empty() {
+            return Ok(Receipt { spent: true, ..Receipt::default() });
+        }
+        let keys = self.keys(charges)?;
+        if self.spans_slots(&keys) {
+            return self.decide_apart(mode, charges, &keys).await;
+        }
+        let call = Call::decide(self.0.scripts, mode, charges, &keys, &self.call_name());
+        let link = self.0.link.clone();
+        let running: Running<RedisResult<Value>> = Box::pin(async move { link.run(&call).await });
+        match self.in_time(running).await {
+            Ok(reply) => Ok(decoded(charges, reply)?),
+            Err(late) => {
+                if mode == Mode::Spend {
+                    self.take_back_when_known(late, charges);
+                }
+                Err(StoreError::Deadline(self.0.deadline))
+            }
+        }
+    }
+
+    /// Waits until the deadline; gives back what is not done by then.
+    async fn in_time<T>(&self, mut running: Running<T>) -> Result<T, Running<T>> {
+        match tokio::time::timeout(self.0.deadline, &mut running).await {
+            Ok(output) => Ok(output),
+            Err(_) => {
+                self.0.link.missed();
+                Err(running)
+            }
+        }
+    }
+
+    /// Waits for a late answer and takes back what it says was spent.
+    fn take_back_when_known(&self, late: Running<RedisResult<Value>>, charges: &[Charge<'_>]) {
+        let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
+        let store = self.clone();
+        self.spawn_late(async move {
+            let reply = late.await;
+            let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
+            if let Ok(receipt) = decoded(&charges, reply) {
+                store.take_back(&charges, &receipt).await;
+            }
+        });
+    }
+
+    fn spawn_late(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.0.late.fetch_add(1, Ordering::Relaxed) >= MOST_LATE {
+            self.0.late.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let inner = self.0.clone();
+        tokio::spawn(async move {
+            task.await;
+            inner.late.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Undoes a spend whose request was decided otherwise.
+    pub(crate) async fn take_back(&self, charges: &[Charge<'_>], receipt: &Receipt) {
+        if !receipt.spent {
+            return;
+        }
+        let spent: Vec<Charge<'_>> = spent_by(charges, receipt).collect();
+        if let Err(error) = self.refund_at_once(&spent, Some(receipt.at)).await {
+            tracing::debug!(%error, "could not take back a late spend");
+        }
+    }
+
+    pub(crate) async fn refund_at_once(
+        &self,
+        charges: &[Charge<'_>],
+        at: Option<Timestamp>,
+    ) -> Result<(), Failure> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let call = Call::refund(self.0.scripts, charges, &self.keys(charges)?, at);
+        self.0.link.run(&call).await?;
+        Ok(())
+    }
+
+    fn spans_slots(&self, keys: &[String]) -> bool {
+        self.0.link.address().is_cluster() && {
+            let first = slot_of(&keys[0]);
+            keys[1..].iter().any(|key| slot_of(key) != first)
+        }
+    }
+
+    /// Decides charges that a cluster keeps in several places. Once begun it is not left halfway,
+    /// whatever becomes of the caller's time.
+    async fn decide_apart(
+        &self,
+        mode: Mode,
+        charges: &[Charge<'_>],
+        keys: &[String],
+    ) -> Result<Receipt, StoreError> {
+        let apart = Arc::new(Apart::new(charges, keys));
+        let (store, parts) = (self.clone(), apart.clone());
+        let running: Running<Result<Vec<Receipt>, Failure>> =
+            Box::pin(async move { parts.decide(&store, mode).await });
+        match self.in_time(running).await {
+            Ok(receipts) => Ok(apart.whole(&receipts?)),
+            Err(late) => {
+                let store = self.clone();
+                self.spawn_late(async move {
+                    if let (Ok(receipts), Mode::Spend) = (late.await, mode) {
+                        apart.take_back(&store, &receipts).await;
+                    }
+                });
+                Err(StoreError::Deadline(self.0.deadline))
+            }
+        }
+    }
+
+    /// Decides charges that are in one place, without a deadline.
+    pub(crate) async fn decide_at_once(
+        &self,
+        mode: Mode,
+        charges: &[Charge<'_>],
+    ) -> Result<Receipt, Failure> {
+        let keys = self.keys(charges)?;
+        let call = Call::decide(self.0.scripts, mode, charges, &keys, &self.call_name());
+        decoded(charges, self.0.link.run(&call).await)
+    }
+
+    /// Adds what an account spent elsewhere, oldest first: how long ago, and how many units. It is
+    /// added once, however often it is asked under the same `name`.
+    pub(crate) async fn merge(
+        &self,
+        charge: Charge<'_>,
+        runs: &[(Duration, u32)],
+        name: &str,
+    ) -> Result<(), StoreError> {
+        let mut keys = self.keys(&[charge])?;
+        keys.push(mark_beside(&keys[0], name));
+        let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
+        let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
+        let call = Call::merge(self.0.scripts, charge, &keys, runs, mark_for);
+        let link = self.0.link.clone();
+        let running: Running<RedisResult<Value>> = Box::pin(async move { link.run(&call).await });
+        let reply = self.in_time(running).await;
+        reply.map_err(|_| StoreError::Deadline(self.0.deadline))?.map_err(Failure::from)?;
+        Ok(())
+    }
+
+    /// Runs something that has an answer within the deadline, or none.
+    async fn by_deadline<T>(
+        &self,
+        future: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.0.deadline, future).await {
+            Ok(output) => Ok(output?),
+            Err(_) => {
+                self.0.link.missed();
+                Err(StoreError::Deadline(self.0.deadline))
+            }
+        }
+    }
+
+    /// The charges, in parts that are each in one place.
+    fn parts<'c, 'a>(&self, charges: &'c [Charge<'a>]) -> Result<Vec<Vec<Charge<'a>>>, Failure> {
+        let keys = self.keys(charges)?;
+        if charges.is_empty() || !self.spans_slots(&keys) {
+            return Ok(vec![charges.to_vec()]);
+        }
+        Ok(by_slot(charges, &keys)
+            .into_iter()
+            .map(|part| part.into_iter().map(|place| charges[place]).collect())
+            .collect())
+    }
+}
+
+impl Store for RedisStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.decide(Mode::Spend, charges.as_slice()).await
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.decide(Mode::Peek, charges.as_slice()).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
+        let at = match spent {
+            Spent::At(at) => Some(at),
+            Spent::Newest => None,
+        };
+        let parts = self.parts(charges.as_slice())?;
+        self.by_deadline(async {
+            for part in &parts {
+                self.refund_at_once(part, at).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        let parts = self.parts(charges.as_slice())?;
+        self.by_deadline(async {
+            for part in &parts {
+                let mut command = redis::cmd("DEL");
+                command.arg(self.keys(part)?);
+                self.0.link.send(&command).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl fmt::Display for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.link.address().fmt(f)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", self.0.link.address())
+            .field("layout", &self.0.layout)
+            .field("deadline", &self.0.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+fn decoded(charges: &[Charge<'_>], reply: RedisResult<Value>) -> Result<Receipt, Failure> {
+    receipt(charges, &reply?).ok_or(Failure::Reply)
+}
+
+/// The charges that an allowed request has spent: all but those in shadow that found no room.
+pub(crate) fn spent_by<'a>(
+    charges: &'a [Charge<'a>],
+    receipt: &'a Receipt,
+) -> impl Iterator<Item = Charge<'a>> + 'a {
+    let mut standings = receipt.standings.iter();
+    charges.iter().copied().filter(move |charge| {
+        let own = standings.by_ref().take(charge.quotas().as_slice().len());
+        own.fold(true, |fits, standing| fits & standing.retry_after().is_zero())
+    })
+}
+
+/// A key in the same place of a cluster as another.
+fn mark_beside(key: &str, name: &str) -> String {
+    match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
+        Some((tag, _)) if !tag.is_empty() => format!("slidegate:{{{tag}}}:merged:{name}"),
+        _ => format!("slidegate:{{{key}}}:merged:{name}"),
+    }
+}
