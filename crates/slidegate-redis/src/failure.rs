@@ -7,7 +7,10 @@ use slidegate::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// Redis, or the way there, reports an error.
+    /// There is no connection, so nothing was asked.
+    #[error("no connection to Redis: {0}")]
+    Unreachable(#[source] RedisError),
+    /// Redis refuses, or the connection broke.
     #[error("{}", hinted(.0))]
     Redis(#[from] RedisError),
     /// Two ledgers of one request would have the same key.

@@ -14,6 +14,8 @@ use slidegate::{Clock, SystemClock, Timestamp};
 use tokio::sync::watch;
 
 use crate::address::{Address, Kind, Sentinels};
+use crate::checkup::findings;
+use crate::failure::Failure;
 use crate::script::{Call, Scripts};
 use crate::tls::Tls;
 
@@ -87,9 +89,9 @@ impl Link {
 
     /// Runs a script. If the server does not know it, as after a restart, it is told and asked
     /// again.
-    pub(crate) async fn run(self: &Arc<Self>, call: &Call) -> RedisResult<Value> {
+    pub(crate) async fn run(self: &Arc<Self>, call: &Call) -> Result<Value, Failure> {
         match self.send(&call.command).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
+            Err(Failure::Redis(error)) if error.code() == Some("NOSCRIPT") => {
                 self.send(&call.script.load()).await?;
                 self.send(&call.command).await
             }
@@ -98,14 +100,14 @@ impl Link {
     }
 
     /// Sends a command.
-    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> RedisResult<Value> {
-        let mut connected = self.connected().await?;
+    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
+        let mut connected = self.connected().await.map_err(Failure::Unreachable)?;
         let reply = connected.connection.send(command).await;
         match &reply {
             Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
             _ => connected.heard_ns.store(self.clock.now().as_nanos(), Ordering::Relaxed),
         }
-        reply
+        Ok(reply?)
     }
 
     /// Tells that an answer did not come in time. If nothing has come for long, the connection is
@@ -171,7 +173,7 @@ impl Link {
         match &outcome {
             Ok(_) => tracing::info!(address = %self.address, "connected to Redis"),
             Err(error) => {
-                tracing::debug!(address = %self.address, %error, "no connection to Redis")
+                tracing::debug!(address = %self.address, %error, "no connection to Redis");
             }
         }
         let _ = done.send(Some(outcome));
@@ -206,6 +208,11 @@ impl Link {
         };
         for script in [&self.scripts.decide, &self.scripts.amend] {
             connection.send(&script.load()).await?;
+        }
+        // Some services forbid INFO; then there is nothing to be found.
+        let info = connection.send(&redis::cmd("INFO")).await;
+        for finding in info.iter().flat_map(findings) {
+            tracing::warn!(address = %self.address, "{finding}");
         }
         Ok(connection)
     }

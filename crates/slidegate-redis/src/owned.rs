@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use slidegate::{Charge, Charges, Identity, Name, OnStoreError, Quotas};
 
 /// A charge with everything that it points to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct OwnedCharge {
     policy: Name,
     identity: Identity,
@@ -24,6 +24,18 @@ impl OwnedCharge {
             .count_denied(self.count_denied)
             .shadow(self.shadow)
             .on_store_error(self.on_store_error)
+    }
+}
+
+impl PartialEq<Charge<'_>> for OwnedCharge {
+    fn eq(&self, charge: &Charge<'_>) -> bool {
+        self.policy == *charge.policy()
+            && self.identity == *charge.identity()
+            && self.quotas == *charge.quotas()
+            && self.cost == charge.cost()
+            && self.count_denied == charge.counts_denied()
+            && self.shadow == charge.is_shadow()
+            && self.on_store_error == charge.store_error_action()
     }
 }
 

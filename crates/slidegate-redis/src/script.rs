@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use slidegate::{Charge, Receipt, Standing, Timestamp};
 
 use crate::layout::Layout;
+use crate::resilient::Run;
 
 /// A script and the hash that a server knows it by.
 pub(crate) struct Script {
@@ -89,6 +90,10 @@ pub(crate) struct Call {
     pub(crate) command: Cmd,
 }
 
+/// How long a call may be on its way: what happened a second ago when it was sent is read by a clock
+/// that has moved on by this much.
+const WAY: Duration = Duration::from_millis(10);
+
 const COUNT_DENIED: u8 = 1;
 const SHADOW: u8 = 2;
 const SAME_CHARGE: u8 = 4;
@@ -131,19 +136,20 @@ impl Call {
         call
     }
 
-    /// Adds runs of units that were spent so long ago, oldest first.
+    /// Adds what was spent elsewhere.
     pub(crate) fn merge(
         scripts: &'static Scripts,
         charge: Charge<'_>,
         keys: &[String],
-        runs: &[(Duration, u32)],
+        runs: &[Run],
         mark_for: Duration,
     ) -> Self {
-        let mut packed = Vec::with_capacity(10 * runs.len());
-        for (ago, units) in runs {
-            let ago_us = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX).min((1 << 48) - 1);
-            packed.extend_from_slice(&ago_us.to_le_bytes()[..6]);
-            packed.extend_from_slice(&units.to_le_bytes());
+        let mut packed = Vec::with_capacity(16 * runs.len());
+        for run in runs {
+            packed.extend_from_slice(&micros(run.ago).to_le_bytes()[..6]);
+            packed.extend_from_slice(&run.units.to_le_bytes());
+            let asked_ago = run.asked_ago.map_or(0, |ago| micros(ago + WAY));
+            packed.extend_from_slice(&asked_ago.to_le_bytes()[..6]);
         }
         let mut call = Self::new(&scripts.amend, keys);
         call.command.arg("merge").arg(amend_args(&[charge])).arg(packed).arg(millis(mark_for));
@@ -167,6 +173,11 @@ fn amend_args(charges: &[Charge<'_>]) -> Vec<u8> {
         }
     }
     args
+}
+
+/// Microseconds in six bytes, which are nine years.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min((1 << 48) - 1)
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::Value;
 use slidegate::{Charge, Charges, Name, Receipt, Spent, Store, StoreError, Timestamp};
 
 use crate::address::Address;
 use crate::apart::{Apart, by_slot};
 use crate::builder::RedisStoreBuilder;
+use crate::checkup::{Finding, findings};
 use crate::failure::Failure;
 use crate::key::KeyTemplate;
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::owned::OwnedCharge;
+use crate::resilient::Run;
 use crate::script::{Call, Mode, Scripts, receipt};
 use crate::slot::slot_of;
 
@@ -101,8 +103,11 @@ impl RedisStore {
         self.0.link.connections()
     }
 
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.0.link
+    /// Looks for settings of the server that would make it forget what it has counted. The same is
+    /// done, and logged, whenever a connection is made.
+    pub async fn checkup(&self) -> Result<Vec<Finding>, StoreError> {
+        let look = async { Ok(findings(&self.0.link.send(&redis::cmd("INFO")).await?)) };
+        self.by_deadline(look).await
     }
 
     /// The keys of the charges' ledgers, in order.
@@ -139,7 +144,8 @@ impl RedisStore {
         }
         let call = Call::decide(self.0.scripts, mode, charges, &keys, &self.call_name());
         let link = self.0.link.clone();
-        let running: Running<RedisResult<Value>> = Box::pin(async move { link.run(&call).await });
+        let running: Running<Result<Value, Failure>> =
+            Box::pin(async move { link.run(&call).await });
         match self.in_time(running).await {
             Ok(reply) => Ok(decoded(charges, reply)?),
             Err(late) => {
@@ -163,7 +169,7 @@ impl RedisStore {
     }
 
     /// Waits for a late answer and takes back what it says was spent.
-    fn take_back_when_known(&self, late: Running<RedisResult<Value>>, charges: &[Charge<'_>]) {
+    fn take_back_when_known(&self, late: Running<Result<Value, Failure>>, charges: &[Charge<'_>]) {
         let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
         let store = self.clone();
         self.spawn_late(async move {
@@ -255,23 +261,24 @@ impl RedisStore {
         decoded(charges, self.0.link.run(&call).await)
     }
 
-    /// Adds what an account spent elsewhere, oldest first: how long ago, and how many units. It is
-    /// added once, however often it is asked under the same `name`.
+    /// Adds what an account spent elsewhere, oldest first. It is
+    /// added once, however often this process asks it under the same number.
     pub(crate) async fn merge(
         &self,
         charge: Charge<'_>,
-        runs: &[(Duration, u32)],
-        name: &str,
+        runs: &[Run],
+        number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
-        keys.push(mark_beside(&keys[0], name));
+        keys.push(mark_beside(&keys[0], &format!("{}-{number}", self.0.process)));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
         let call = Call::merge(self.0.scripts, charge, &keys, runs, mark_for);
         let link = self.0.link.clone();
-        let running: Running<RedisResult<Value>> = Box::pin(async move { link.run(&call).await });
+        let running: Running<Result<Value, Failure>> =
+            Box::pin(async move { link.run(&call).await });
         let reply = self.in_time(running).await;
-        reply.map_err(|_| StoreError::Deadline(self.0.deadline))?.map_err(Failure::from)?;
+        reply.map_err(|_| StoreError::Deadline(self.0.deadline))??;
         Ok(())
     }
 
@@ -290,7 +297,7 @@ impl RedisStore {
     }
 
     /// The charges, in parts that are each in one place.
-    fn parts<'c, 'a>(&self, charges: &'c [Charge<'a>]) -> Result<Vec<Vec<Charge<'a>>>, Failure> {
+    fn parts<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<Vec<Charge<'a>>>, Failure> {
         let keys = self.keys(charges)?;
         if charges.is_empty() || !self.spans_slots(&keys) {
             return Ok(vec![charges.to_vec()]);
@@ -356,15 +363,15 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-fn decoded(charges: &[Charge<'_>], reply: RedisResult<Value>) -> Result<Receipt, Failure> {
+fn decoded(charges: &[Charge<'_>], reply: Result<Value, Failure>) -> Result<Receipt, Failure> {
     receipt(charges, &reply?).ok_or(Failure::Reply)
 }
 
 /// The charges that an allowed request has spent: all but those in shadow that found no room.
-pub(crate) fn spent_by<'a>(
-    charges: &'a [Charge<'a>],
-    receipt: &'a Receipt,
-) -> impl Iterator<Item = Charge<'a>> + 'a {
+pub(crate) fn spent_by<'r, 'a>(
+    charges: &'r [Charge<'a>],
+    receipt: &'r Receipt,
+) -> impl Iterator<Item = Charge<'a>> + use<'r, 'a> {
     let mut standings = receipt.standings.iter();
     charges.iter().copied().filter(move |charge| {
         let own = standings.by_ref().take(charge.quotas().as_slice().len());

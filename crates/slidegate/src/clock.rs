@@ -64,6 +64,17 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
+/// A clock that several share.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        (**self).wall()
+    }
+}
+
 /// The machine's monotonic clock, set to the calendar once, when made.
 ///
 /// Where the kernel itself keeps time by the processor's counter, so does this clock, which makes

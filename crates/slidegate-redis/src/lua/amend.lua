@@ -3,8 +3,8 @@
 -- KEYS     the ledgers; to merge, also a mark that it has been done
 -- ARGV[1]  'refund-newest', 'refund-at' or 'merge'
 -- ARGV[2]  for each ledger: units, window in ms, how many units to take back
--- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, as pairs of how long ago they
---          were spent, in us, and units, oldest first
+-- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, oldest first: how long ago in
+--          us, units, and, if they may be here already, how long ago that can be at most, else 0
 -- ARGV[4]  to merge: how long to keep the mark, in ms
 local this = layout()
 local what, count = ARGV[1], #ARGV[2] / 14
@@ -15,11 +15,17 @@ for i = 1, count do
     local units, window, amount = unpack('<I4I6I4', ARGV[2], i * 14 - 13)
     local ledger = this.open(KEYS[i], units, window)
     if what == 'merge' then
-        local runs = {}
-        for at = 1, #ARGV[3], 10 do
-            local ago_us, spent = unpack('<I6I4', ARGV[3], at)
+        local runs, claimed = {}, 0
+        for at = 1, #ARGV[3], 16 do
+            local ago_us, spent, asked_us = unpack('<I6I4I6', ARGV[3], at)
             local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
-            if stamp + window > now_ms then
+            if asked_us > 0 then
+                local since = math.floor((now_us - asked_us) / 1000)
+                local here = math.max(0, this.between(ledger, since, stamp) - claimed)
+                here = math.min(here, spent)
+                claimed, spent = claimed + here, spent - here
+            end
+            if stamp + window > now_ms and spent > 0 then
                 runs[#runs + 1] = { stamp, spent }
             end
         end

@@ -38,7 +38,7 @@ for i, ledger in ipairs(ledgers) do
         if allowed and fitting[ledger.charge] then
             this.spend(ledger, cost)
             spent = true
-        elseif not allowed and has(ledger.flags, COUNT_DENIED) then
+        elseif has(ledger.flags, COUNT_DENIED) then
             -- It takes the place of as many of the oldest units as there is no room for.
             local left = math.max(0, ledger.units - ledger.used)
             if cost > left then

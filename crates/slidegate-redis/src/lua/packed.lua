@@ -204,6 +204,17 @@ local function layout()
         rewrite(ledger, runs, 0)
     end
 
+    -- How many units have a stamp from one to another.
+    function this.between(ledger, from, to)
+        local units = 0
+        for _, run in ipairs(runs_of(ledger)) do
+            if run[1] >= from and run[1] <= to then
+                units = units + run[2]
+            end
+        end
+        return units
+    end
+
     -- Adds runs that were spent elsewhere, oldest first.
     function this.merge(ledger, others)
         local runs, merged = runs_of(ledger), {}

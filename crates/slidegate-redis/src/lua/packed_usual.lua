@@ -6,14 +6,14 @@ local usual, allowed, room, plain, saved = ARGV[1] ~= 'deny', true, true, true, 
 local key, units, window, cost, flags, bytes, from, stamp, tick, retry_us, reply
 local kind, slots, first, entries, used, oldest, newest, expires
 
--- Where in `bytes` a slot begins, once it is read.
-local function find(slot)
+-- A part of a slot, which may be in another piece of the string than is at hand.
+local function part(format, slot, skip)
     local at = HEADER_LEN + slot * SLOT_LEN - from
     if at < 0 or at + SLOT_LEN > #bytes then
         from = from + at
         bytes, at = call('GETRANGE', key, from, from + 191), 0
     end
-    return at + 1
+    return (unpack(format, bytes, at + 1 + skip))
 end
 
 for i = 1, count do
@@ -37,13 +37,13 @@ for i = 1, count do
             first, entries, used = 0, 0, 0
         end
         while entries > 0 and oldest + window <= now_ms do
-            local gone = kind == FINE and 1 or unpack('<I4', bytes, find(first) + 2)
+            local gone = kind == FINE and 1 or part('<I4', first, 2)
             used, entries, first = used - gone, entries - 1, (first + 1) % slots
             if kind == FINE then
-                oldest = unpack('<I6', bytes, find(first))
+                oldest = part('<I6', first, 0)
             else
                 local last = newest / tick
-                oldest = (last - (last - unpack('<I2', bytes, find(first))) % 65536) * tick
+                oldest = (last - (last - part('<I2', first, 0)) % 65536) * tick
             end
         end
         if kind == FINE then
@@ -60,7 +60,7 @@ for i = 1, count do
         if must_leave == 1 then
             retry_us = (oldest + window) * 1000 - now_us
         elseif kind == FINE then
-            local leaves = unpack('<I6', bytes, find((first + must_leave - 1) % slots))
+            local leaves = part('<I6', (first + must_leave - 1) % slots, 0)
             retry_us = (leaves + window) * 1000 - now_us
         else
             usual = false
@@ -73,7 +73,7 @@ for i = 1, count do
     end
 end
 
-if usual and (peek or (allowed and room) or (not allowed and plain)) then
+if usual and ((allowed and (peek or room)) or (not allowed and plain)) then
     for i = 1, count do
         if saved then
             key = KEYS[i]
@@ -98,7 +98,7 @@ if usual and (peek or (allowed and room) or (not allowed and plain)) then
                     local at_stamp = cost
                     if entries > 0 and newest == stamp then
                         next = next - 1
-                        at_stamp = cost + unpack('<I4', bytes, find(next % slots) + 2)
+                        at_stamp = cost + part('<I4', next % slots, 2)
                     else
                         entries = entries + 1
                     end

@@ -1,0 +1,85 @@
+//! Looks for settings of a server that would make it forget.
+
+use redis::Value;
+
+/// Something about a server that endangers the budgets it keeps, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// The server drops keys when its memory is full, and with them what was spent.
+    #[error(
+        "Redis drops keys when its memory is full (maxmemory-policy {0}): whoever's key it drops has \
+         a fresh budget; set maxmemory-policy noeviction, best on an instance of its own"
+    )]
+    Evicts(String),
+    /// The server follows another one and cannot count.
+    #[error(
+        "this Redis is a replica, which lags behind and cannot count; connect to its primary, or by \
+         redis-sentinel:// or redis-cluster://"
+    )]
+    Replica,
+    /// The server is too old.
+    #[error(
+        "Redis {0} is too old: the scripts read the clock and then write, which needs 5.0 or later"
+    )]
+    TooOld(String),
+}
+
+/// What `INFO` gives reason to worry about; a cluster's is that of all its nodes.
+pub(crate) fn findings(info: &Value) -> Vec<Finding> {
+    match info {
+        Value::BulkString(text) => findings_in(&String::from_utf8_lossy(text)),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => findings_in(text),
+        Value::Map(nodes) => {
+            let mut all: Vec<Finding> = nodes.iter().flat_map(|(_, info)| findings(info)).collect();
+            // A cluster has replicas, and nobody is sent to them.
+            all.retain(|finding| *finding != Finding::Replica);
+            all.dedup();
+            all
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn findings_in(info: &str) -> Vec<Finding> {
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
+    };
+    let mut found = Vec::new();
+    if let Some(policy) = field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
+        found.push(Finding::Evicts(policy.to_owned()));
+    }
+    if field("role") == Some("slave") {
+        found.push(Finding::Replica);
+    }
+    let major = |version: &str| version.split('.').next()?.parse::<u32>().ok();
+    if let Some(version) = field("redis_version").filter(|v| major(v).is_some_and(|m| m < 5)) {
+        found.push(Finding::TooOld(version.to_owned()));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_healthy_server_gives_no_reason_to_worry() {
+        let info =
+            "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n";
+        assert_eq!(findings(&Value::BulkString(info.into())), []);
+        assert_eq!(findings(&Value::Nil), []);
+    }
+
+    #[test]
+    fn an_old_server_is_found_out() {
+        let info = "redis_version:3.2.12\r\nrole:slave\r\nmaxmemory_policy:allkeys-lru\r\n";
+        let found = findings(&Value::SimpleString(info.into()));
+        let expected = [
+            Finding::Evicts("allkeys-lru".into()),
+            Finding::Replica,
+            Finding::TooOld("3.2.12".into()),
+        ];
+        assert_eq!(found, expected);
+    }
+}

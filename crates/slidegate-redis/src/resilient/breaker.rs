@@ -1,0 +1,126 @@
+//! Whether Redis is asked at all.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What the breaker lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Redis decides.
+    Closed,
+    /// Redis is sick. It is asked for a sign of life now and then; nobody waits for that.
+    Open,
+    /// Redis is back and is being told what was admitted without it.
+    Mending,
+}
+
+/// Counts failures in a row and opens when there are too many.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: AtomicU8,
+    failures: AtomicU32,
+    opens_after: u32,
+}
+
+impl Breaker {
+    pub(crate) fn new(opens_after: u32) -> Self {
+        Self { state: AtomicU8::new(CLOSED), failures: AtomicU32::new(0), opens_after }
+    }
+
+    pub(crate) fn state(&self) -> BreakerState {
+        match self.state.load(Ordering::Acquire) {
+            CLOSED => BreakerState::Closed,
+            OPEN => BreakerState::Open,
+            _ => BreakerState::Mending,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == CLOSED
+    }
+
+    pub(crate) fn succeeded(&self) {
+        // Read first: all calls share this, and nearly always it is zero.
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells whether this failure opened the breaker.
+    pub(crate) fn failed(&self) -> bool {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        failures >= self.opens_after && self.state.swap(OPEN, Ordering::AcqRel) == CLOSED
+    }
+
+    pub(crate) fn mend(&self) {
+        self.state.store(MENDING, Ordering::Release);
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.store(OPEN, Ordering::Release);
+    }
+
+    pub(crate) fn close(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.state.store(CLOSED, Ordering::Release);
+    }
+}
+
+const CLOSED: u8 = 0;
+const OPEN: u8 = 1;
+const MENDING: u8 = 2;
+
+/// How long to wait before the next sign of life: twice as long each time, up to a bound, and never
+/// at the same moment as everybody else.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+}
+
+const FIRST_PROBE: Duration = Duration::from_millis(100);
+const LONGEST_PROBE: Duration = Duration::from_secs(3);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self { next: FIRST_PROBE }
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let wait = self.next;
+        self.next = (2 * wait).min(LONGEST_PROBE);
+        wait.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+        let breaker = Breaker::new(3);
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        breaker.succeeded();
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        assert!(breaker.failed(), "the third opens it");
+        assert!(!breaker.failed(), "and only the third");
+        assert_eq!(breaker.state(), BreakerState::Open);
+        breaker.mend();
+        assert!(!breaker.is_closed());
+        breaker.close();
+        assert!(!breaker.failed(), "failures are counted from the start");
+        assert!(breaker.is_closed());
+    }
+
+    #[test]
+    fn waits_grow_to_a_bound_and_differ() {
+        let mut backoff = Backoff::new();
+        let waits: Vec<Duration> = (0..20).map(|_| backoff.next()).collect();
+        assert!(waits[0] >= FIRST_PROBE / 2 && waits[0] <= FIRST_PROBE);
+        assert!(waits.iter().all(|wait| *wait <= LONGEST_PROBE));
+        assert!(waits[10..].iter().all(|wait| *wait >= LONGEST_PROBE / 2));
+        assert!(waits[10..].windows(2).any(|pair| pair[0] != pair[1]), "they are not in step");
+    }
+}

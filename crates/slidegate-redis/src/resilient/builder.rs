@@ -1,0 +1,71 @@
+//! Making a resilient store.
+
+use std::sync::Arc;
+
+use slidegate::{Clock, SystemClock};
+
+use super::{ResilientStore, Share};
+use crate::store::RedisStore;
+
+/// Makes a [`ResilientStore`].
+#[must_use]
+pub struct ResilientStoreBuilder {
+    pub(crate) redis: RedisStore,
+    pub(crate) share: Share,
+    pub(crate) opens_after: u32,
+    pub(crate) most_in_flight: usize,
+    pub(crate) capacity: usize,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// More than a hiccup, and reached within one deadline where there is traffic.
+const OPENS_AFTER: u32 = 5;
+/// What a deadline of 50 ms allows at 40,000 calls a second, twice over.
+const MOST_IN_FLIGHT: usize = 4096;
+const CAPACITY: usize = 1_000_000;
+
+impl ResilientStoreBuilder {
+    pub(crate) fn new(redis: RedisStore) -> Self {
+        Self {
+            redis,
+            share: Share::WHOLE,
+            opens_after: OPENS_AFTER,
+            most_in_flight: MOST_IN_FLIGHT,
+            capacity: CAPACITY,
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// How much of each quota this process may admit while Redis cannot be asked: all of it unless
+    /// said otherwise. With one of `n` in each of `n` processes, they do not exceed the quota even
+    /// then.
+    pub fn share(self, share: Share) -> Self {
+        Self { share, ..self }
+    }
+
+    /// How many failures in a row open the breaker: 5 unless said otherwise, at least 1.
+    pub fn opens_after(self, failures: u32) -> Self {
+        Self { opens_after: failures.max(1), ..self }
+    }
+
+    /// How many calls may be under way at once: 4096 unless said otherwise. Others are decided
+    /// without Redis.
+    pub fn most_in_flight(self, calls: usize) -> Self {
+        Self { most_in_flight: calls, ..self }
+    }
+
+    /// How many accounts this process knows of by itself: a million unless said otherwise.
+    pub fn capacity(self, accounts: usize) -> Self {
+        Self { capacity: accounts, ..self }
+    }
+
+    /// Sets the clock of what this process keeps by itself, for tests.
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Makes the store. Nothing is connected until the first call.
+    pub fn build(self) -> ResilientStore {
+        ResilientStore::from_builder(self)
+    }
+}

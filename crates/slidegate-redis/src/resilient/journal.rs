@@ -1,0 +1,201 @@
+//! What was admitted without Redis, until Redis knows.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use slidegate::{Account, Charge, Timestamp};
+
+use crate::owned::OwnedCharge;
+
+/// What each account spent while Redis was not asked, and when.
+pub(crate) struct Journal(Mutex<Pages>);
+
+#[derive(Default)]
+struct Pages {
+    open: HashMap<Account, Page>,
+    /// Being told to Redis. They stay as they are, so that each is told once.
+    sent: VecDeque<Merge>,
+    merges: u64,
+}
+
+/// What one account spent, oldest first.
+#[derive(Clone)]
+struct Page {
+    charge: OwnedCharge,
+    runs: VecDeque<Spend>,
+}
+
+/// Units that were spent at one moment.
+#[derive(Clone, Copy)]
+struct Spend {
+    at: Timestamp,
+    units: u32,
+    /// If Redis may have counted them too, because the connection broke: when it was asked.
+    asked: Option<Timestamp>,
+}
+
+/// Units to tell Redis of, by their age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) ago: Duration,
+    pub(crate) units: u32,
+    /// If Redis may have counted them already: how long ago that would be at most.
+    pub(crate) asked_ago: Option<Duration>,
+}
+
+/// A page on its way to Redis.
+#[derive(Clone)]
+pub(crate) struct Merge {
+    pub(crate) number: u64,
+    page: Page,
+}
+
+/// More accounts than this are not written down.
+const MOST_ACCOUNTS: usize = 100_000;
+/// As many moments as a ledger in Redis tells apart.
+const MOST_RUNS: usize = 4096;
+
+impl Journal {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Writes down a spend; tells whether there was room. If Redis was asked and may have counted
+    /// it, `asked` says when.
+    pub(crate) fn record(
+        &self,
+        charge: &Charge<'_>,
+        at: Timestamp,
+        asked: Option<Timestamp>,
+    ) -> bool {
+        let mut pages = self.lock();
+        let account = account_of(charge);
+        if pages.open.len() >= MOST_ACCOUNTS && !pages.open.contains_key(&account) {
+            return false;
+        }
+        let page = pages.open.entry(account).or_insert_with(|| Page::new(charge));
+        if page.charge != *charge {
+            page.charge = charge.into();
+        }
+        page.push(Spend { at, units: charge.cost().get(), asked });
+        true
+    }
+
+    /// Takes back units that were written down for this moment; tells whether it found them.
+    pub(crate) fn refund(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
+        let account = account_of(charge);
+        let mut pages = self.lock();
+        let Some(page) = pages.open.get_mut(&account) else { return false };
+        let Some(spend) = page.runs.iter_mut().find(|spend| spend.at == at) else { return false };
+        spend.units = spend.units.saturating_sub(charge.cost().get());
+        page.runs.retain(|spend| spend.units > 0);
+        if page.runs.is_empty() {
+            pages.open.remove(&account);
+        }
+        true
+    }
+
+    /// Forgets an account.
+    pub(crate) fn forget(&self, charge: &Charge<'_>) {
+        let mut pages = self.lock();
+        pages.open.remove(&account_of(charge));
+        pages.sent.retain(|merge| {
+            let kept = merge.page.charge.as_charge();
+            kept.policy() != charge.policy() || kept.identity() != charge.identity()
+        });
+    }
+
+    /// What to tell Redis next: what was sent and not confirmed, and a page of all that is new.
+    pub(crate) fn to_send(&self) -> Vec<Merge> {
+        let mut pages = self.lock();
+        let open = std::mem::take(&mut pages.open);
+        for page in open.into_values() {
+            pages.merges += 1;
+            let number = pages.merges;
+            pages.sent.push_back(Merge { number, page });
+        }
+        pages.sent.iter().cloned().collect()
+    }
+
+    /// Strikes out what Redis has confirmed.
+    pub(crate) fn confirm(&self, number: u64) {
+        self.lock().sent.retain(|merge| merge.number != number);
+    }
+
+    /// Does something at a moment when nothing is written down; tells whether there was one.
+    pub(crate) fn if_empty(&self, act: impl FnOnce()) -> bool {
+        let pages = self.lock();
+        let empty = pages.open.is_empty() && pages.sent.is_empty();
+        if empty {
+            act();
+        }
+        empty
+    }
+
+    /// How many accounts have something written down.
+    pub(crate) fn accounts(&self) -> usize {
+        let pages = self.lock();
+        pages.open.len() + pages.sent.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn account_of(charge: &Charge<'_>) -> Account {
+    Account { policy: charge.policy().clone(), identity: *charge.identity() }
+}
+
+impl Page {
+    fn new(charge: &Charge<'_>) -> Self {
+        Self { charge: charge.into(), runs: VecDeque::new() }
+    }
+
+    fn push(&mut self, spend: Spend) {
+        self.runs.push_back(spend);
+        if self.runs.len() > MOST_RUNS {
+            self.halve();
+        }
+    }
+
+    /// Makes one of each two, with the later's moment: units are held longer, not shorter.
+    fn halve(&mut self) {
+        let mut halved = VecDeque::with_capacity(self.runs.len() / 2 + 1);
+        while let Some(first) = self.runs.pop_front() {
+            halved.push_back(match self.runs.pop_front() {
+                Some(second) => Spend {
+                    at: second.at,
+                    units: first.units.saturating_add(second.units),
+                    asked: first.asked.or(second.asked),
+                },
+                None => first,
+            });
+        }
+        self.runs = halved;
+    }
+}
+
+impl Merge {
+    pub(crate) fn charge(&self) -> Charge<'_> {
+        self.page.charge.as_charge()
+    }
+
+    /// What is left of it in the account's windows, oldest first.
+    pub(crate) fn runs(&self, now: Timestamp) -> Vec<Run> {
+        let charge = self.page.charge.as_charge();
+        let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
+        let longest = windows.max().unwrap_or_default();
+        let run = |spend: &Spend| Run {
+            ago: now.saturating_since(spend.at),
+            units: spend.units,
+            asked_ago: spend.asked.map(|asked| now.saturating_since(asked)),
+        };
+        self.page.runs.iter().map(run).filter(|run| run.ago < longest).collect()
+    }
+
+    pub(crate) fn units(&self) -> u64 {
+        self.page.runs.iter().map(|spend| u64::from(spend.units)).sum()
+    }
+}

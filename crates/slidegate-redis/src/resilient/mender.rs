@@ -1,0 +1,126 @@
+//! Sees to it that Redis is asked again, and told what it missed.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use slidegate::{Charge, Identity, Name, Quota, Quotas, Store, StoreError};
+use tokio::task::JoinSet;
+
+use super::breaker::Backoff;
+use super::journal::Merge;
+use super::stats::add;
+use super::{Inner, ResilientStore};
+
+/// How long the failures of calls under way take to come in.
+const SETTLING: Duration = Duration::from_millis(50);
+/// How many accounts Redis is told of at once.
+const AT_ONCE: usize = 64;
+/// After so many rounds Redis decides again, and is told the rest meanwhile: where requests come
+/// faster than they can be told, there would be no end.
+const ROUNDS: usize = 8;
+
+/// Makes sure that somebody is at it.
+pub(crate) fn send_for(store: &ResilientStore) {
+    if !store.0.mending.swap(true, Ordering::AcqRel) {
+        tokio::spawn(mend(Arc::downgrade(&store.0)));
+    }
+}
+
+/// Waits for Redis, tells it, and lets it decide again. Ends with the store.
+async fn mend(store: Weak<Inner>) {
+    let mut backoff = Backoff::new();
+    // All that one fault has hit is to be told together.
+    tokio::time::sleep(SETTLING).await;
+    loop {
+        let Some(inner) = store.upgrade() else { return };
+        if !inner.breaker.is_closed() {
+            drop(inner);
+            tokio::time::sleep(backoff.next()).await;
+            let Some(inner) = store.upgrade() else { return };
+            if inner.probe().await.is_err() {
+                inner.breaker.open();
+                continue;
+            }
+            inner.breaker.mend();
+        }
+        let Some(inner) = store.upgrade() else { return };
+        match inner.tell_all().await {
+            Ok(()) => {
+                inner.mending.store(false, Ordering::Release);
+                // What was written down in between found somebody at it.
+                if inner.journal.if_empty(|| ()) || inner.mending.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "Redis could not be told what was admitted without it");
+                if inner.breaker.is_closed() {
+                    drop(inner);
+                    tokio::time::sleep(backoff.next()).await;
+                } else {
+                    inner.breaker.open();
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A sign of life that takes all that a decision takes: the script, the clock, a write.
+    async fn probe(&self) -> Result<(), StoreError> {
+        let policy: Name = "slidegate-probe".parse().expect("a good name");
+        let identity = Identity::user("slidegate-probe");
+        let quotas = Quotas::from(Quota::per_second(1000));
+        let charge = Charge::new(&policy, &identity, &quotas);
+        self.redis.spend(&charge.into()).await.map(|_| ())
+    }
+
+    /// Tells Redis everything there is, and closes the breaker at a moment when there is nothing.
+    async fn tell_all(self: &Arc<Self>) -> Result<(), StoreError> {
+        for _ in 0..ROUNDS {
+            let merges = self.journal.to_send();
+            self.tell(merges).await?;
+            if self.journal.if_empty(|| self.close()) {
+                return Ok(());
+            }
+        }
+        self.close();
+        Ok(())
+    }
+
+    fn close(&self) {
+        if !self.breaker.is_closed() {
+            self.breaker.close();
+            tracing::info!(address = %self.redis, "Redis decides again");
+        }
+    }
+
+    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> Result<(), StoreError> {
+        let mut under_way = JoinSet::new();
+        let mut outcome = Ok(());
+        let mut merges = merges.into_iter();
+        loop {
+            while outcome.is_ok() && under_way.len() < AT_ONCE {
+                let Some(merge) = merges.next() else { break };
+                under_way.spawn(self.clone().tell_one(merge));
+            }
+            match under_way.join_next().await {
+                None => return outcome,
+                Some(Ok(Err(error))) => outcome = Err(error),
+                Some(_) => {}
+            }
+        }
+    }
+
+    async fn tell_one(self: Arc<Self>, merge: Merge) -> Result<(), StoreError> {
+        let runs = merge.runs(self.clock.now());
+        if !runs.is_empty() {
+            self.redis.merge(merge.charge(), &runs, merge.number).await?;
+            add(&self.counters.merges, 1);
+            add(&self.counters.merged_units, merge.units());
+        }
+        self.journal.confirm(merge.number);
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! A store that stays calm when Redis does not.
+
+mod breaker;
+mod builder;
+mod denials;
+mod journal;
+mod mender;
+mod share;
+mod stats;
+mod warm;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use slidegate::{
+    Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError, Timestamp,
+};
+
+use self::breaker::Breaker;
+pub use self::breaker::BreakerState;
+pub use self::builder::ResilientStoreBuilder;
+use self::denials::{Denials, Trip};
+use self::journal::Journal;
+pub(crate) use self::journal::Run;
+pub use self::share::{Share, ShareError};
+use self::stats::{Counters, add};
+pub use self::stats::{Latency, ResilienceStats};
+use self::warm::Warm;
+use crate::failure::Failure;
+use crate::script::Mode;
+use crate::store::RedisStore;
+
+/// A [`RedisStore`] that is never the outage.
+///
+/// - Every call ends by its deadline, and only so many are under way at once.
+/// - After some failures in a row the breaker opens: Redis is not asked any more, but for a sign of
+///   life now and then. It closes by itself. Starting without Redis is no different.
+/// - What Redis cannot count is decided by each policy's [`OnStoreError`]. `local` counts in this
+///   process, which knows what it has admitted before: it never admits more than a quota, or its
+///   [share](ResilientStoreBuilder::share) of it, in any window, its own earlier admissions
+///   included. When Redis is back it is told of all that was admitted meanwhile, with the times at
+///   which it was, before it decides again.
+/// - A denial that is certain is answered again without Redis, for a second at most.
+///
+/// ```no_run
+/// use slidegate::{Gate, Policies, Policy, Quota, Source};
+/// use slidegate_redis::{RedisStore, ResilientStore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+/// let policy = Policy::new("api").identity([Source::Everyone]).quotas([Quota::per_minute(100)]);
+/// let policies = Policies::builder().policy(policy).build()?;
+/// let gate = Gate::new(policies, ResilientStore::new(redis));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ResilientStore(Arc<Inner>);
+
+pub(crate) struct Inner {
+    redis: RedisStore,
+    breaker: Breaker,
+    warm: Warm,
+    journal: Journal,
+    denials: Denials,
+    counters: Counters,
+    in_flight: AtomicUsize,
+    most_in_flight: usize,
+    /// Whether somebody is seeing to it that Redis comes back and is told.
+    mending: AtomicBool,
+    clock: Arc<dyn Clock>,
+}
+
+impl ResilientStore {
+    /// A store with the usual settings.
+    pub fn new(redis: RedisStore) -> Self {
+        Self::builder(redis).build()
+    }
+
+    /// Begins to make a store.
+    pub fn builder(redis: RedisStore) -> ResilientStoreBuilder {
+        ResilientStoreBuilder::new(redis)
+    }
+
+    fn from_builder(builder: ResilientStoreBuilder) -> Self {
+        Self(Arc::new(Inner {
+            breaker: Breaker::new(builder.opens_after),
+            warm: Warm::new(builder.capacity, builder.share, builder.clock.clone()),
+            journal: Journal::new(),
+            denials: Denials::new(),
+            counters: Counters::default(),
+            in_flight: AtomicUsize::new(0),
+            most_in_flight: builder.most_in_flight,
+            mending: AtomicBool::new(false),
+            clock: builder.clock,
+            redis: builder.redis,
+        }))
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> ResilienceStats {
+        let inner = &self.0;
+        let (breaker, cached) = (inner.breaker.state(), inner.denials.len());
+        inner.counters.snapshot(breaker, cached, inner.journal.accounts())
+    }
+
+    /// The store that it makes resilient.
+    pub fn redis(&self) -> &RedisStore {
+        &self.0.redis
+    }
+
+    async fn decide(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        let inner = &self.0;
+        if !inner.breaker.is_closed() {
+            return self.fall_back(mode, charges, None, StoreError::Unavailable(Box::new(Open)));
+        }
+        let Some(_flight) = Flight::begin(inner) else {
+            add(&inner.counters.crowded, 1);
+            let error = StoreError::Unavailable(Box::new(Crowded));
+            return self.fall_back(mode, charges, None, error);
+        };
+        let sent = inner.clock.now();
+        let answer = match mode {
+            Mode::Peek => inner.redis.peek(charges).await,
+            Mode::Spend | Mode::Deny => inner.redis.spend(charges).await,
+        };
+        match answer {
+            Ok(receipt) => {
+                let trip = Trip { sent, back: inner.clock.now() };
+                inner.counters.answered(trip.back.saturating_since(trip.sent));
+                inner.breaker.succeeded();
+                if mode == Mode::Spend {
+                    inner.learn(charges, &receipt, trip);
+                }
+                Ok(receipt)
+            }
+            Err(error) => {
+                self.failed(&error);
+                let asked = may_have_counted(&error).then_some(sent);
+                self.fall_back(mode, charges, asked, error)
+            }
+        }
+    }
+
+    /// Decides without Redis, each charge by its `on_store_error`. `asked` is when Redis was asked,
+    /// if it may have counted the request all the same.
+    fn fall_back(
+        &self,
+        mode: Mode,
+        charges: &Charges<'_>,
+        asked: Option<Timestamp>,
+        error: StoreError,
+    ) -> Result<Receipt, StoreError> {
+        let inner = &self.0;
+        let refuses = |charge: &Charge<'_>| {
+            charge.store_error_action() == OnStoreError::Deny && !charge.is_shadow()
+        };
+        if charges.as_slice().iter().any(refuses) {
+            add(&inner.counters.refusals, 1);
+            return Err(error);
+        }
+        add(&inner.counters.fallbacks, 1);
+        let decided = inner.warm.decide(mode, charges)?;
+        for (charge, at) in decided.spent() {
+            if !inner.journal.record(&charge, at, asked) {
+                add(&inner.counters.unrecorded, 1);
+            }
+        }
+        if decided.spent().next().is_some() {
+            mender::send_for(self);
+        }
+        Ok(decided.into_receipt())
+    }
+
+    fn failed(&self, error: &StoreError) {
+        let inner = &self.0;
+        let counter = match error {
+            StoreError::Deadline(_) => &inner.counters.deadlines,
+            _ => &inner.counters.errors,
+        };
+        add(counter, 1);
+        if inner.breaker.failed() {
+            add(&inner.counters.opened, 1);
+            let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            tracing::warn!(
+                address = %inner.redis,
+                cause,
+                "Redis is not asked until it answers again; policies go by on_store_error"
+            );
+            mender::send_for(self);
+        }
+    }
+
+    /// What to say when Redis is needed for something and is not asked.
+    fn must_be_closed(&self) -> Result<(), StoreError> {
+        match self.0.breaker.is_closed() {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable(Box::new(Open))),
+        }
+    }
+}
+
+impl Inner {
+    /// Remembers what an answer of Redis says of the requests to come.
+    fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: Trip) {
+        if receipt.spent {
+            self.warm.learn(charges);
+        }
+        self.denials.learn(charges, receipt, trip);
+    }
+}
+
+impl Store for ResilientStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        let inner = &self.0;
+        if let Some(denied) = inner.denials.find(charges, inner.clock.now()) {
+            add(&inner.counters.cache_hits, 1);
+            return Ok(denied);
+        }
+        self.decide(Mode::Spend, charges).await
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.decide(Mode::Peek, charges).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
+        let inner = &self.0;
+        inner.denials.forget(charges);
+        let mut elsewhere = Charges::new();
+        for charge in charges.as_slice() {
+            match spent {
+                Spent::At(at) if inner.journal.refund(charge, at) => {
+                    inner.warm.refund(charge, spent);
+                }
+                _ => {
+                    inner.warm.refund(charge, Spent::Newest);
+                    elsewhere.push(*charge).expect("the accounts differ");
+                }
+            }
+        }
+        if elsewhere.is_empty() {
+            return Ok(());
+        }
+        self.must_be_closed()?;
+        inner.redis.refund(&elsewhere, spent).await.inspect_err(|error| self.failed(error))
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        let inner = &self.0;
+        inner.warm.reset(charges);
+        charges.as_slice().iter().for_each(|charge| inner.journal.forget(charge));
+        inner.denials.forget(charges);
+        self.must_be_closed()?;
+        let outcome = inner.redis.reset(charges).await.inspect_err(|error| self.failed(error));
+        // A denial that was under way meanwhile may have been kept since.
+        inner.denials.forget(charges);
+        outcome
+    }
+}
+
+impl fmt::Debug for ResilientStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResilientStore")
+            .field("redis", &self.0.redis)
+            .field("breaker", &self.0.breaker.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether Redis may have done what it was asked. What it refused it has not done, and what it
+/// answers too late is taken back; but when a connection breaks, nobody knows.
+fn may_have_counted(error: &StoreError) -> bool {
+    let StoreError::Unavailable(cause) = error else { return false };
+    matches!(cause.downcast_ref(), Some(Failure::Redis(error)) if error.is_io_error())
+}
+
+/// A call that is under way.
+struct Flight<'a>(&'a AtomicUsize);
+
+impl<'a> Flight<'a> {
+    fn begin(inner: &'a Inner) -> Option<Self> {
+        let flight = Self(&inner.in_flight);
+        let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
+        (before < inner.most_in_flight).then_some(flight)
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Redis has failed too often and is not asked.
+#[derive(Debug, thiserror::Error)]
+#[error("Redis has failed repeatedly and is left alone until it answers again")]
+struct Open;
+
+/// Redis is asked as often as it may be.
+#[derive(Debug, thiserror::Error)]
+#[error("too many calls to Redis are under way")]
+struct Crowded;

@@ -1,0 +1,225 @@
+//! Redis goes and comes back: what is decided meanwhile, and what it is told.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use slidegate::{
+    Charge, Charges, Clock, Identity, ManualClock, Name, OnStoreError, Quota, Quotas, Receipt,
+    Spent, Store,
+};
+use slidegate_redis::{BreakerState, RedisStore, ResilientStore, Share};
+use slidegate_testbed::{ManualTime, RedisServer};
+use support::until;
+
+/// An account under a quota.
+struct Payer {
+    policy: Name,
+    identity: Identity,
+    quotas: Quotas,
+}
+
+impl Payer {
+    fn new(identity: &str, quota: Quota) -> Self {
+        let policy = "api".parse().unwrap();
+        Self { policy, identity: Identity::user(identity), quotas: quota.into() }
+    }
+
+    fn charge(&self) -> Charge<'_> {
+        Charge::new(&self.policy, &self.identity, &self.quotas)
+    }
+}
+
+/// A server and a store on clocks that are moved together.
+struct World {
+    time: ManualTime,
+    clock: ManualClock,
+    server: RedisServer,
+}
+
+impl World {
+    fn new() -> Self {
+        let time = ManualTime::new();
+        let server = RedisServer::options().time(&time).appendonly().start();
+        Self { time, clock: ManualClock::default(), server }
+    }
+
+    fn redis(&self) -> RedisStore {
+        // A slow machine is not what these tests are about.
+        RedisStore::builder(self.server.url()).deadline(Duration::from_secs(2)).build().unwrap()
+    }
+
+    fn store(&self) -> ResilientStore {
+        ResilientStore::builder(self.redis()).clock(self.clock.clone()).opens_after(2).build()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.time.advance(by);
+        self.clock.advance(by);
+    }
+}
+
+async fn spend(store: &impl Store, charge: Charge<'_>) -> Receipt {
+    store.spend(&charge.into()).await.unwrap()
+}
+
+async fn admitted(store: &impl Store, charge: Charge<'_>, requests: usize) -> usize {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += usize::from(spend(store, charge).await.spent);
+    }
+    admitted
+}
+
+async fn remaining(store: &impl Store, charge: Charge<'_>) -> u32 {
+    store.peek(&charge.into()).await.unwrap().standings[0].remaining()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn the_fallback_knows_what_was_admitted_before_and_redis_is_told_what_was_admitted_since() {
+    let world = World::new();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(10));
+    assert_eq!(admitted(&store, payer.charge(), 4).await, 4);
+    world.advance(10 * SECOND);
+
+    world.server.kill();
+    let first = spend(&store, payer.charge()).await;
+    assert!(first.spent && first.degraded);
+    assert_eq!(first.standings[0].remaining(), 5, "it knows of the four");
+    world.advance(10 * SECOND);
+    assert_eq!(admitted(&store, payer.charge(), 20).await, 5, "ten in the window, no more");
+    assert_eq!(store.stats().breaker, BreakerState::Open);
+
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    let other = world.redis();
+    let standing = other.peek(&payer.charge().into()).await.unwrap().standings[0];
+    assert_eq!(standing.remaining(), 0, "others know of the six, too");
+    assert_eq!(standing.reset_after(), 40 * SECOND, "and the first four are as they were");
+    world.advance(40 * SECOND);
+    assert_eq!(remaining(&other, payer.charge()).await, 4);
+    world.advance(9 * SECOND);
+    assert_eq!(remaining(&other, payer.charge()).await, 4);
+    world.advance(SECOND);
+    assert_eq!(remaining(&other, payer.charge()).await, 5, "with the moment it really was at");
+    world.advance(10 * SECOND);
+    assert_eq!(remaining(&other, payer.charge()).await, 10);
+    let stats = store.stats();
+    assert_eq!((stats.opened, stats.merged_units, stats.unmerged), (1, 6, 0));
+}
+
+#[tokio::test]
+async fn each_policy_says_what_happens_without_redis() {
+    let world = World::new();
+    let store = world.store();
+    world.server.kill();
+    let payer = Payer::new("42", Quota::per_minute(2));
+    let allow = payer.charge().on_store_error(OnStoreError::Allow);
+    assert_eq!(admitted(&store, allow, 10).await, 10, "let through");
+    let deny = payer.charge().on_store_error(OnStoreError::Deny);
+    assert!(store.spend(&deny.into()).await.is_err(), "an error, which is no denial");
+    let local = payer.charge().on_store_error(OnStoreError::Local);
+    assert_eq!(admitted(&store, local, 10).await, 2, "counted here");
+    let watched = payer.charge().on_store_error(OnStoreError::Deny).shadow(true);
+    assert!(spend(&store, watched).await.spent, "a shadow never refuses");
+    let stats = store.stats();
+    assert!(stats.fallbacks >= 20 && stats.refusals == 1, "{stats:?}");
+}
+
+#[tokio::test]
+async fn it_starts_without_redis_and_finds_it_later() {
+    let world = World::new();
+    world.server.kill();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(5));
+    assert_eq!(admitted(&store, payer.charge(), 9).await, 5);
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    let receipt = store.peek(&payer.charge().into()).await.unwrap();
+    assert!(!receipt.degraded && !receipt.spent, "Redis decides, and knows");
+}
+
+#[tokio::test]
+async fn a_share_is_all_that_a_process_admits_by_itself() {
+    let world = World::new();
+    let share = Share::one_of(4.try_into().unwrap());
+    let store =
+        ResilientStore::builder(world.redis()).clock(world.clock.clone()).share(share).build();
+    let payer = Payer::new("42", Quota::per_minute(100));
+    assert_eq!(admitted(&store, payer.charge(), 10).await, 10);
+    world.server.kill();
+    assert_eq!(admitted(&store, payer.charge(), 100).await, 15, "25, those before included");
+    let standing = spend(&store, payer.charge()).await.standings[0];
+    assert_eq!((standing.quota(), standing.remaining()), (Quota::per_minute(100), 0));
+}
+
+#[tokio::test]
+async fn a_refund_finds_what_was_spent_without_redis() {
+    let world = World::new();
+    let store = world.store();
+    world.server.kill();
+    let payer = Payer::new("42", Quota::per_minute(5));
+    let receipts = [spend(&store, payer.charge()).await, spend(&store, payer.charge()).await];
+    store.refund(&payer.charge().into(), Spent::At(receipts[0].at)).await.unwrap();
+    assert_eq!(remaining(&store, payer.charge()).await, 4);
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    assert_eq!(remaining(&store, payer.charge()).await, 4, "and Redis is not told of it");
+}
+
+#[tokio::test]
+async fn a_reset_in_an_outage_says_that_redis_was_not_reached_and_forgets_here() {
+    let world = World::new();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(5));
+    world.server.kill();
+    assert_eq!(admitted(&store, payer.charge(), 9).await, 5);
+    assert!(store.reset(&payer.charge().into()).await.is_err());
+    assert_eq!(admitted(&store, payer.charge(), 9).await, 5);
+    assert_eq!(store.stats().unmerged, 1);
+}
+
+#[tokio::test]
+async fn costs_and_several_charges_come_through_an_outage() {
+    let world = World::new();
+    let store = world.store();
+    let minute = Payer::new("42", Quota::per_minute(10));
+    let mut tenant = Payer::new("tenant", Quota::per_minute(12));
+    tenant.policy = "tenant".parse().unwrap();
+    let mut both = Charges::new();
+    both.push(minute.charge().with_cost(3.try_into().unwrap()).unwrap()).unwrap();
+    both.push(tenant.charge().with_cost(5.try_into().unwrap()).unwrap()).unwrap();
+    assert!(store.spend(&both).await.unwrap().spent);
+    world.server.kill();
+    world.advance(SECOND);
+    assert!(store.spend(&both).await.unwrap().spent);
+    let denied = store.spend(&both).await.unwrap();
+    assert!(!denied.spent);
+    let left: Vec<u32> = denied.standings.iter().map(|standing| standing.remaining()).collect();
+    assert_eq!(left, [4, 2], "all or nothing here, too");
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    let told = world.redis().peek(&both).await.unwrap();
+    let left: Vec<u32> = told.standings.iter().map(|standing| standing.remaining()).collect();
+    assert_eq!(left, [4, 2]);
+}
+
+#[tokio::test]
+async fn what_has_left_its_window_is_not_told() {
+    let world = World::new();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(5));
+    world.server.kill();
+    assert_eq!(admitted(&store, payer.charge(), 9).await, 5);
+    world.advance(61 * SECOND);
+    assert_eq!(admitted(&store, payer.charge(), 2).await, 2);
+    assert!(world.clock.now() > ManualClock::default().now());
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    assert_eq!(remaining(&world.redis(), payer.charge()).await, 3);
+}
