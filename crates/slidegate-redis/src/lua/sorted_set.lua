@@ -71,9 +71,13 @@ local function layout()
         count(ledger)
         local present = stamp_of(ledger, now_ceil_ms)
         -- A clock that stepped back, or another's that is ahead, leaves stamps in the future.
-        local ahead = call('ZRANGEBYSCORE', key, '(' .. present, '+inf', 'LIMIT', 0, FINE_UNITS)
-        if #ahead > 0 then
+        local pulled = false
+        repeat
+            local ahead = call('ZRANGEBYSCORE', key, '(' .. present, '+inf', 'LIMIT', 0, FINE_UNITS)
             add(ledger, present, ahead)
+            pulled = pulled or #ahead > 0
+        until #ahead < FINE_UNITS
+        if pulled then
             count(ledger)
         end
         return ledger
@@ -104,7 +108,11 @@ local function layout()
 
     -- Takes back the newest units, or those with this stamp.
     function this.refund(ledger, units, stamp)
-        local from, to = stamp or '-inf', stamp or '+inf'
+        local from, to = '-inf', '+inf'
+        if stamp then
+            -- Whatever is read as this stamp.
+            from, to = '(' .. stamp - tick_of(ledger), stamp
+        end
         local range = { 'ZREVRANGEBYSCORE', ledger.key, to, from, 'LIMIT', 0, units }
         forget_expired(ledger)
         drop(ledger, call(spread(range)))

@@ -57,7 +57,8 @@ impl Denials {
         let hash = self.hash(charges.as_slice());
         let shard = self.shard(hash);
         let denial = shard.kept.get(&hash)?;
-        (now < denial.until && denial.is_of(charges.as_slice())).then(|| denial.answer(now))
+        let certain = (denial.since..denial.until).contains(&now);
+        (certain && denial.is_of(charges.as_slice())).then(|| denial.answer(now))
     }
 
     /// Keeps what a receipt says of the next request like this one.
