@@ -1,4 +1,24 @@
-//! Budgets shared by many machines: the store on Redis and Valkey.
+//! Budgets shared by many machines: the store of [Slidegate](slidegate) on Redis and Valkey.
+//!
+//! [`RedisStore`] counts in Redis, exactly: one script call and one round trip for each decision, on
+//! the server's clock. [`ResilientStore`] is around it for the days when Redis is slow or gone.
+//!
+//! ```no_run
+//! use slidegate::{Gate, Policies, Policy, Quota};
+//! use slidegate_redis::{RedisStore, ResilientStore};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let policies = Policies::builder()
+//!     .policy(Policy::new("api").quota(Quota::per_minute(100)))
+//!     .build()?;
+//! let redis = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+//! let gate = Gate::new(policies, ResilientStore::new(redis));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A store needs a Tokio runtime to be called on. What there is to know for operators, such as how
+//! to set up the server and what an outage or a failover costs, is in `docs/redis.md`.
 
 mod address;
 mod apart;
@@ -27,3 +47,8 @@ pub use resilient::{
 };
 pub use store::RedisStore;
 pub use tls::Tls;
+
+/// The page on Redis, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redis.md")]
+struct RedisPage;

@@ -43,19 +43,6 @@ use crate::store::RedisStore;
 ///   included. When Redis is back it is told of all that was admitted meanwhile, with the times at
 ///   which it was, before it decides again.
 /// - A denial that is certain is answered again without Redis, for a second at most.
-///
-/// ```no_run
-/// use slidegate::{Gate, Policies, Policy, Quota, Source};
-/// use slidegate_redis::{RedisStore, ResilientStore};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let redis = RedisStore::builder("redis://127.0.0.1:6379").build()?;
-/// let policy = Policy::new("api").identity([Source::Everyone]).quotas([Quota::per_minute(100)]);
-/// let policies = Policies::builder().policy(policy).build()?;
-/// let gate = Gate::new(policies, ResilientStore::new(redis));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct ResilientStore(Arc<Inner>);
 
