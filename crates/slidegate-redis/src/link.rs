@@ -146,8 +146,9 @@ impl Link {
         let mut state = self.state();
         match &*state {
             State::Up(connected) => Ok(connected.clone()),
-            State::Connecting(waiting) => Err(waiting.clone()),
-            State::Down => {
+            // An attempt goes with the runtime that it was begun on.
+            State::Connecting(waiting) if waiting.has_changed().is_ok() => Err(waiting.clone()),
+            State::Connecting(_) | State::Down => {
                 let (done, waiting) = watch::channel(None);
                 *state = State::Connecting(waiting.clone());
                 // On its own, because whoever waits may have less time than it takes.

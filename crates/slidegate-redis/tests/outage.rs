@@ -223,3 +223,23 @@ async fn what_has_left_its_window_is_not_told() {
     until("it closes", || store.stats().breaker == BreakerState::Closed).await;
     assert_eq!(remaining(&world.redis(), payer.charge()).await, 3);
 }
+
+#[test]
+fn a_store_outlives_the_runtime_that_it_was_first_used_on() {
+    let world = World::new();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(5));
+    let on_a_runtime = |requests| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { admitted(&store, payer.charge(), requests).await })
+    };
+    world.server.kill();
+    assert_eq!(on_a_runtime(3), 3, "whoever sees to its return goes with the runtime");
+    world.server.restart();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        assert_eq!(remaining(&store, payer.charge()).await, 2, "any call sends for another");
+        until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+        assert_eq!(remaining(&world.redis(), payer.charge()).await, 2);
+    });
+}

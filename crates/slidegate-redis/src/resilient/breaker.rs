@@ -28,7 +28,7 @@ impl Breaker {
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        match self.state.load(Ordering::Acquire) {
+        match self.state.load(Ordering::SeqCst) {
             CLOSED => BreakerState::Closed,
             OPEN => BreakerState::Open,
             _ => BreakerState::Mending,
@@ -36,7 +36,7 @@ impl Breaker {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::Acquire) == CLOSED
+        self.state.load(Ordering::SeqCst) == CLOSED
     }
 
     pub(crate) fn succeeded(&self) {
@@ -49,20 +49,20 @@ impl Breaker {
     /// Tells whether this failure opened the breaker.
     pub(crate) fn failed(&self) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        failures >= self.opens_after && self.state.swap(OPEN, Ordering::AcqRel) == CLOSED
+        failures >= self.opens_after && self.state.swap(OPEN, Ordering::SeqCst) == CLOSED
     }
 
     pub(crate) fn mend(&self) {
-        self.state.store(MENDING, Ordering::Release);
+        self.state.store(MENDING, Ordering::SeqCst);
     }
 
     pub(crate) fn open(&self) {
-        self.state.store(OPEN, Ordering::Release);
+        self.state.store(OPEN, Ordering::SeqCst);
     }
 
     pub(crate) fn close(&self) {
         self.failures.store(0, Ordering::Relaxed);
-        self.state.store(CLOSED, Ordering::Release);
+        self.state.store(CLOSED, Ordering::SeqCst);
     }
 }
 

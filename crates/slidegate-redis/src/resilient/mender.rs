@@ -22,13 +22,29 @@ const ROUNDS: usize = 8;
 
 /// Makes sure that somebody is at it.
 pub(crate) fn send_for(store: &ResilientStore) {
-    if !store.0.mending.swap(true, Ordering::AcqRel) {
-        tokio::spawn(mend(Arc::downgrade(&store.0)));
+    let mending = &store.0.mending;
+    if !mending.load(Ordering::SeqCst) && !mending.swap(true, Ordering::SeqCst) {
+        let mut shift = Shift(Arc::downgrade(&store.0));
+        tokio::spawn(async move {
+            mend(&shift.0).await;
+            shift.0 = Weak::new();
+        });
+    }
+}
+
+/// Somebody's time at it. If it is cut short, because the runtime ends, others are free to begin.
+struct Shift(Weak<Inner>);
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.mending.store(false, Ordering::SeqCst);
+        }
     }
 }
 
 /// Waits for Redis, tells it, and lets it decide again. Ends with the store.
-async fn mend(store: Weak<Inner>) {
+async fn mend(store: &Weak<Inner>) {
     let mut backoff = Backoff::new();
     // All that one fault has hit is to be told together.
     tokio::time::sleep(SETTLING).await;
@@ -47,9 +63,10 @@ async fn mend(store: Weak<Inner>) {
         let Some(inner) = store.upgrade() else { return };
         match inner.tell_all().await {
             Ok(()) => {
-                inner.mending.store(false, Ordering::Release);
-                // What was written down in between found somebody at it.
-                if inner.journal.if_empty(|| ()) || inner.mending.swap(true, Ordering::AcqRel) {
+                inner.mending.store(false, Ordering::SeqCst);
+                // Whoever had need of somebody before that found one, and did not send for another.
+                let done = inner.breaker.is_closed() && inner.journal.if_empty(|| ());
+                if done || inner.mending.swap(true, Ordering::SeqCst) {
                     return;
                 }
             }

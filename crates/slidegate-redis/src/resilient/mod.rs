@@ -155,7 +155,7 @@ impl ResilientStore {
                 add(&inner.counters.unrecorded, 1);
             }
         }
-        if decided.spent().next().is_some() {
+        if decided.spent().next().is_some() || !inner.breaker.is_closed() {
             mender::send_for(self);
         }
         Ok(decided.into_receipt())
