@@ -2,6 +2,7 @@
 
 mod alloc;
 mod memory;
+mod redis;
 
 use clap::{Parser, Subcommand};
 
@@ -19,10 +20,13 @@ struct Cli {
 enum Bench {
     /// In-memory decisions: Slidegate, governor, throttlecrab, and a map of timestamp vectors.
     Memory(memory::Options),
+    /// Decisions on Redis: the usual pipeline and the usual script, and both of Slidegate's layouts.
+    Redis(redis::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Memory(options) => memory::run(&options),
+        Bench::Redis(options) => redis::run(&options),
     }
 }
