@@ -46,11 +46,12 @@ impl Scripts {
         let amend = include_str!("lua/amend.lua");
         match layout {
             Layout::Packed => PACKED.get_or_init(|| {
-                let (packed, usual) =
-                    (include_str!("lua/packed.lua"), include_str!("lua/packed_usual.lua"));
+                let packed = include_str!("lua/packed.lua");
+                let usual = include_str!("lua/packed_usual.lua");
+                let layout = include_str!("lua/packed_layout.lua");
                 Self {
-                    decide: Script::new(&[clock, packed, usual, decide]),
-                    amend: Script::new(&[clock, packed, amend]),
+                    decide: Script::new(&[clock, packed, usual, layout, decide]),
+                    amend: Script::new(&[clock, packed, layout, amend]),
                 }
             }),
             Layout::SortedSet => SORTED_SET.get_or_init(|| {

@@ -11,7 +11,7 @@ local function part(format, slot, skip)
     local at = HEADER_LEN + slot * SLOT_LEN - from
     if at < 0 or at + SLOT_LEN > #bytes then
         from = from + at
-        bytes, at = call('GETRANGE', key, from, from + 191), 0
+        bytes, at = call('GETRANGE', key, from, from + 47), 0
     end
     return (unpack(format, bytes, at + 1 + skip))
 end

@@ -5,12 +5,8 @@ local SLACK_MS = 1000
 local function layout()
     local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
-    local function is_coarse(ledger)
-        return ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
-    end
-
     local function tick_of(ledger)
-        return is_coarse(ledger) and ceil(ledger.window / FINE_UNITS) or 1
+        return ledger.coarse and ceil(ledger.window / FINE_UNITS) or 1
     end
 
     -- The stamp of a spend at this moment.
@@ -51,6 +47,10 @@ local function layout()
     -- Counts what is there, once what has left the window is not.
     local function count(ledger)
         ledger.used = call('ZCARD', ledger.key) - ledger.gone
+        -- As it is found; what is forgotten or added since changes no tick.
+        if ledger.coarse == nil then
+            ledger.coarse = ledger.used > FINE_UNITS
+        end
         ledger.oldest = ledger.used > 0 and stamp_at(ledger, ledger.gone) or 0
     end
 
@@ -64,7 +64,8 @@ local function layout()
     local this = { stamp_of = stamp_of }
 
     function this.open(key, units, window)
-        local ledger = { key = key, units = units, window = window, used = 0, added = 0 }
+        local ledger = { key = key, units = units, window = window }
+        ledger.coarse = units > FINE_UNITS or nil
         -- A stamp that is not a tick is read as the next one.
         local tick = tick_of(ledger)
         ledger.gone = call('ZCOUNT', key, '-inf', floor((now_ms - window) / tick) * tick)

@@ -1,5 +1,6 @@
 //! Sees to it that Redis is asked again, and told what it missed.
 
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(crate) fn send_for(store: &ResilientStore) {
         let mut shift = Shift(Arc::downgrade(&store.0));
         tokio::spawn(async move {
             mend(&shift.0).await;
-            shift.0 = Weak::new();
+            mem::take(&mut shift.0);
         });
     }
 }

@@ -1,0 +1,214 @@
+-- What can be done to a packed ledger. It is a function so that only who needs them makes all these.
+local function layout()
+    local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+
+    local function tick_of(ledger)
+        return ledger.kind == FINE and 1 or ceil(ledger.window / FINE_UNITS)
+    end
+
+    -- The stamp of a spend at this moment.
+    local function stamp_of(ledger, ceil_ms)
+        local tick = tick_of(ledger)
+        return ceil(ceil_ms / tick) * tick
+    end
+
+    -- The stamp and the units of an entry, counted from 0 for the oldest.
+    local function entry(ledger, index)
+        local at = HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
+        local from = at - ledger.from
+        if from < 0 or from + SLOT_LEN > #ledger.bytes then
+            ledger.bytes, ledger.from, from = call('GETRANGE', ledger.key, at, at + 383), at, 0
+        end
+        if ledger.kind == FINE then
+            return unpack('<I6', ledger.bytes, from + 1), 1
+        end
+        local tick, short, units = tick_of(ledger), unpack('<I2I4', ledger.bytes, from + 1)
+        local newest = ledger.newest / tick
+        return (newest - (newest - short) % 65536) * tick, units
+    end
+
+    -- The entries as pairs of a stamp and units, oldest first.
+    local function runs_of(ledger)
+        local runs = {}
+        for index = 0, ledger.entries - 1 do
+            runs[index + 1] = { entry(ledger, index) }
+        end
+        return runs
+    end
+
+    local function forget_expired(ledger)
+        if ledger.newest + ledger.window <= now_ms then
+            ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, 0, 0, 0
+            return
+        end
+        while ledger.oldest + ledger.window <= now_ms do
+            local _, units = entry(ledger, 0)
+            ledger.used, ledger.entries = ledger.used - units, ledger.entries - 1
+            ledger.first = (ledger.first + 1) % ledger.slots
+            ledger.oldest = entry(ledger, 0)
+        end
+    end
+
+    local function slots_for(ledger, entries)
+        if entries <= ledger.slots then
+            return ledger.slots
+        end
+        -- Rings grow twofold, but not beyond what the quota can fill.
+        local most = ledger.kind == FINE and max(ledger.units, entries) or FINE_UNITS + 1
+        return min(max(8, 2 * ledger.slots, entries), most)
+    end
+
+    -- Writes the ledger anew, of these runs, with room for so many more entries.
+    local function rewrite(ledger, runs, more)
+        local tick, parts, used = tick_of(ledger), {}, 0
+        for i, run in ipairs(runs) do
+            used = used + run[2]
+            if ledger.kind == FINE then
+                parts[i] = string.rep(pack('<I6', run[1]), run[2])
+            else
+                parts[i] = pack('<I2I4', run[1] / tick % 65536, run[2])
+            end
+        end
+        local entries = ledger.kind == FINE and used or #runs
+        ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, entries, used, 0
+        if entries + more == 0 then
+            call('DEL', ledger.key)
+            ledger.slots = 0
+            return
+        end
+        if entries > 0 then
+            ledger.oldest, ledger.newest = runs[1][1], runs[#runs][1]
+        end
+        ledger.slots = slots_for(ledger, entries + more)
+        ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
+        local head = pack(HEADER, ledger.kind, ledger.slots, 0, entries, used, ledger.oldest,
+            ledger.newest, ledger.expires)
+        parts[#parts + 1] = string.rep('\0', (ledger.slots - entries) * SLOT_LEN)
+        ledger.bytes, ledger.from = head .. table.concat(parts), 0
+        call('SET', ledger.key, ledger.bytes, 'PX', ledger.expires - now_ms)
+    end
+
+    -- Adds units at a stamp to runs, which are older.
+    local function append(runs, stamp, units)
+        local last = runs[#runs]
+        if last and last[1] == stamp then
+            last[2] = last[2] + units
+        else
+            runs[#runs + 1] = { stamp, units }
+        end
+    end
+
+    -- Gives the ledger the kind that its units ask for, and pulls stamps from the future, where a
+    -- clock that stepped back leaves them, to the present.
+    local function settle(ledger, runs)
+        local coarse = ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
+        ledger.kind = coarse and COARSE or FINE
+        local tick, present, settled = tick_of(ledger), stamp_of(ledger, now_ceil_ms), {}
+        for _, run in ipairs(runs) do
+            append(settled, min(ceil(run[1] / tick) * tick, present), run[2])
+        end
+        rewrite(ledger, settled, 0)
+    end
+
+    local function is_settled(ledger)
+        local coarse = ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
+        return ledger.kind == (coarse and COARSE or FINE)
+            and ledger.newest <= stamp_of(ledger, now_ceil_ms)
+    end
+
+    local this = { stamp_of = stamp_of }
+
+    function this.open(key, units, window)
+        local ledger = { key = key, units = units, window = window, from = 0 }
+        ledger.bytes = call('GETRANGE', key, '0', HEAD)
+        if ledger.bytes == '' then
+            ledger.kind = units > FINE_UNITS and COARSE or FINE
+            ledger.slots, ledger.first, ledger.entries, ledger.used = 0, 0, 0, 0
+            ledger.oldest, ledger.newest, ledger.expires = 0, 0, 0
+            return ledger
+        end
+        ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used, ledger.oldest,
+            ledger.newest, ledger.expires = unpack(HEADER, ledger.bytes)
+        forget_expired(ledger)
+        if ledger.entries > 0 and not is_settled(ledger) then
+            settle(ledger, runs_of(ledger))
+        elseif ledger.entries == 0 then
+            ledger.kind = units > FINE_UNITS and COARSE or FINE
+        end
+        return ledger
+    end
+
+    function this.spend(ledger, cost)
+        local runs = runs_of(ledger)
+        append(runs, stamp_of(ledger, now_ceil_ms), cost)
+        rewrite(ledger, runs, 0)
+    end
+
+    -- Forgets the oldest units.
+    function this.forget(ledger, units)
+        local kept = {}
+        for _, run in ipairs(runs_of(ledger)) do
+            local taken = min(units, run[2])
+            units = units - taken
+            if run[2] > taken then
+                kept[#kept + 1] = { run[1], run[2] - taken }
+            end
+        end
+        rewrite(ledger, kept, 1)
+    end
+
+    -- The stamp of a unit, counted from 1 for the oldest.
+    function this.unit(ledger, number)
+        if ledger.kind == FINE then
+            return (entry(ledger, number - 1))
+        end
+        local index, stamp, units = 0, nil, nil
+        repeat
+            stamp, units = entry(ledger, index)
+            index, number = index + 1, number - units
+        until number <= 0
+        return stamp
+    end
+
+    -- Takes back the newest units, or the newest of those with this stamp.
+    function this.refund(ledger, units, stamp)
+        local runs = runs_of(ledger)
+        for i = #runs, 1, -1 do
+            if units > 0 and (not stamp or runs[i][1] == stamp) then
+                local taken = min(units, runs[i][2])
+                units, runs[i][2] = units - taken, runs[i][2] - taken
+                if runs[i][2] == 0 then
+                    table.remove(runs, i)
+                end
+            end
+        end
+        rewrite(ledger, runs, 0)
+    end
+
+    -- How many units have a stamp from one to another.
+    function this.between(ledger, from, to)
+        local units = 0
+        for _, run in ipairs(runs_of(ledger)) do
+            if run[1] >= from and run[1] <= to then
+                units = units + run[2]
+            end
+        end
+        return units
+    end
+
+    -- Adds runs that were spent elsewhere, oldest first.
+    function this.merge(ledger, others)
+        local runs, merged = runs_of(ledger), {}
+        for _, run in ipairs(others) do
+            ledger.used = ledger.used + run[2]
+            runs[#runs + 1] = run
+        end
+        table.sort(runs, function(a, b) return a[1] < b[1] end)
+        for _, run in ipairs(runs) do
+            append(merged, run[1], run[2])
+        end
+        settle(ledger, merged)
+    end
+
+    return this
+end
