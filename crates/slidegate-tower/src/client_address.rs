@@ -1,0 +1,1 @@
+//! The address of the client behind proxies.

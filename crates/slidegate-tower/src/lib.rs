@@ -1,0 +1,3 @@
+//! A Tower middleware that asks a [`Gate`](slidegate::Gate) before each request.
+
+mod client_address;
