@@ -1,1 +1,0 @@
-//! The address of the client behind proxies.
