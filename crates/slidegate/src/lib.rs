@@ -61,6 +61,7 @@ mod quota;
 mod roster;
 mod source;
 mod store;
+mod warning;
 
 pub use crate::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
