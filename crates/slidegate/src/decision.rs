@@ -114,7 +114,13 @@ impl Decision {
         self.policies.iter().any(|own| own.policy == *policy && !own.is_violated())
     }
 
-    fn deny(&mut self, at_least: Duration) {
+    /// Whether the policy took part and has no room for the request.
+    pub(crate) fn violates(&self, policy: &Name) -> bool {
+        self.policies.iter().any(|own| own.policy == *policy && own.is_violated())
+    }
+
+    /// Makes it a denial, for at least this long.
+    pub(crate) fn deny(&mut self, at_least: Duration) {
         let retry_after = self.retry_after().unwrap_or_default().max(at_least);
         self.verdict = Verdict::Deny { retry_after };
     }

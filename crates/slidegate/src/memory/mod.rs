@@ -164,6 +164,15 @@ impl MemoryStore {
         stats
     }
 
+    /// The current instant, on the store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// [`Store::spend`] for callers that are not async.
     pub fn spend_now(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.attempt(charges, Commit::Spend)
