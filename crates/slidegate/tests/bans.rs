@@ -4,9 +4,11 @@
 
 mod support;
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -497,6 +499,61 @@ fn with_plans_a_ban_goes_by_the_policy() {
     assert!(matches!(verdict("free"), Verdict::Deny { .. }));
     assert!(matches!(verdict("free"), Verdict::Deny { .. }));
     assert_eq!(verdict("pro"), banned(s(10)));
+}
+
+/// A memory store that makes every spend wait once.
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        let mut waited = false;
+        let wait = |_: &mut Context<'_>| match std::mem::replace(&mut waited, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        };
+        poll_fn(wait).await;
+        self.0.spend_now(charges)
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.0.peek_now(charges)
+    }
+
+    async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
+        self.0.refund_now(charges, spent);
+        Ok(())
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.0.reset_now(charges);
+        Ok(())
+    }
+}
+
+#[test]
+fn requests_under_way_when_a_ban_begins_do_not_count_towards_the_next() {
+    let clock = ManualClock::default();
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    let ban = Ban::after(Quota::per_hour(3)).lasting(MINUTE);
+    let gate = Gate::with_local(policies([unbanned().ban(ban)]), Slow(store()), store());
+    let ann = get("/").user("ann");
+    let answers = |requests: usize| -> Vec<Verdict> {
+        let mut under_way: Vec<_> = (0..requests).map(|_| Box::pin(gate.decide(&ann))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for request in &mut under_way {
+            assert!(request.as_mut().poll(&mut context).is_pending());
+        }
+        under_way.into_iter().map(|request| now(request).unwrap().verdict()).collect()
+    };
+    let hour = MINUTE * 60;
+    let deny = |retry_after| Verdict::Deny { retry_after };
+    assert_eq!(answers(2), [Verdict::Allow; 2]);
+    assert_eq!(answers(5), [deny(hour); 5], "the third begins a ban");
+    clock.advance(MINUTE);
+    assert_eq!(answers(2), [deny(hour - MINUTE); 2]);
+    assert_eq!(gate.ban_stats().begun, 1);
+    assert_eq!(answers(1), [deny(hour - MINUTE)]);
+    assert_eq!(gate.ban_stats().begun, 2);
 }
 
 #[test]
