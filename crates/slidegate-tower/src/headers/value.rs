@@ -1,0 +1,115 @@
+//! The values of the fields, all written into one buffer.
+
+use bytes::{BufMut, BytesMut};
+use http::HeaderValue;
+use slidegate::{Decision, PolicyStanding, Standing};
+
+use crate::headers::dialect::{Item, parameter};
+use crate::headers::name::write_name;
+use crate::seconds;
+
+/// Room for the default headers of a policy with a quota or two, in one allocation.
+const USUAL_BYTES: usize = 192;
+
+/// Writes one value after the other.
+pub(super) struct Values(BytesMut);
+
+impl Values {
+    pub(super) fn new() -> Self {
+        Self(BytesMut::with_capacity(USUAL_BYTES))
+    }
+
+    pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
+        self.put_integer(value);
+        self.take()
+    }
+
+    /// The dictionary of draft -07.
+    pub(super) fn dictionary(&mut self, tightest: &Standing) -> HeaderValue {
+        self.put("limit=");
+        self.put_integer(tightest.quota().units().get().into());
+        self.put(", remaining=");
+        self.put_integer(tightest.remaining().into());
+        self.put(", reset=");
+        self.put_integer(seconds::ceil(seconds::reset(tightest)));
+        self.take()
+    }
+
+    /// An item for each quota that binds the client.
+    pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
+        for (policy, standing) in enforced(decision) {
+            if matches!(item, Item::Unnamed) && has_stricter_twin(decision, standing) {
+                continue;
+            }
+            if !self.0.is_empty() {
+                self.put(", ");
+            }
+            match item {
+                Item::Standing => self.put_standing(policy, standing, copy),
+                Item::Quota => self.put_quota(policy, standing, copy),
+                Item::Unnamed => self.put_unnamed(standing),
+            }
+        }
+        self.take()
+    }
+
+    fn put_standing(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put_name(policy, standing, copy);
+        self.put(parameter::AVAILABLE);
+        self.put_integer(standing.remaining().into());
+        self.put(parameter::EFFECTIVE_WINDOW);
+        self.put_integer(seconds::ceil(seconds::effective_window(standing)));
+    }
+
+    fn put_quota(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put_name(policy, standing, copy);
+        self.put(parameter::QUOTA);
+        self.put_integer(standing.quota().units().get().into());
+        self.put(parameter::WINDOW);
+        self.put_integer(seconds::ceil(standing.quota().window()));
+    }
+
+    fn put_unnamed(&mut self, standing: &Standing) {
+        self.put_integer(standing.quota().units().get().into());
+        self.put(parameter::WINDOW);
+        self.put_integer(seconds::ceil(standing.quota().window()));
+    }
+
+    fn put_name(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put("\"");
+        write_name(&mut self.0, policy, standing, copy);
+        self.put("\"");
+    }
+
+    fn put(&mut self, text: &str) {
+        self.0.put_slice(text.as_bytes());
+    }
+
+    fn put_integer(&mut self, value: u64) {
+        self.put(itoa::Buffer::new().format(value));
+    }
+
+    fn take(&mut self) -> HeaderValue {
+        HeaderValue::from_maybe_shared(self.0.split().freeze())
+            .expect("names, digits and punctuation may stand in a header")
+    }
+}
+
+/// Every quota that binds the client, with its policy.
+pub(super) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    let policies = decision.policies().iter().filter(|policy| !policy.is_shadow());
+    policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
+}
+
+/// Whether another quota has as many units for longer, or the same one came before: drafts -06 and
+/// -07 forbid that two items share their units.
+fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
+    let (units, window) = (standing.quota().units(), standing.quota().window());
+    let mut before = true;
+    enforced(decision).map(|(_, other)| other).any(|other| {
+        before &= !std::ptr::eq(other, standing);
+        let longer = other.quota().window() > window;
+        let same_before = before && other.quota().window() == window;
+        other.quota().units() == units && (longer || same_before)
+    })
+}
