@@ -71,6 +71,8 @@
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a refused request is answered.
 //!   Both are in [`Answers`], which needs no Tower.
+//! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its [`Queue`] can
+//!   be used without Tower too.
 //!
 //! # Several layers
 //! A layer on the router and one on a route both count, and neither hides what the other says:
@@ -87,6 +89,7 @@ mod facts;
 mod future;
 mod headers;
 mod layer;
+mod outgoing;
 mod refusal;
 mod seconds;
 mod service;
@@ -98,5 +101,6 @@ pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};
 pub use crate::future::ResponseFuture;
 pub use crate::headers::{Dialect, DialectError, Headers};
 pub use crate::layer::RateLimitLayer;
+pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queue};
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
 pub use crate::service::RateLimit;
