@@ -2,6 +2,7 @@
 
 mod alloc;
 mod memory;
+mod tower;
 
 use clap::{Parser, Subcommand};
 
@@ -19,10 +20,13 @@ struct Cli {
 enum Bench {
     /// In-memory decisions: Slidegate, governor, throttlecrab, and a map of timestamp vectors.
     Memory(memory::Options),
+    /// What a middleware adds to a request: Slidegate's layer and tower_governor.
+    Tower(tower::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Memory(options) => memory::run(&options),
+        Bench::Tower(options) => tower::run(&options),
     }
 }
