@@ -20,8 +20,8 @@ pub enum HeldBack {
 }
 
 impl HeldBack {
-    /// The last decision about the call; of one that waited for others before it, the decision
-    /// from when it began to wait.
+    /// The last decision about the call. Of one that gave up while others were before it, this is
+    /// how things stood then, as by [`Gate::peek`](slidegate::Gate::peek).
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Denied(decision) | Self::Crowded(decision) => Some(decision),

@@ -81,7 +81,7 @@ impl<S: Store> Queue<S> {
         let Place { turn, .. } = &place;
         let last_moment = sleep(self.longest).deadline();
         let Ok(_turn) = timeout_at(last_moment, turn.lock()).await else {
-            return Err(HeldBack::Denied(decision.into()));
+            return Err(HeldBack::Denied(self.gate.peek(facts).await?.into()));
         };
         loop {
             let decision = self.gate.decide(facts).await?;
