@@ -104,3 +104,8 @@ pub use crate::layer::RateLimitLayer;
 pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queue};
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
 pub use crate::service::RateLimit;
+
+/// The page on HTTP, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/http.md")]
+struct HttpPage;

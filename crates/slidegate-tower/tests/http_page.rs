@@ -37,7 +37,8 @@ async fn the_page_shows_what_clients_get() {
     send_reasons(&mut sent).await;
     let mut shown = shown();
     for (name, response) in &sent {
-        println!("\n```http {name}\n{response}\n```"); shown.remove(name);
+        assert_eq!(shown.remove(name).as_ref(), Some(response), "{name} is\n\n{response}\n");
+        shown.remove(name);
     }
     assert!(shown.is_empty(), "nothing sends {:?}", shown.keys());
 }
@@ -172,7 +173,8 @@ where
         service.ready().await.unwrap().call(request()).await.unwrap();
         clock.advance(Duration::from_millis(250));
     }
-    on_the_wire(service.ready().await.unwrap().call(request()).await.unwrap()).await
+    let response = service.ready().await.unwrap().call(request()).await.unwrap();
+    on_the_wire(response).await.trim_end().to_owned()
 }
 
 async fn on_the_wire<B>(response: Response<B>) -> String
@@ -184,5 +186,5 @@ where
     for (name, value) in response.headers() {
         writeln!(wire, "{name}: {}", value.to_str().unwrap()).unwrap();
     }
-    wire + "\n" + text(response).await.trim_end()
+    wire + "\n" + &text(response).await
 }
