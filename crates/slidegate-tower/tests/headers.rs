@@ -238,13 +238,16 @@ fn older_drafts_never_list_two_quotas_of_the_same_units() {
     assert_eq!(field(&map, "ratelimit-policy"), "10;w=3600, 100;w=86400");
 }
 
+/// Fields and their values.
+type Lines = &'static [(&'static str, &'static str)];
+
 /// What is there, what we add to it (5 of 60 remain), and what comes out.
 #[test]
 fn beside_headers_that_are_there_already() {
     let all = [Dialect::Draft11, Dialect::XRateLimit];
     let triple = [Dialect::Draft06];
     let dictionary = [Dialect::Draft07];
-    let cases: &[(&[Dialect], &[(&'static str, &str)], &[(&str, &str)])] = &[
+    let cases: &[(&[Dialect], Lines, Lines)] = &[
         // Lists grow, in one line or several.
         (
             &all,
