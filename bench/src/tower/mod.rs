@@ -14,11 +14,17 @@ pub struct Options {
     /// Rounds of 49,000 requests to each service; in each round, the services take turns.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
+    /// Only the rows with this text in their name, and the bare service.
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 /// Runs all rounds, prints the table and the result.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let mut seen: Vec<Seen> = contestants().map(Seen::new).collect();
+    let wanted = |of: &(Service, Traffic)| title(of).contains(&options.only);
+    let bare = (Service::Bare, Traffic::Allowed);
+    let others = contestants().filter(|of| *of != bare && wanted(of));
+    let mut seen: Vec<Seen> = [bare].into_iter().chain(others).map(Seen::new).collect();
     for _ in 0..options.rounds.max(1) {
         seen.iter_mut().for_each(Seen::round);
     }
@@ -39,6 +45,10 @@ fn contestants() -> impl Iterator<Item = (Service, Traffic)> {
     let allowed = Service::ALL.into_iter().map(|service| (service, Traffic::Allowed));
     let denied = Service::ALL.into_iter().filter(|service| service.limits());
     allowed.chain(denied.map(|service| (service, Traffic::Denied)))
+}
+
+fn title((service, traffic): &(Service, Traffic)) -> String {
+    format!("{}, {}", traffic.name(), service.name())
 }
 
 /// What was seen of one service under one kind of traffic.
@@ -89,7 +99,7 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let title = format!("{}, {}", self.traffic.name(), self.service.name());
+        let title = title(&(self.service, self.traffic));
         let half = format!("{:.0} to {:.0}", self.added_ns.low, self.added_ns.high);
         write!(f, "{title:<40}{:>9.0}{:>9.0}{half:>16}", self.ns.middle, self.added_ns.middle)?;
         write!(f, "{:>9.2}{:>9.2}", self.allocations, self.added_allocations)
@@ -115,11 +125,15 @@ impl Spread {
 fn result(rows: &[Row]) -> String {
     let allowed = |service| {
         let same = |row: &&Row| row.service == service && row.traffic == Traffic::Allowed;
-        rows.iter().find(same).expect("every service has such a row")
+        rows.iter().find(same)
     };
-    let (ours, theirs) = (allowed(Service::Slidegate), allowed(Service::Governor));
+    let ns =
+        |row: Option<&Row>| row.map_or("-".to_owned(), |row| format!("{:.0}", row.added_ns.middle));
+    let ours = allowed(Service::Slidegate);
+    let allocs = ours.map_or("-".to_owned(), |row| format!("{:.2}", row.added_allocations));
     format!(
-        "RESULT tower added_ns={:.0} governor_added_ns={:.0} added_allocs={:.2}",
-        ours.added_ns.middle, theirs.added_ns.middle, ours.added_allocations,
+        "RESULT tower added_ns={} governor_added_ns={} added_allocs={allocs}",
+        ns(ours),
+        ns(allowed(Service::Governor)),
     )
 }
