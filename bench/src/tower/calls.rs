@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderName, HeaderValue, header};
 use tower::Service as _;
 
 use super::services::{Service, UNITS};
@@ -129,9 +130,21 @@ impl Callee {
     }
 }
 
+/// What a browser sends. Looking for a header among none would cost nothing.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (header::HOST, "api.example.com"),
+    (header::USER_AGENT, "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
+    (header::ACCEPT, "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+    (header::ACCEPT_LANGUAGE, "en-US,en;q=0.5"),
+    (header::ACCEPT_ENCODING, "gzip, deflate, br, zstd"),
+];
+
 fn request(client: u32) -> Request {
     let address = Ipv4Addr::from_bits(0x0a00_0000 + client);
     let mut request = Request::new(Body::empty());
+    for (name, value) in HEADERS {
+        request.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 40_000))));
     request
 }
