@@ -90,7 +90,7 @@ impl Answers {
         let policies = refused.decision().map_or(&[][..], Decision::policies).iter();
         let violated = policies.filter(|policy| policy.is_violated() && !policy.is_shadow());
         let mut own = violated.filter_map(|policy| {
-            self.by_policy.iter().find(|(name, _)| **name == **policy.policy())
+            self.by_policy.iter().rfind(|(name, _)| **name == **policy.policy())
         });
         own.next().map_or(&self.refusal, |(_, refusal)| refusal)
     }

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use http::{Extensions, HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, header};
+use slidegate::{Decision, Name, PolicyStanding};
 
 /// What a layer has noticed about how it is set up.
 #[derive(Debug, Default)]
@@ -65,29 +66,24 @@ impl Detectors {
         }
     }
 
-    /// A request that this gate is about to count; `gate` tells gates apart.
-    pub(crate) fn counts(&self, gate: usize, extensions: &mut Extensions) {
-        let Some(Counted(gates)) = extensions.get_mut() else {
-            extensions.insert(Counted([gate, 0, 0, 0]));
-            return;
-        };
-        if !gates.contains(&gate) {
-            // With more layers than places, the ones further in are not looked at.
-            if let Some(free) = gates.iter_mut().find(|gate| **gate == 0) {
-                *free = gate;
-            }
-        } else if self.twice.is_first() {
+    /// A response that two decisions were made about, further in and here.
+    pub(crate) fn decided_twice(&self, inner: &Decision, outer: &Decision) {
+        // Names of one set of policies are one text in memory; equal names of two sets are not.
+        let same = |(one, two): (&Name, &Name)| std::ptr::eq(one.as_ptr(), two.as_ptr());
+        let mut pairs = names(inner).flat_map(|one| names(outer).map(move |two| (one, two)));
+        if !self.twice.is_over() && pairs.any(same) && self.twice.is_first() {
             tracing::warn!(
-                "one request was counted twice by the same gate: its layer is on the router and \
-                 on the route, or was added twice; keep one of them, or give each a gate of its own"
+                "one request was counted twice by the same policy: its layer is on the router \
+                 and on the route, or was added twice; keep one of them, or give each a gate of \
+                 its own"
             );
         }
     }
 }
 
-/// The gates that have counted a request.
-#[derive(Debug, Clone)]
-struct Counted([usize; 4]);
+fn names(decision: &Decision) -> impl Iterator<Item = &Name> {
+    decision.policies().iter().map(PolicyStanding::policy)
+}
 
 /// Something that is done once.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use http::Extensions;
 use slidegate::{Facts, Gate, MemoryStore, Store};
 
 use crate::answers::Answers;
@@ -34,11 +33,6 @@ impl<S: Store> Door<S> {
         }
         self.detectors.untrusted(peer, head.headers);
         facts
-    }
-
-    /// Marks a request as counted by this gate.
-    pub(crate) fn mark(&self, extensions: &mut Extensions) {
-        self.detectors.counts(Arc::as_ptr(&self.gate).addr(), extensions);
     }
 
     /// The gate, if its store answers at once.

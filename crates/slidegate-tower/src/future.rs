@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use pin_project_lite::pin_project;
 use slidegate::{Decision, Store, StoreError};
 use tower_service::Service;
@@ -46,7 +46,8 @@ pin_project! {
 /// What an allowed request's response is to tell.
 struct Told<S> {
     door: Arc<Door<S>>,
-    decision: Decision,
+    /// Has the decision. It is where it will be in the end, because it is large to move about.
+    decided: Extensions,
 }
 
 impl<T, S, B> ResponseFuture<T, S, B>
@@ -60,14 +61,12 @@ where
     }
 
     pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, outcome: Outcome) -> Self {
-        let told = outcome.ok().map(|decision| Told { door, decision });
+        let told = outcome.ok().map(|decision| Told { door, decided: extensions(decision) });
         Self { state: State::Passing { inner, told } }
     }
 
     pub(crate) fn refused(mut refusal: Response<Bytes>, decision: Option<Decision>) -> Self {
-        if let Some(decision) = decision {
-            refusal.extensions_mut().insert(decision);
-        }
+        refusal.extensions_mut().extend(decision.map(extensions).unwrap_or_default());
         Self { state: State::Refused { refusal: Some(refusal) } }
     }
 
@@ -121,13 +120,23 @@ where
 
 impl<S> Told<S> {
     fn tell<R>(self, response: &mut Response<R>) {
-        self.door.answers.annotate(&self.decision, response);
-        // What a layer further in has refused is the better thing to log.
-        let refused_inside = |inner: &Decision| !inner.is_allowed();
-        if !response.extensions().get().is_some_and(refused_inside) {
-            response.extensions_mut().insert(self.decision);
+        let Some(decision) = self.decided.get() else { return };
+        self.door.answers.annotate(decision, response);
+        if let Some(inner) = response.extensions().get::<Decision>() {
+            self.door.detectors.decided_twice(inner, decision);
+            // What a layer further in has refused is the better thing to log.
+            if !inner.is_allowed() {
+                return;
+            }
         }
+        response.extensions_mut().extend(self.decided);
     }
+}
+
+fn extensions(decision: Decision) -> Extensions {
+    let mut extensions = Extensions::new();
+    extensions.insert(decision);
+    extensions
 }
 
 impl<T, S, B> fmt::Debug for ResponseFuture<T, S, B>

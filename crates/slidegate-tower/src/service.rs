@@ -47,11 +47,10 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         if request.extensions().get::<Exempt>().is_some() {
             return ResponseFuture::exempt(self.inner.call(request));
         }
-        self.door.mark(request.extensions_mut());
         let Some(gate) = self.door.ready_gate() else {
             let not_ready_inner = self.inner.clone();
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);

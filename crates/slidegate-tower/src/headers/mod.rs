@@ -36,9 +36,6 @@ pub struct Headers {
 
 static CALENDAR: LazyLock<Arc<dyn Clock>> = LazyLock::new(|| Arc::new(SystemClock::new()));
 
-/// As many fields as a response gets by default.
-const USUAL_FIELDS: usize = 5;
-
 impl Headers {
     /// Headers in these dialects. Where two have a field in common, the one that is named first
     /// has it: no field is ever sent in two syntaxes.
@@ -79,7 +76,6 @@ impl Headers {
         let merging = merge::is_needed(headers);
         let copy = if merging { merge::copy(decision, &self.parts, headers) } else { 1 };
         let mut values = Values::new();
-        headers.reserve(USUAL_FIELDS);
         for part in &self.parts {
             if merging && !merge::admits(part, headers, tightest) {
                 continue;
