@@ -28,6 +28,13 @@ impl Traffic {
             Self::Denied => "denied",
         }
     }
+
+    fn requests(self) -> u32 {
+        match self {
+            Self::Allowed => CLIENTS * ALLOWED_VISITS,
+            Self::Denied => CLIENTS * DENIED_VISITS,
+        }
+    }
 }
 
 /// How many clients take turns.
@@ -35,8 +42,11 @@ const CLIENTS: u32 = 1000;
 /// Has no divisor in common with the clients, so that they come in another order than they were
 /// made known in.
 const STRIDE: u32 = 617;
-/// How often each client comes in a round: with the visit that makes it known, half its quota.
-const VISITS: u32 = UNITS / 2 - 1;
+/// How often each client comes in a round if it is allowed: with the visit that makes it known,
+/// half its quota.
+const ALLOWED_VISITS: u32 = UNITS / 2 - 1;
+/// How often it comes if it is denied: few enough to be over before governor gives a unit back.
+const DENIED_VISITS: u32 = 10;
 /// Requests that are made beforehand and then sent without a look at the clock.
 const BATCH: u32 = 250;
 
@@ -93,7 +103,7 @@ impl Callee {
         self.prepare();
         let mut round = Round::default();
         let mut client = 0;
-        while round.sent < CLIENTS * VISITS {
+        while round.sent < self.traffic.requests() {
             let batch = (0..BATCH).map(|_| {
                 client = (client + STRIDE) % CLIENTS;
                 request(client)
@@ -124,8 +134,8 @@ impl Callee {
     fn check(&self, round: &Round) {
         match self.traffic {
             Traffic::Allowed => assert_eq!(round.allowed, round.sent, "all are within the quota"),
-            // Governor gives every client a unit back now and then.
-            Traffic::Denied => assert!(round.allowed < round.sent / 10, "{}", round.allowed),
+            // On a busy machine, governor may have given units back after all.
+            Traffic::Denied => assert!(round.allowed < round.sent / 4, "{}", round.allowed),
         }
     }
 }

@@ -11,7 +11,7 @@ use self::services::{Service, UNITS};
 /// How long to measure.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Rounds of 49,000 requests to each service; in each round, the services take turns.
+    /// Rounds of some 10,000 requests to each service; in each round, the services take turns.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Only the rows with this text in their name, and the bare service.
