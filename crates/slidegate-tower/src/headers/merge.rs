@@ -3,7 +3,6 @@
 //! Lists grow by our items. Of fields that have room for one quota only, the one with less
 //! remaining stays. What cannot be read is left alone: nobody becomes more permissive by us.
 
-use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::{Decision, Standing};
 
@@ -48,7 +47,7 @@ pub(super) fn copy(decision: &Decision, parts: &[Part], headers: &HeaderMap) -> 
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();
     let is_free = |copy: &u32| {
         enforced(decision).all(|(policy, standing)| {
-            let mut name = BytesMut::from("\"");
+            let mut name = Vec::from(b"\"");
             write_name(&mut name, policy, standing, *copy);
             name.extend_from_slice(b"\"");
             !lines.iter().any(|line| line.windows(name.len()).any(|part| part == name))

@@ -72,6 +72,9 @@ impl Headers {
     /// What is there already stays true: lists get our items added, and of fields that can tell
     /// of one quota only, those with less remaining are kept.
     pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
+        if self.parts.is_empty() {
+            return;
+        }
         let Some((_, tightest)) = decision.tightest() else { return };
         let merging = merge::is_needed(headers);
         let copy = if merging { merge::copy(decision, &self.parts, headers) } else { 1 };

@@ -1,6 +1,5 @@
 //! The name of a quota on the wire.
 
-use bytes::{BufMut, BytesMut};
 use slidegate::{PolicyStanding, Standing};
 
 /// Writes the policy's name if it has one quota, else the name and the window: `api/60s`.
@@ -8,12 +7,12 @@ use slidegate::{PolicyStanding, Standing};
 /// The slash cannot stand in a policy's name, so names made with it are nobody else's. Copies
 /// beyond the first are numbered: `api/2`.
 pub(crate) fn write_name(
-    buffer: &mut BytesMut,
+    buffer: &mut Vec<u8>,
     policy: &PolicyStanding,
     standing: &Standing,
     copy: u32,
 ) {
-    buffer.put_slice(policy.policy().as_bytes());
+    buffer.extend_from_slice(policy.policy().as_bytes());
     if policy.standings().len() > 1 {
         let window = standing.quota().window();
         let (count, unit) = match window.subsec_millis() {
@@ -27,8 +26,8 @@ pub(crate) fn write_name(
     }
 }
 
-fn put_part(buffer: &mut BytesMut, count: u128, unit: &str) {
-    buffer.put_u8(b'/');
-    buffer.put_slice(itoa::Buffer::new().format(count).as_bytes());
-    buffer.put_slice(unit.as_bytes());
+fn put_part(buffer: &mut Vec<u8>, count: u128, unit: &str) {
+    buffer.push(b'/');
+    buffer.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    buffer.extend_from_slice(unit.as_bytes());
 }

@@ -1,6 +1,5 @@
-//! The values of the fields, all written into one buffer.
+//! The values of the fields.
 
-use bytes::{BufMut, BytesMut};
 use http::HeaderValue;
 use slidegate::{Decision, PolicyStanding, Standing};
 
@@ -8,15 +7,16 @@ use crate::headers::dialect::{Item, parameter};
 use crate::headers::name::write_name;
 use crate::seconds;
 
-/// Room for the default headers of a policy with a quota or two, in one allocation.
-const USUAL_BYTES: usize = 192;
+/// Room for the longest value of a policy with a quota or two.
+const USUAL_BYTES: usize = 128;
 
-/// Writes one value after the other.
-pub(super) struct Values(BytesMut);
+/// Writes one value after the other, and copies each out: that is cheaper than values that share
+/// an allocation, which has to be counted.
+pub(super) struct Values(Vec<u8>);
 
 impl Values {
     pub(super) fn new() -> Self {
-        Self(BytesMut::with_capacity(USUAL_BYTES))
+        Self(Vec::with_capacity(USUAL_BYTES))
     }
 
     pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
@@ -82,7 +82,7 @@ impl Values {
     }
 
     fn put(&mut self, text: &str) {
-        self.0.put_slice(text.as_bytes());
+        self.0.extend_from_slice(text.as_bytes());
     }
 
     fn put_integer(&mut self, value: u64) {
@@ -90,8 +90,9 @@ impl Values {
     }
 
     fn take(&mut self) -> HeaderValue {
-        HeaderValue::from_maybe_shared(self.0.split().freeze())
-            .expect("names, digits and punctuation may stand in a header")
+        let value = HeaderValue::from_bytes(&self.0);
+        self.0.clear();
+        value.expect("names, digits and punctuation may stand in a header")
     }
 }
 

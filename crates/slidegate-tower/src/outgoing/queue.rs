@@ -19,6 +19,8 @@ use crate::outgoing::lines::{Lines, Place};
 /// A call that is dropped while it waits has taken nothing, takes nothing later, and the next in
 /// line moves up. (If the store itself has to be waited for, and the call is dropped just then,
 /// the store may still spend what it was asked for.)
+///
+/// Waiting needs a Tokio runtime with its timer; failing at once does not.
 #[derive(Debug)]
 pub struct Queue<S = MemoryStore> {
     gate: Arc<Gate<S>>,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
 use http::StatusCode;
 use slidegate::{CheckedPlan, Decision, PolicyStanding, Standing, StoreError};
 
@@ -94,9 +93,9 @@ impl<'a> Refused<'a> {
     /// The names of the violated quotas, as `RateLimit-Policy` has them.
     pub fn violated_policies(&self) -> Vec<String> {
         let name = |(policy, standing)| {
-            let mut name = BytesMut::new();
+            let mut name = Vec::new();
             write_name(&mut name, policy, standing, 1);
-            String::from_utf8(name.into()).expect("names are ASCII")
+            String::from_utf8(name).expect("names are ASCII")
         };
         self.violated().map(name).collect()
     }
