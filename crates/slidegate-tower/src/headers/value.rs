@@ -20,6 +20,9 @@ impl Values {
     }
 
     pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
+        if let Some(value) = small(value) {
+            return value;
+        }
         self.put_integer(value);
         self.take()
     }
@@ -94,6 +97,25 @@ impl Values {
         self.0.clear();
         value.expect("names, digits and punctuation may stand in a header")
     }
+}
+
+/// Three digits for each number below a thousand: most quotas, and all that remains of them, need
+/// no allocation.
+static SMALL: [[u8; 3]; 1000] = {
+    let mut table = [[b'0'; 3]; 1000];
+    let mut number = 0;
+    while number < 1000 {
+        let digits = [number / 100, number / 10 % 10, number % 10];
+        table[number] = [b'0' + digits[0] as u8, b'0' + digits[1] as u8, b'0' + digits[2] as u8];
+        number += 1;
+    }
+    table
+};
+
+fn small(value: u64) -> Option<HeaderValue> {
+    let digits = SMALL.get(usize::try_from(value).ok()?)?;
+    let zeros = usize::from(value < 100) + usize::from(value < 10);
+    Some(HeaderValue::from_static(str::from_utf8(&digits[zeros..]).ok()?))
 }
 
 /// Every quota that binds the client, with its policy.
