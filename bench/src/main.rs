@@ -3,6 +3,7 @@
 mod alloc;
 mod memory;
 mod redis;
+mod tower;
 
 use clap::{Parser, Subcommand};
 
@@ -22,11 +23,14 @@ enum Bench {
     Memory(memory::Options),
     /// Decisions on Redis: the usual pipeline and the usual script, and both of Slidegate's layouts.
     Redis(redis::Options),
+    /// What a middleware adds to a request: Slidegate's layer and tower_governor.
+    Tower(tower::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Memory(options) => memory::run(&options),
         Bench::Redis(options) => redis::run(&options),
+        Bench::Tower(options) => tower::run(&options),
     }
 }

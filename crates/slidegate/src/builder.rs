@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::ban::Ban;
 use crate::identity::Identity;
 use crate::name::Name;
 use crate::paths::Paths;
@@ -161,6 +162,7 @@ impl Errors {
         }
         let limits = self.limits(place, &policy, plans);
         let cost = self.cost(place, policy.cost, limits.as_ref(), plans);
+        let ban = self.ban(place, policy.ban);
         let exempt = self.roster(place, "exempt", policy.exempt);
         Some(CheckedPolicy {
             name: name?,
@@ -171,6 +173,7 @@ impl Errors {
             limits: limits?,
             cost,
             count_denied: policy.count_denied,
+            ban: ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
             on_store_error: policy.on_store_error,
@@ -251,6 +254,15 @@ impl Errors {
             self.add(place, "cost", cost, problem);
         }
         Some(units)
+    }
+
+    fn ban(&mut self, place: &str, ban: Option<Ban>) -> Option<Ban> {
+        let ban = ban?;
+        if ban.length().is_zero() || ban.length() > Ban::MAX_LENGTH {
+            let problem = "expected to last more than no time and at most 366 days".to_owned();
+            self.add(place, "ban", ban, problem);
+        }
+        Some(ban)
     }
 
     fn roster(&mut self, place: &str, key: &'static str, roster: Roster) -> CheckedRoster {

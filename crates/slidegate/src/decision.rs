@@ -43,11 +43,11 @@ pub enum Verdict {
         /// How long until then.
         retry_after: Duration,
     },
-    /// The request may not pass, now or later.
+    /// The request may not pass, whatever its quotas have left.
     Block(Block),
 }
 
-/// Why waiting would not help.
+/// Why a request may not pass, whatever its quotas have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Block {
@@ -55,6 +55,11 @@ pub enum Block {
     Listed,
     /// The request costs more than a quota allows in a whole window.
     CostAboveUnits,
+    /// The identity was denied too often under a policy with a ban, or banned by hand.
+    Banned {
+        /// How long until the ban ends.
+        retry_after: Duration,
+    },
 }
 
 /// How one policy took part in a decision.
@@ -109,7 +114,13 @@ impl Decision {
         self.policies.iter().any(|own| own.policy == *policy && !own.is_violated())
     }
 
-    fn deny(&mut self, at_least: Duration) {
+    /// Whether the policy took part and has no room for the request.
+    pub(crate) fn violates(&self, policy: &Name) -> bool {
+        self.policies.iter().any(|own| own.policy == *policy && own.is_violated())
+    }
+
+    /// Makes it a denial, for at least this long.
+    pub(crate) fn deny(&mut self, at_least: Duration) {
         let retry_after = self.retry_after().unwrap_or_default().max(at_least);
         self.verdict = Verdict::Deny { retry_after };
     }
@@ -124,11 +135,13 @@ impl Decision {
         self.verdict == Verdict::Allow
     }
 
-    /// How long to wait, if a quota denied the request.
+    /// How long to wait, if a quota denied the request or a ban is in force.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.verdict {
-            Verdict::Deny { retry_after } => Some(retry_after),
-            Verdict::Allow | Verdict::Block(_) => None,
+            Verdict::Deny { retry_after } | Verdict::Block(Block::Banned { retry_after }) => {
+                Some(retry_after)
+            }
+            Verdict::Allow | Verdict::Block(Block::Listed | Block::CostAboveUnits) => None,
         }
     }
 

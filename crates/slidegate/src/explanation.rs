@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::ban::Ban;
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::name::Name;
@@ -64,6 +65,8 @@ pub struct ExplainedCharge {
     pub quotas: Vec<Quota>,
     /// What the request takes from each.
     pub cost: u32,
+    /// The ban that denials lead to; none if the policy is only watching.
+    pub ban: Option<Ban>,
     /// Whether the policy is only watching.
     pub shadow: bool,
     /// Where the account is kept.
@@ -104,6 +107,7 @@ impl Policies {
             plan: matched.plan.map(|plan| plan.name().clone()),
             quotas: matched.quotas.as_slice().to_vec(),
             cost: matched.cost.get(),
+            ban: policy.ban,
             shadow: policy.shadow,
             scope: policy.scope,
         })
@@ -162,6 +166,9 @@ impl fmt::Display for ExplainedCharge {
         }
         if self.scope == Scope::Local {
             f.write_str(", in this process")?;
+        }
+        if let Some(ban) = &self.ban {
+            write!(f, ", banned for {ban}")?;
         }
         if self.shadow {
             f.write_str(", only watching")?;

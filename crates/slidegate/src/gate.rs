@@ -5,16 +5,18 @@ use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::bans::{BanStats, Bans};
 use crate::charge::{Account, Charge, Charges};
 use crate::clock::Timestamp;
 use crate::decision::{Block, Decision, Verdict};
 use crate::explanation::Explanation;
 use crate::facts::Facts;
 use crate::memory::MemoryStore;
-use crate::policies::{CheckedPolicy, Policies, Resolution};
+use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::store::{Receipt, Spent, Store, StoreError};
@@ -45,6 +47,7 @@ pub struct Gate<S = MemoryStore> {
     policies: ArcSwap<Policies>,
     store: S,
     local: MemoryStore,
+    bans: Bans,
 }
 
 impl<S: Store> Gate<S> {
@@ -53,9 +56,11 @@ impl<S: Store> Gate<S> {
         Self::with_local(policies, store, MemoryStore::new())
     }
 
-    /// A gate whose own store, for local policies and for when `store` fails, is given too.
+    /// A gate whose own store, for local policies and for when `store` fails, is given too. Bans
+    /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
-        Self { policies: ArcSwap::from_pointee(policies), store, local }
+        let bans = Bans::new(local.capacity());
+        Self { policies: ArcSwap::from_pointee(policies), store, local, bans }
     }
 
     /// Decides a request and, if it is allowed, spends what it costs.
@@ -114,11 +119,12 @@ impl<S: Store> Gate<S> {
         Ok(())
     }
 
-    /// Forgets everything that an account has spent. What somebody without an account has spent
-    /// from a full store's shared one cannot be told apart, and stays.
+    /// Forgets everything that an account has spent, and lifts its ban. What somebody without an
+    /// account has spent from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let policies = self.policies.load();
         let (policy, windows) = Self::policy_of(&policies, account)?;
+        self.bans.forget(&policy.name, &account.identity);
         let quotas = Quotas::new(windows).expect("a policy has quotas, and these windows differ");
         let charges = Charges::from(Charge::new(&policy.name, &account.identity, &quotas));
         // The gate's own store may have spends of a shared policy too, from when the store failed.
@@ -129,15 +135,36 @@ impl<S: Store> Gate<S> {
         }
     }
 
+    /// Bans an account for this long from now on, in place of a ban that it may have. Only a policy
+    /// with a [`Ban`](crate::Ban) can ban.
+    pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
+        let policies = self.policies.load();
+        let (policy, _) = Self::policy_of(&policies, account)?;
+        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
+        let clock = || self.local.now();
+        Ok(self.bans.begin(&policy.name, &account.identity, ban.lasting(length), clock)?)
+    }
+
+    /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
+    pub fn lift_ban(&self, account: &Account) {
+        self.bans.forget(&account.policy, &account.identity);
+    }
+
+    /// Tells how many bans there were, and what room there is for more.
+    pub fn ban_stats(&self) -> BanStats {
+        self.bans.stats()
+    }
+
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         self.policies.load().explain(facts)
     }
 
     /// Puts other policies in force. Accounts keep their history wherever the policy's name and
-    /// the window stay the same.
+    /// the window stay the same, and bans wherever the policy still has a [`Ban`](crate::Ban).
     pub fn replace_policies(&self, policies: Policies) {
         self.policies.store(Arc::new(policies));
+        self.bans.keep(self.policies.load().banning());
     }
 
     /// The policies in force.
@@ -165,6 +192,9 @@ impl<S: Store> Gate<S> {
                 return Ok(Decision::new(Verdict::Block(Block::CostAboveUnits)));
             }
         };
+        if let Some(retry_after) = self.ban_left(&matches) {
+            return Ok(Decision::new(Verdict::Block(Block::Banned { retry_after })));
+        }
         let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));
         let mut decision = Decision::new(Verdict::Allow);
         if !local.is_empty() {
@@ -179,7 +209,36 @@ impl<S: Store> Gate<S> {
             }
             outcome?;
         }
+        if intent == Intent::Spend && !decision.is_allowed() {
+            self.count_denial(&matches, &mut decision);
+        }
         Ok(decision)
+    }
+
+    /// What is left of the longest ban on a request's identities.
+    #[inline]
+    fn ban_left(&self, matches: &Matches<'_>) -> Option<Duration> {
+        if self.bans.is_empty() {
+            return None;
+        }
+        let left = |(policy, identity, _)| self.bans.left(policy, identity, || self.local.now());
+        matches.bans().filter_map(left).max()
+    }
+
+    /// Counts a denial towards the bans of the policies that had no room for the request, and says
+    /// in the decision how long the ban is if one begins.
+    fn count_denial(&self, matches: &Matches<'_>, decision: &mut Decision) {
+        // A store in trouble may have denied for what others spent.
+        if decision.degraded {
+            return;
+        }
+        for (policy, identity, ban) in matches.bans() {
+            if decision.violates(policy)
+                && let Some(left) = self.bans.count(policy, identity, ban, || self.local.now())
+            {
+                decision.deny(left);
+            }
+        }
     }
 
     /// Decides charges in the gate's own store.
@@ -307,6 +366,9 @@ pub enum AccountError {
     /// No policy in force has this name.
     #[error("there is no policy {0:?}")]
     UnknownPolicy(String),
+    /// The policy does not ban.
+    #[error("policy {0:?} has no ban")]
+    NoBan(String),
     /// The store could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),

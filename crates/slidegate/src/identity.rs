@@ -1,7 +1,7 @@
 //! Whose spending is counted.
 
 use std::fmt::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use arrayvec::ArrayString;
@@ -47,9 +47,10 @@ impl Identity {
     /// A client address, or its network if the prefixes are shorter than addresses.
     pub fn ip(address: IpAddr, prefixes: Prefixes) -> Self {
         let (address, bits) = prefixes.network(address);
-        match bits {
-            None => Self::of(format_args!("ip:{address}")),
-            Some(bits) => Self::of(format_args!("ip:{address}/{bits}")),
+        match (address, bits) {
+            (IpAddr::V4(v4), None) => Self::v4(v4),
+            (_, None) => Self::of(format_args!("ip:{address}")),
+            (_, Some(bits)) => Self::of(format_args!("ip:{address}/{bits}")),
         }
     }
 
@@ -101,6 +102,31 @@ impl Identity {
         let used = usize::from(self.bytes[0]) / 8 + 1;
         let words = self.bytes.chunks_exact(8).take(used);
         words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    }
+
+    /// An IPv4 address, digit by digit: nearly every request needs it, and the formatter is slow.
+    fn v4(address: Ipv4Addr) -> Self {
+        let mut bytes = [0; MAX_LEN + 1];
+        bytes[1..4].copy_from_slice(b"ip:");
+        let mut end = 4;
+        let mut push = |byte| {
+            bytes[end] = byte;
+            end += 1;
+        };
+        for (i, octet) in address.octets().into_iter().enumerate() {
+            if i > 0 {
+                push(b'.');
+            }
+            if octet >= 100 {
+                push(b'0' + octet / 100);
+            }
+            if octet >= 10 {
+                push(b'0' + octet / 10 % 10);
+            }
+            push(b'0' + octet % 10);
+        }
+        bytes[0] = (end - 1) as u8;
+        Self { bytes }
     }
 
     fn text(kind: &str, value: &[u8]) -> Self {
@@ -202,6 +228,17 @@ mod tests {
         assert_eq!(Identity::header(&tenant, b"acme").to_string(), "x-tenant:acme");
         assert_eq!(Identity::everyone().kind(), "everyone");
         assert_eq!(Identity::everyone().value(), "");
+    }
+
+    #[test]
+    fn every_ipv4_address_is_written_as_it_is() {
+        let digits = [0, 1, 9, 10, 11, 99, 100, 101, 109, 110, 199, 200, 255];
+        for (a, b) in digits.iter().flat_map(|a| digits.map(|b| (*a, b))) {
+            for address in [Ipv4Addr::new(a, b, 0, 7), Ipv4Addr::new(0, 7, a, b)] {
+                let identity = Identity::ip(address.into(), Prefixes::default());
+                assert_eq!(identity, Identity::of(format_args!("ip:{address}")));
+            }
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+mod ban;
+mod bans;
 mod builder;
 mod charge;
 mod clock;
@@ -61,7 +63,10 @@ mod quota;
 mod roster;
 mod source;
 mod store;
+mod warning;
 
+pub use crate::ban::Ban;
+pub use crate::bans::BanStats;
 pub use crate::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
 pub use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};

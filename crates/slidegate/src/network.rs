@@ -29,15 +29,23 @@ impl FromStr for Network {
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let error = |problem| NetworkError { text: text.to_owned(), problem };
-        let net = match text.parse::<IpAddr>() {
-            Ok(address) => IpNet::from(address),
-            Err(_) => text.parse().map_err(|_| error(NetworkProblem::Syntax))?,
-        };
+        let net = parse(text).ok_or_else(|| error(NetworkProblem::Syntax))?;
+        let net = canonical(net).ok_or_else(|| error(NetworkProblem::Mapped))?;
         if net.addr() != net.network() {
             return Err(error(NetworkProblem::HostBits(net.trunc())));
         }
-        canonical(net).map(Self).ok_or_else(|| error(NetworkProblem::Mapped))
+        Ok(Self(net))
     }
+}
+
+/// Reads numbers as the standard library does, which refuses the leading zeros that some programs
+/// take for octal.
+fn parse(text: &str) -> Option<IpNet> {
+    let Some((address, prefix)) = text.split_once('/') else {
+        return text.parse().ok().map(|address: IpAddr| IpNet::from(address));
+    };
+    let bits: u8 = prefix.parse().ok().filter(|bits: &u8| bits.to_string() == prefix)?;
+    IpNet::new(address.parse().ok()?, bits).ok()
 }
 
 /// The IPv4 form of a mapped network; `None` for one that would hold all of IPv4 and more.
@@ -70,7 +78,7 @@ enum NetworkProblem {
     Syntax,
     #[error("bits after the prefix are set; did you mean {0}?")]
     HostBits(IpNet),
-    #[error("it reaches past ::ffff:0:0/96 and would hold every IPv4 address")]
+    #[error("it reaches past ::ffff:0:0/96 and would hold every IPv4 address; write it as IPv4")]
     Mapped,
 }
 
@@ -150,11 +158,15 @@ mod tests {
         for (text, expected) in [
             ("10.1.2.3/8", "did you mean 10.0.0.0/8?"),
             ("2001:db8::1/32", "did you mean 2001:db8::/32?"),
-            ("::ffff:10.0.0.0/8", "did you mean ::/8?"),
-            ("::ffff:0.0.0.0/95", "did you mean"),
+            ("::ffff:10.0.0.0/8", "would hold every IPv4 address"),
+            ("::ffff:0.0.0.0/95", "would hold every IPv4 address"),
+            ("::ffff:10.1.2.3/104", "did you mean 10.0.0.0/8?"),
             ("10.0.0.0/33", "expected an address or a range"),
             ("localhost", "expected an address or a range"),
             ("010.0.0.1", "expected an address or a range"),
+            ("010.0.0.0/8", "expected an address or a range"),
+            ("10.0.0.0/08", "expected an address or a range"),
+            ("10.0.0.0/+8", "expected an address or a range"),
         ] {
             let message = text.parse::<Network>().unwrap_err().to_string();
             assert!(message.contains(text) && message.contains(expected), "{text}: {message}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
+use crate::ban::Ban;
 use crate::builder::PoliciesBuilder;
 use crate::charge::{Charge, Charges};
 use crate::facts::Facts;
@@ -53,6 +54,8 @@ pub(crate) struct CheckedPolicy {
     pub(crate) limits: Limits,
     pub(crate) cost: Option<NonZeroU32>,
     pub(crate) count_denied: bool,
+    /// A policy that only watches has none.
+    pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
     pub(crate) on_store_error: OnStoreError,
@@ -117,6 +120,11 @@ impl Policies {
     /// The names of the policies, in order.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.policies.iter().map(|policy| &policy.name)
+    }
+
+    /// The names of the policies that ban.
+    pub(crate) fn banning(&self) -> impl Iterator<Item = &Name> {
+        self.policies.iter().filter(|policy| policy.ban.is_some()).map(|policy| &policy.name)
     }
 
     pub(crate) fn resolve(&self, facts: &Facts<'_>) -> Resolution<'_> {
@@ -207,6 +215,11 @@ impl Matches<'_> {
     pub(crate) fn charges(&self, scope: Scope) -> Charges<'_> {
         let of_scope = self.0.iter().filter(|matched| matched.policy.scope == scope);
         Charges::of_policies(of_scope.map(Match::charge))
+    }
+
+    /// Whom the policies could ban for the request.
+    pub(crate) fn bans(&self) -> impl Iterator<Item = (&Name, &Identity, Ban)> {
+        self.0.iter().filter_map(|m| Some((&m.policy.name, &m.identity, m.policy.ban?)))
     }
 }
 

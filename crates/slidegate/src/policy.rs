@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, Method};
 
+use crate::ban::Ban;
 use crate::quota::Quota;
 use crate::roster::Roster;
 use crate::source::Source;
@@ -33,6 +34,7 @@ pub struct Policy {
     pub(crate) plans: Option<PlanRule>,
     pub(crate) cost: Option<u32>,
     pub(crate) count_denied: bool,
+    pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
     pub(crate) on_store_error: OnStoreError,
@@ -58,6 +60,7 @@ impl Policy {
             plans: None,
             cost: None,
             count_denied: false,
+            ban: None,
             shadow: false,
             scope: Scope::default(),
             on_store_error: OnStoreError::default(),
@@ -128,7 +131,17 @@ impl Policy {
         self
     }
 
-    /// Counts and reports, but never denies.
+    /// Refuses an identity for a while after it was denied too often, without asking a store.
+    ///
+    /// Requests that are refused so are counted nowhere and do not prolong the ban. Do not use it
+    /// on an identity that many clients share: one of them could shut out all others.
+    #[must_use]
+    pub fn ban(mut self, ban: Ban) -> Self {
+        self.ban = Some(ban);
+        self
+    }
+
+    /// Counts and reports, but never denies or bans.
     #[must_use]
     pub fn shadow(mut self) -> Self {
         self.shadow = true;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use cap::Cap;
 use http::{HeaderMap, Method};
 use slidegate::{
-    Clock, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Scope, Source,
+    Ban, Block, Clock, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Scope,
+    Source, Verdict,
 };
 
 #[global_allocator]
@@ -38,4 +39,18 @@ fn decisions_allocate_nothing() {
         clock.advance(Duration::from_millis(1));
     }
     assert_eq!(ALLOCATOR.total_allocated() - before, 0, "at {:?}", clock.now());
+
+    let ban = Ban::after(Quota::per_second(1)).lasting(Duration::from_secs(600));
+    let login = Policy::new("login").quota(Quota::per_hour(1)).ban(ban);
+    gate.replace_policies(Policies::builder().policy(login).build().unwrap());
+    let neighbour = Facts::new(&Method::GET, "/").client("2001:db8:1::1".parse().unwrap());
+    let _ = [gate.decide_now(&facts).unwrap(), gate.decide_now(&facts).unwrap()];
+    let _ = gate.decide_now(&neighbour).unwrap();
+    let before = ALLOCATOR.total_allocated();
+    for _ in 0..1000 {
+        let banned = gate.decide_now(&facts).unwrap().verdict();
+        assert!(matches!(banned, Verdict::Block(Block::Banned { .. })));
+        assert!(!gate.peek_now(&neighbour).unwrap().is_allowed());
+    }
+    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "with a ban");
 }

@@ -12,7 +12,6 @@ mod snapshot;
 use std::future::{Future, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -24,6 +23,7 @@ pub use self::snapshot::SnapshotError;
 use crate::charge::{Charge, Charges};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::store::{Receipt, Spent, Standings, Store, StoreError};
+use crate::warning::Warning;
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///
@@ -48,7 +48,7 @@ pub struct MemoryStore {
     capacity: usize,
     /// Charges that found no room.
     refused: AtomicU64,
-    warned_at_ns: AtomicU64,
+    warning: Warning,
 }
 
 /// A shard behind its lock, aligned so that no two share a cache line.
@@ -61,8 +61,6 @@ const MAX_SHARDS: usize = 64;
 const MIN_ACCOUNTS_PER_SHARD: usize = 1024;
 /// Shards go by bits of the hash that their tables do not go by.
 const SHARD_SHIFT: u32 = 32;
-/// A full store warns once in this long.
-const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// Makes a [`MemoryStore`].
 #[must_use]
@@ -121,7 +119,7 @@ impl MemoryStoreBuilder {
             clock: self.clock,
             capacity: self.capacity,
             refused: AtomicU64::new(0),
-            warned_at_ns: AtomicU64::new(0),
+            warning: Warning::default(),
         }
     }
 }
@@ -164,6 +162,15 @@ impl MemoryStore {
             stats.swept += shard.swept;
         }
         stats
+    }
+
+    /// The current instant, on the store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// [`Store::spend`] for callers that are not async.
@@ -335,13 +342,7 @@ impl MemoryStore {
 
     fn count_refused(&self, charges: u64, now: Timestamp) {
         self.refused.fetch_add(charges, Ordering::Relaxed);
-        let last = self.warned_at_ns.load(Ordering::Relaxed);
-        let due = Timestamp::from_nanos(last) + WARN_EVERY;
-        let mine = |last| {
-            let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-            self.warned_at_ns.compare_exchange(last, now.as_nanos(), set, fetch).is_ok()
-        };
-        if now >= due && mine(last) {
+        if self.warning.is_due(now) {
             tracing::warn!(
                 capacity = self.capacity,
                 "the memory store is full of live accounts: newcomers are decided by their \

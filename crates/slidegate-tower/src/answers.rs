@@ -1,0 +1,97 @@
+//! What clients are told: headers and refusals, decided from the decision alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use slidegate::{Decision, StoreError};
+
+use crate::headers::Headers;
+use crate::refusal::{Refusal, Refused};
+
+/// What clients are told, for every door that a request can come through.
+///
+/// It knows nothing of Tower: whoever has a gate's answer can answer a client with it.
+///
+/// ```
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota};
+/// use slidegate_tower::Answers;
+///
+/// let policy = Policy::new("api").quota(Quota::per_minute(1));
+/// let gate = Gate::new(Policies::builder().policy(policy).build()?, MemoryStore::new());
+/// let answers = Answers::new();
+///
+/// let method = http::Method::GET;
+/// let facts = Facts::new(&method, "/");
+/// assert!(answers.refuse(&gate.decide_now(&facts), &http::HeaderMap::new()).is_none());
+/// let refusal = answers.refuse(&gate.decide_now(&facts), &http::HeaderMap::new());
+/// assert_eq!(refusal.expect("one a minute").status(), 429);
+/// # Ok::<(), slidegate::PolicyErrors>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Answers {
+    headers: Headers,
+    refusal: Refusal,
+    by_policy: Vec<(Arc<str>, Refusal)>,
+}
+
+impl Answers {
+    /// The default headers, and problem details for whoever is refused.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which headers tell a client where it stands.
+    #[must_use]
+    pub fn headers(self, headers: Headers) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// How a refused request is answered.
+    #[must_use]
+    pub fn refusal(self, refusal: impl Into<Refusal>) -> Self {
+        Self { refusal: refusal.into(), ..self }
+    }
+
+    /// How a request is answered that this policy refused. If several did, the first of them that
+    /// has a refusal of its own is asked.
+    #[must_use]
+    pub fn refusal_for(mut self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
+        self.by_policy.push((policy.into(), refusal.into()));
+        self
+    }
+
+    /// The whole refusal, or `None` if the request may pass. The request's headers tell whether
+    /// it is a gRPC call.
+    pub fn refuse(
+        &self,
+        outcome: &Result<Decision, StoreError>,
+        request: &HeaderMap,
+    ) -> Option<Response<Bytes>> {
+        let refused = Refused::of(outcome)?;
+        let mut response = self.refusal_of(&refused).respond(&refused, request);
+        if let Some(decision) = refused.decision() {
+            self.annotate(decision, &mut response);
+        }
+        Some(response)
+    }
+
+    /// Tells in a response's headers where the client stands.
+    pub fn annotate<B>(&self, decision: &Decision, response: &mut Response<B>) {
+        if self.headers.are_for(response.status()) {
+            self.headers.write(decision, response.headers_mut());
+        }
+    }
+
+    fn refusal_of(&self, refused: &Refused<'_>) -> &Refusal {
+        if self.by_policy.is_empty() {
+            return &self.refusal;
+        }
+        let policies = refused.decision().map_or(&[][..], Decision::policies).iter();
+        let violated = policies.filter(|policy| policy.is_violated() && !policy.is_shadow());
+        let mut own = violated.filter_map(|policy| {
+            self.by_policy.iter().rfind(|(name, _)| **name == **policy.policy())
+        });
+        own.next().map_or(&self.refusal, |(_, refusal)| refusal)
+    }
+}

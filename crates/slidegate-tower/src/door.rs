@@ -1,0 +1,53 @@
+//! What the services of one layer share: from a request to a gate's answer.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use slidegate::{Facts, Gate, MemoryStore, Store};
+
+use crate::answers::Answers;
+use crate::client_address::ClientAddress;
+use crate::detector::Detectors;
+use crate::facts::Head;
+
+/// What the services of one layer share.
+#[derive(Debug)]
+pub(crate) struct Door<S> {
+    pub(crate) gate: Arc<Gate<S>>,
+    pub(crate) client_address: ClientAddress,
+    pub(crate) answers: Answers,
+    pub(crate) detectors: Arc<Detectors>,
+}
+
+impl<S: Store> Door<S> {
+    pub(crate) fn facts<'r>(&self, head: Head<'r>) -> Facts<'r> {
+        let facts = head.facts();
+        let Some(peer) = head.peer() else {
+            self.detectors.no_peer();
+            return facts;
+        };
+        let client = self.client_address.resolve(Some(peer), head.headers);
+        let facts = client.map_or(facts, |client| facts.client(client));
+        if self.client_address.trusts(peer) {
+            return facts.headers_trusted();
+        }
+        self.detectors.untrusted(peer, head.headers);
+        facts
+    }
+
+    /// The gate, if its store answers at once.
+    pub(crate) fn ready_gate(&self) -> Option<&Gate<MemoryStore>> {
+        (&*self.gate as &dyn Any).downcast_ref()
+    }
+}
+
+impl<S> Clone for Door<S> {
+    fn clone(&self) -> Self {
+        Self {
+            gate: self.gate.clone(),
+            client_address: self.client_address.clone(),
+            answers: self.answers.clone(),
+            detectors: self.detectors.clone(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The future of a response.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Extensions, Request, Response};
+use pin_project_lite::pin_project;
+use slidegate::{Decision, Store, StoreError};
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::door::Door;
+use crate::facts::Head;
+
+type Outcome = Result<Decision, StoreError>;
+
+/// A decision that waits for its store. It has the request, which it looks at, and gives it back.
+type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, Outcome)> + Send>>;
+
+pin_project! {
+    /// The response of a [`RateLimit`](crate::RateLimit) service.
+    ///
+    /// Only a store that may wait costs an allocation; with a memory store there is none.
+    pub struct ResponseFuture<T, S, B>
+    where
+        T: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<T, S, B, T::Future>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<T, S, B, F> {
+        Deciding { deciding: Deciding<B>, ready_inner: T, door: Arc<Door<S>> },
+        Passing { #[pin] inner: F, told: Option<Told<S>> },
+        Refused { refusal: Option<Response<Bytes>> },
+    }
+}
+
+/// What an allowed request's response is to tell.
+struct Told<S> {
+    door: Arc<Door<S>>,
+    /// Has the decision. It is where it will be in the end, because it is large to move about.
+    decided: Extensions,
+}
+
+impl<T, S, B> ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>>,
+    S: Store,
+    B: Send + 'static,
+{
+    pub(crate) fn exempt(inner: T::Future) -> Self {
+        Self { state: State::Passing { inner, told: None } }
+    }
+
+    pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, outcome: Outcome) -> Self {
+        let told = outcome.ok().map(|decision| Told { door, decided: extensions(decision) });
+        Self { state: State::Passing { inner, told } }
+    }
+
+    pub(crate) fn refused(mut refusal: Response<Bytes>, decision: Option<Decision>) -> Self {
+        refusal.extensions_mut().extend(decision.map(extensions).unwrap_or_default());
+        Self { state: State::Refused { refusal: Some(refusal) } }
+    }
+
+    pub(crate) fn deciding(door: Arc<Door<S>>, ready_inner: T, request: Request<B>) -> Self {
+        let deciding = Box::pin(decide(door.clone(), request));
+        Self { state: State::Deciding { deciding, ready_inner, door } }
+    }
+}
+
+/// A body need not be shareable, so only the head is lent to the gate.
+async fn decide<S: Store, B>(door: Arc<Door<S>>, request: Request<B>) -> (Request<B>, Outcome) {
+    let (parts, body) = request.into_parts();
+    let outcome = door.gate.decide(&door.facts(Head::from(&parts))).await;
+    (Request::from_parts(parts, body), outcome)
+}
+
+impl<T, S, B, R> Future for ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>, Response = Response<R>>,
+    S: Store,
+    B: Send + 'static,
+{
+    type Output = Result<Response<ResponseBody<R>>, T::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let next = match self.as_mut().project().state.project() {
+                StateProj::Deciding { deciding, ready_inner, door } => {
+                    let (request, outcome) = ready!(deciding.as_mut().poll(cx));
+                    match door.answers.refuse(&outcome, request.headers()) {
+                        Some(refusal) => Self::refused(refusal, outcome.ok()),
+                        None => Self::passing(door.clone(), ready_inner.call(request), outcome),
+                    }
+                }
+                StateProj::Passing { inner, told } => {
+                    let mut response = ready!(inner.poll(cx))?;
+                    if let Some(told) = told.take() {
+                        told.tell(&mut response);
+                    }
+                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                }
+                StateProj::Refused { refusal } => {
+                    let refusal = refusal.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(refusal.map(ResponseBody::refusal)));
+                }
+            };
+            self.set(next);
+        }
+    }
+}
+
+impl<S> Told<S> {
+    fn tell<R>(self, response: &mut Response<R>) {
+        let Some(decision) = self.decided.get() else { return };
+        self.door.answers.annotate(decision, response);
+        if let Some(inner) = response.extensions().get::<Decision>() {
+            self.door.detectors.decided_twice(inner, decision);
+            // What a layer further in has refused is the better thing to log.
+            if !inner.is_allowed() {
+                return;
+            }
+        }
+        response.extensions_mut().extend(self.decided);
+    }
+}
+
+fn extensions(decision: Decision) -> Extensions {
+    let mut extensions = Extensions::new();
+    extensions.insert(decision);
+    extensions
+}
+
+impl<T, S, B> fmt::Debug for ResponseFuture<T, S, B>
+where
+    T: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! The dialects that standings are told in, all in one table.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::HeaderName;
+
+/// A family of response headers that tell a client where it stands.
+///
+/// Written down as `ietf-draft-11`, `ietf-draft-07`, `ietf-draft-06`, `x-ratelimit` and
+/// `x-ratelimit-delta`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-11: every quota.
+    Draft11,
+    /// `RateLimit` as a dictionary, and `RateLimit-Policy`, of draft -07: the tightest quota.
+    Draft07,
+    /// `RateLimit-Limit`, `-Remaining`, `-Reset` in seconds from now, and `RateLimit-Policy`, of
+    /// draft -06: the tightest quota.
+    Draft06,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in Unix seconds: the tightest quota.
+    XRateLimit,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in seconds from now: the tightest quota.
+    XRateLimitDelta,
+}
+
+/// A field, or three that belong together.
+#[derive(Debug, Clone)]
+pub(super) enum Part {
+    /// A list of one item for each quota.
+    List(HeaderName, Item),
+    /// The tightest quota in one dictionary.
+    Dictionary(HeaderName),
+    /// The tightest quota in three fields.
+    Triple { limit: HeaderName, remaining: HeaderName, reset: HeaderName, since: Since },
+}
+
+/// What an item of a list says.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Item {
+    /// Where the quota stands: `"api";r=50;t=30`.
+    Standing,
+    /// What the quota is: `"api";q=100;w=60`.
+    Quota,
+    /// What the quota is, without a name: `100;w=60`.
+    Unnamed,
+}
+
+/// Where the seconds of a reset are counted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Since {
+    Now,
+    Epoch,
+}
+
+/// The parameters of the lists. The draft after -11 is going to rename the last two.
+pub(super) mod parameter {
+    pub(in crate::headers) const QUOTA: &str = ";q=";
+    pub(in crate::headers) const WINDOW: &str = ";w=";
+    pub(in crate::headers) const AVAILABLE: &str = ";r=";
+    pub(in crate::headers) const EFFECTIVE_WINDOW: &str = ";t=";
+}
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+impl Dialect {
+    const ALL: [Self; 5] =
+        [Self::Draft11, Self::Draft07, Self::Draft06, Self::XRateLimit, Self::XRateLimitDelta];
+
+    /// The table: which fields a dialect has.
+    pub(super) fn parts(self) -> Vec<Part> {
+        match self {
+            Self::Draft11 => vec![
+                Part::List(RATELIMIT_POLICY, Item::Quota),
+                Part::List(RATELIMIT, Item::Standing),
+            ],
+            Self::Draft07 => {
+                vec![Part::List(RATELIMIT_POLICY, Item::Unnamed), Part::Dictionary(RATELIMIT)]
+            }
+            Self::Draft06 => vec![
+                Part::List(RATELIMIT_POLICY, Item::Unnamed),
+                Part::Triple {
+                    limit: RATELIMIT_LIMIT,
+                    remaining: RATELIMIT_REMAINING,
+                    reset: RATELIMIT_RESET,
+                    since: Since::Now,
+                },
+            ],
+            Self::XRateLimit => vec![Part::x_ratelimit(Since::Epoch)],
+            Self::XRateLimitDelta => vec![Part::x_ratelimit(Since::Now)],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Draft11 => "ietf-draft-11",
+            Self::Draft07 => "ietf-draft-07",
+            Self::Draft06 => "ietf-draft-06",
+            Self::XRateLimit => "x-ratelimit",
+            Self::XRateLimitDelta => "x-ratelimit-delta",
+        }
+    }
+}
+
+impl Part {
+    fn x_ratelimit(since: Since) -> Self {
+        Self::Triple {
+            limit: X_RATELIMIT_LIMIT,
+            remaining: X_RATELIMIT_REMAINING,
+            reset: X_RATELIMIT_RESET,
+            since,
+        }
+    }
+
+    /// The field that no other part of the same response may also have.
+    pub(super) fn field(&self) -> &HeaderName {
+        match self {
+            Self::List(field, _) | Self::Dictionary(field) => field,
+            Self::Triple { limit, .. } => limit,
+        }
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = DialectError;
+
+    fn from_str(text: &str) -> Result<Self, DialectError> {
+        let found = Self::ALL.into_iter().find(|dialect| dialect.name() == text);
+        found.ok_or_else(|| DialectError { text: text.to_owned() })
+    }
+}
+
+/// A text that names no dialect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a dialect of headers: expected ietf-draft-11, ietf-draft-07, ietf-draft-06, \
+     x-ratelimit or x-ratelimit-delta"
+)]
+pub struct DialectError {
+    text: String,
+}

@@ -1,0 +1,130 @@
+//! Response headers that tell a client where it stands.
+
+mod dialect;
+mod merge;
+mod name;
+mod value;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use http::HeaderMap;
+use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
+
+pub use self::dialect::{Dialect, DialectError};
+use self::dialect::{Part, Since};
+pub(crate) use self::name::write_name;
+use self::value::Values;
+use crate::seconds;
+
+/// Which headers tell a client where it stands, in which dialects.
+///
+/// The default is the IETF draft's fields and `X-RateLimit-*` with the reset in Unix seconds.
+/// Shadow policies are never shown, and a request that no policy counted gets no headers.
+///
+/// ```
+/// use slidegate_tower::{Dialect, Headers};
+///
+/// let headers = Headers::new([Dialect::Draft11, Dialect::Draft06]).not_on_redirects();
+/// ```
+#[derive(Clone)]
+pub struct Headers {
+    parts: Vec<Part>,
+    on_redirects: bool,
+    clock: Arc<dyn Clock>,
+}
+
+static CALENDAR: LazyLock<Arc<dyn Clock>> = LazyLock::new(|| Arc::new(SystemClock::new()));
+
+impl Headers {
+    /// Headers in these dialects. Where two have a field in common, the one that is named first
+    /// has it: no field is ever sent in two syntaxes.
+    pub fn new(dialects: impl IntoIterator<Item = Dialect>) -> Self {
+        let mut parts: Vec<Part> = Vec::new();
+        for part in dialects.into_iter().flat_map(Dialect::parts) {
+            if parts.iter().all(|other| other.field() != part.field()) {
+                parts.push(part);
+            }
+        }
+        Self { parts, on_redirects: true, clock: CALENDAR.clone() }
+    }
+
+    /// No headers.
+    pub fn none() -> Self {
+        Self::new([])
+    }
+
+    /// Leaves the headers out on responses with a status of 3xx, for clients that would wait
+    /// before they follow.
+    #[must_use]
+    pub fn not_on_redirects(self) -> Self {
+        Self { on_redirects: false, ..self }
+    }
+
+    /// Takes the calendar time from this clock, for resets in Unix seconds.
+    #[must_use]
+    pub fn clock(self, clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Writes where the client stands into the headers of a response.
+    ///
+    /// What is there already stays true: lists get our items added, and of fields that can tell
+    /// of one quota only, those with less remaining are kept.
+    pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let Some((_, tightest)) = decision.tightest() else { return };
+        let merging = merge::is_needed(headers);
+        let copy = if merging { merge::copy(decision, &self.parts, headers) } else { 1 };
+        let mut values = Values::new();
+        for part in &self.parts {
+            if merging && !merge::admits(part, headers, tightest) {
+                continue;
+            }
+            match part {
+                Part::List(name, item) => {
+                    headers.append(name, values.list(decision, *item, copy));
+                }
+                Part::Dictionary(name) => {
+                    headers.insert(name, values.dictionary(tightest));
+                }
+                Part::Triple { limit, remaining, reset, since } => {
+                    let units = tightest.quota().units().get();
+                    headers.insert(limit, values.integer(units.into()));
+                    headers.insert(remaining, values.integer(tightest.remaining().into()));
+                    headers.insert(reset, values.integer(self.reset(tightest, *since)));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn are_for(&self, status: http::StatusCode) -> bool {
+        self.on_redirects || !status.is_redirection()
+    }
+
+    fn reset(&self, tightest: &Standing, since: Since) -> u64 {
+        let after = seconds::reset(tightest);
+        match since {
+            Since::Now => seconds::ceil(after),
+            Since::Epoch => {
+                let at = self.clock.wall() + after;
+                seconds::ceil(at.saturating_since(Timestamp::default()))
+            }
+        }
+    }
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::new([Dialect::Draft11, Dialect::XRateLimit])
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.parts.iter().map(|part| part.field().as_str());
+        f.debug_list().entries(fields).finish()
+    }
+}

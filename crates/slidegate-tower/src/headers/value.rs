@@ -1,0 +1,138 @@
+//! The values of the fields.
+
+use http::HeaderValue;
+use slidegate::{Decision, PolicyStanding, Standing};
+
+use crate::headers::dialect::{Item, parameter};
+use crate::headers::name::write_name;
+use crate::seconds;
+
+/// Room for the longest value of a policy with a quota or two.
+const USUAL_BYTES: usize = 128;
+
+/// Writes one value after the other, and copies each out: that is cheaper than values that share
+/// an allocation, which has to be counted.
+pub(super) struct Values(Vec<u8>);
+
+impl Values {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(USUAL_BYTES))
+    }
+
+    pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
+        if let Some(value) = small(value) {
+            return value;
+        }
+        self.put_integer(value);
+        self.take()
+    }
+
+    /// The dictionary of draft -07.
+    pub(super) fn dictionary(&mut self, tightest: &Standing) -> HeaderValue {
+        self.put("limit=");
+        self.put_integer(tightest.quota().units().get().into());
+        self.put(", remaining=");
+        self.put_integer(tightest.remaining().into());
+        self.put(", reset=");
+        self.put_integer(seconds::ceil(seconds::reset(tightest)));
+        self.take()
+    }
+
+    /// An item for each quota that binds the client.
+    pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
+        for (policy, standing) in enforced(decision) {
+            if matches!(item, Item::Unnamed) && has_stricter_twin(decision, standing) {
+                continue;
+            }
+            if !self.0.is_empty() {
+                self.put(", ");
+            }
+            match item {
+                Item::Standing => self.put_standing(policy, standing, copy),
+                Item::Quota => self.put_quota(policy, standing, copy),
+                Item::Unnamed => self.put_unnamed(standing),
+            }
+        }
+        self.take()
+    }
+
+    fn put_standing(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put_name(policy, standing, copy);
+        self.put(parameter::AVAILABLE);
+        self.put_integer(standing.remaining().into());
+        self.put(parameter::EFFECTIVE_WINDOW);
+        self.put_integer(seconds::ceil(seconds::effective_window(standing)));
+    }
+
+    fn put_quota(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put_name(policy, standing, copy);
+        self.put(parameter::QUOTA);
+        self.put_integer(standing.quota().units().get().into());
+        self.put(parameter::WINDOW);
+        self.put_integer(seconds::ceil(standing.quota().window()));
+    }
+
+    fn put_unnamed(&mut self, standing: &Standing) {
+        self.put_integer(standing.quota().units().get().into());
+        self.put(parameter::WINDOW);
+        self.put_integer(seconds::ceil(standing.quota().window()));
+    }
+
+    fn put_name(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
+        self.put("\"");
+        write_name(&mut self.0, policy, standing, copy);
+        self.put("\"");
+    }
+
+    fn put(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn put_integer(&mut self, value: u64) {
+        self.put(itoa::Buffer::new().format(value));
+    }
+
+    fn take(&mut self) -> HeaderValue {
+        let value = HeaderValue::from_bytes(&self.0);
+        self.0.clear();
+        value.expect("names, digits and punctuation may stand in a header")
+    }
+}
+
+/// Three digits for each number below a thousand: most quotas, and all that remains of them, need
+/// no allocation.
+static SMALL: [[u8; 3]; 1000] = {
+    let mut table = [[b'0'; 3]; 1000];
+    let mut number = 0;
+    while number < 1000 {
+        let digits = [number / 100, number / 10 % 10, number % 10];
+        table[number] = [b'0' + digits[0] as u8, b'0' + digits[1] as u8, b'0' + digits[2] as u8];
+        number += 1;
+    }
+    table
+};
+
+fn small(value: u64) -> Option<HeaderValue> {
+    let digits = SMALL.get(usize::try_from(value).ok()?)?;
+    let zeros = usize::from(value < 100) + usize::from(value < 10);
+    Some(HeaderValue::from_static(str::from_utf8(&digits[zeros..]).ok()?))
+}
+
+/// Every quota that binds the client, with its policy.
+pub(super) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    let policies = decision.policies().iter().filter(|policy| !policy.is_shadow());
+    policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
+}
+
+/// Whether another quota has as many units for longer, or the same one came before: drafts -06 and
+/// -07 forbid that two items share their units.
+fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
+    let (units, window) = (standing.quota().units(), standing.quota().window());
+    let mut before = true;
+    enforced(decision).map(|(_, other)| other).any(|other| {
+        before &= !std::ptr::eq(other, standing);
+        let longer = other.quota().window() > window;
+        let same_before = before && other.quota().window() == window;
+        other.quota().units() == units && (longer || same_before)
+    })
+}

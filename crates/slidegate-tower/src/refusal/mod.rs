@@ -1,0 +1,126 @@
+//! What a refused client is told.
+
+mod grpc;
+mod reason;
+mod refused;
+mod shape;
+mod template;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header};
+
+pub use self::reason::Reason;
+pub use self::refused::Refused;
+pub use self::shape::{Shape, ShapeError};
+use self::template::Template;
+pub use self::template::TemplateError;
+
+/// How a refused request is answered.
+///
+/// Whatever the shape, the answer has the right status, `Retry-After` if waiting helps, and
+/// `Cache-Control: no-store`. gRPC callers are always answered the gRPC way.
+///
+/// ```
+/// use slidegate_tower::Refusal;
+///
+/// let refusal = Refusal::template(
+///     "application/json",
+///     r#"{"error":"slow down","wait":{retry_after},"upgrade":"{upgrade_url}"}"#,
+/// )?;
+/// # Ok::<(), slidegate_tower::TemplateError>(())
+/// ```
+#[derive(Clone)]
+pub struct Refusal(Kind);
+
+type Function = dyn Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync;
+
+#[derive(Clone)]
+enum Kind {
+    Shape(Shape),
+    Template(Arc<Template>),
+    Function(Arc<Function>),
+}
+
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+impl Refusal {
+    /// A ready-made shape.
+    pub fn new(shape: Shape) -> Self {
+        Self(Kind::Shape(shape))
+    }
+
+    /// The status in words, and no work wasted on it: [`Shape::Bare`].
+    pub fn bare() -> Self {
+        Self::new(Shape::Bare)
+    }
+
+    /// A text with placeholders: `{status}`, `{error}`, `{message}`, `{retry_after}` in seconds,
+    /// `{retry_after_ms}`, `{limit}`, `{policy}`, `{plan}` and `{upgrade_url}`.
+    ///
+    /// Only a word of small letters in braces is a placeholder, so JSON can be written as it is;
+    /// values are escaped if the content type is JSON. What is not known is left empty, a number
+    /// in JSON is then `null`.
+    pub fn template(content_type: &str, text: &str) -> Result<Self, TemplateError> {
+        Template::parse(content_type, text).map(|template| Self(Kind::Template(template.into())))
+    }
+
+    /// Whatever the function makes of it. `Retry-After` and `Cache-Control` are added if the
+    /// response has none.
+    pub fn with(
+        function: impl Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Kind::Function(Arc::new(function)))
+    }
+
+    /// The response for a refused request, whose headers tell whether it is a gRPC call.
+    pub fn respond(&self, refused: &Refused<'_>, request: &HeaderMap) -> Response<Bytes> {
+        let mut response =
+            if grpc::is_call(request) { grpc::response(refused) } else { self.http(refused) };
+        let headers = response.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
+        if let Some(after_s) = refused.retry_after_s() {
+            headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());
+        }
+        response
+    }
+
+    fn http(&self, refused: &Refused<'_>) -> Response<Bytes> {
+        let (content_type, body) = match &self.0 {
+            Kind::Function(function) => return function(refused),
+            Kind::Shape(shape) => {
+                (HeaderValue::from_static(shape.content_type()), shape.body(refused))
+            }
+            Kind::Template(template) => (template.content_type.clone(), template.fill(refused)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = refused.status();
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        response
+    }
+}
+
+impl Default for Refusal {
+    /// Problem details.
+    fn default() -> Self {
+        Self::new(Shape::default())
+    }
+}
+
+impl From<Shape> for Refusal {
+    fn from(shape: Shape) -> Self {
+        Self::new(shape)
+    }
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Shape(shape) => f.debug_tuple("Shape").field(shape).finish(),
+            Kind::Template(template) => template.fmt(f),
+            Kind::Function(_) => f.write_str("Function"),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What there is to say about a request that was refused.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use slidegate::{CheckedPlan, Decision, PolicyStanding, Standing, StoreError};
+
+use crate::headers::write_name;
+use crate::refusal::reason::Reason;
+use crate::seconds;
+
+/// A request that was refused, and all there is to say about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused<'a> {
+    reason: Reason,
+    decision: Option<&'a Decision>,
+}
+
+/// When to try again after a store's error: its breaker will have probed by then.
+const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl<'a> Refused<'a> {
+    /// What was refused; `None` if the request may pass.
+    pub fn of(outcome: &'a Result<Decision, StoreError>) -> Option<Self> {
+        Some(Self { reason: Reason::of(outcome)?, decision: outcome.as_ref().ok() })
+    }
+
+    /// Why.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// The status that says so.
+    pub fn status(&self) -> StatusCode {
+        self.reason.words().status
+    }
+
+    /// The gate's decision; `None` if the store could not count.
+    pub fn decision(&self) -> Option<&'a Decision> {
+        self.decision
+    }
+
+    /// How long to wait, if waiting helps. Not before the effective window of any violated quota
+    /// has ended.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.reason {
+            Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
+            Reason::CostAboveUnits | Reason::Blocked => None,
+            Reason::QuotaExceeded | Reason::Banned => {
+                let own = self.decision?.retry_after()?;
+                let windows = self.violated().map(|(_, standing)| seconds::reset(standing));
+                windows.chain([own]).max()
+            }
+        }
+    }
+
+    /// How long to wait in whole seconds, rounded up and at least one, if waiting helps.
+    pub fn retry_after_s(&self) -> Option<u64> {
+        self.retry_after().map(|after| seconds::ceil(after).max(1))
+    }
+
+    /// How long to wait in milliseconds, rounded up, if waiting helps.
+    pub(super) fn retry_after_ms(&self) -> Option<u64> {
+        let whole = |after: Duration| after.as_nanos().div_ceil(1_000_000);
+        self.retry_after().map(|after| u64::try_from(whole(after)).unwrap_or(u64::MAX))
+    }
+
+    /// The policy that binds the client most.
+    pub fn policy(&self) -> Option<&'a PolicyStanding> {
+        Some(self.decision?.tightest()?.0)
+    }
+
+    /// The units of the quota that binds the client most.
+    pub fn limit(&self) -> Option<u32> {
+        Some(self.decision?.tightest()?.1.quota().units().get())
+    }
+
+    /// The plan that the violated quota came from.
+    pub fn plan(&self) -> Option<&'a CheckedPlan> {
+        self.policy()?.plan()
+    }
+
+    /// The plan's name.
+    pub(super) fn plan_name(&self) -> Option<&'a str> {
+        self.plan().map(|plan| &**plan.name())
+    }
+
+    /// Where a customer of the plan can get more.
+    pub(super) fn upgrade_url(&self) -> Option<&'a str> {
+        self.plan()?.upgrade_url()
+    }
+
+    /// The names of the violated quotas, as `RateLimit-Policy` has them.
+    pub fn violated_policies(&self) -> Vec<String> {
+        let name = |(policy, standing)| {
+            let mut name = Vec::new();
+            write_name(&mut name, policy, standing, 1);
+            String::from_utf8(name).expect("names are ASCII")
+        };
+        self.violated().map(name).collect()
+    }
+
+    /// One or two sentences for people.
+    pub fn message(&self) -> String {
+        let message = self.reason.words().message;
+        match self.retry_after_s() {
+            None => message.to_owned(),
+            Some(1) => format!("{message} Try again in 1 second."),
+            Some(after_s) => format!("{message} Try again in {after_s} seconds."),
+        }
+    }
+
+    fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {
+        let policies = self.decision.map_or(&[][..], Decision::policies).iter();
+        policies.filter(|policy| !policy.is_shadow()).flat_map(|policy| {
+            let standings = policy.standings().iter();
+            let violated = standings.filter(|standing| !standing.retry_after().is_zero());
+            violated.map(move |standing| (policy, standing))
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! The shapes of a refusal's body that come ready-made.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::refusal::refused::Refused;
+
+/// A ready-made shape of a refusal's body.
+///
+/// Written down as `problem`, `error`, `plan`, `code`, `text` and `bare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Shape {
+    /// Problem details of RFC 9457, with the types of the IETF draft.
+    #[default]
+    Problem,
+    /// `{"error":"Too Many Requests"}`.
+    Error,
+    /// `{"error":…,"limit":60,"retryAfterMs":45000,"plan":"free","upgradeUrl":…}`.
+    Plan,
+    /// `{"error":{"code":"RATE_LIMIT_EXCEEDED","message":…,"retryAfter":45}}`.
+    Code,
+    /// A sentence of plain text.
+    Text,
+    /// The status in words, and no work wasted on it.
+    Bare,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    r#type: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    violated_policies: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade_url: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlanError<'a> {
+    error: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade_url: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct CodeError<'a> {
+    error: Code<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Code<'a> {
+    code: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct PlainError<'a> {
+    error: &'a str,
+}
+
+impl Shape {
+    const ALL: [Self; 6] =
+        [Self::Problem, Self::Error, Self::Plan, Self::Code, Self::Text, Self::Bare];
+
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Problem => "application/problem+json",
+            Self::Error | Self::Plan | Self::Code => "application/json",
+            Self::Text | Self::Bare => "text/plain; charset=utf-8",
+        }
+    }
+
+    pub(super) fn body(self, refused: &Refused<'_>) -> Bytes {
+        let words = refused.reason().words();
+        let phrase = words.status.canonical_reason().unwrap_or_default();
+        match self {
+            Self::Problem => json(&Problem {
+                r#type: words.problem,
+                title: words.title,
+                status: words.status.as_u16(),
+                detail: &refused.message(),
+                violated_policies: refused.violated_policies(),
+                plan: refused.plan_name(),
+                upgrade_url: refused.upgrade_url(),
+            }),
+            Self::Error => json(&PlainError { error: phrase }),
+            Self::Plan => json(&PlanError {
+                error: phrase,
+                limit: refused.limit(),
+                retry_after_ms: refused.retry_after_ms(),
+                plan: refused.plan_name(),
+                upgrade_url: refused.upgrade_url(),
+            }),
+            Self::Code => json(&CodeError {
+                error: Code {
+                    code: words.code,
+                    message: &refused.message(),
+                    retry_after: refused.retry_after_s(),
+                },
+            }),
+            Self::Text => (refused.message() + "\n").into(),
+            Self::Bare => Bytes::from_static(phrase.as_bytes()),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Problem => "problem",
+            Self::Error => "error",
+            Self::Plan => "plan",
+            Self::Code => "code",
+            Self::Text => "text",
+            Self::Bare => "bare",
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("strings and numbers can be JSON").into()
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Shape {
+    type Err = ShapeError;
+
+    fn from_str(text: &str) -> Result<Self, ShapeError> {
+        let found = Self::ALL.into_iter().find(|shape| shape.name() == text);
+        found.ok_or_else(|| ShapeError { text: text.to_owned() })
+    }
+}
+
+/// A text that names no shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a shape of refusals: expected problem, error, plan, code, text or bare")]
+pub struct ShapeError {
+    text: String,
+}

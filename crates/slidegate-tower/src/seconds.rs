@@ -1,0 +1,25 @@
+//! Time as the wire has it: whole seconds, never too early.
+
+use std::time::Duration;
+
+use slidegate::Standing;
+
+/// Whole seconds, rounded up: who comes back by them is not early.
+///
+/// Standings are kept in nanoseconds of 64 bits, so this has at most 11 digits, and fits the 15
+/// that a structured field has room for.
+pub(crate) const fn ceil(time: Duration) -> u64 {
+    time.as_secs() + if time.subsec_nanos() > 0 { 1 } else { 0 }
+}
+
+/// How long the client can use no more than what remains: until the first spent unit is free
+/// again, or for a whole window if none is spent.
+pub(crate) fn effective_window(standing: &Standing) -> Duration {
+    let reset_after = standing.reset_after();
+    if reset_after.is_zero() { standing.quota().window() } else { reset_after }
+}
+
+/// When the same request is worth sending again.
+pub(crate) fn reset(standing: &Standing) -> Duration {
+    effective_window(standing).max(standing.retry_after())
+}

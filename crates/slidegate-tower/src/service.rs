@@ -1,0 +1,65 @@
+//! The service that a layer wraps around another.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use slidegate::{MemoryStore, Store};
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::door::Door;
+use crate::extension::Exempt;
+use crate::facts::Head;
+use crate::future::ResponseFuture;
+
+/// The service of a [`RateLimitLayer`](crate::RateLimitLayer).
+#[derive(Debug)]
+pub struct RateLimit<T, S = MemoryStore> {
+    inner: T,
+    door: Arc<Door<S>>,
+}
+
+impl<T, S> RateLimit<T, S> {
+    pub(crate) fn new(inner: T, door: Arc<Door<S>>) -> Self {
+        Self { inner, door }
+    }
+}
+
+impl<T: Clone, S> Clone for RateLimit<T, S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), door: self.door.clone() }
+    }
+}
+
+impl<T, S, B, R> Service<Request<B>> for RateLimit<T, S>
+where
+    T: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Store,
+    B: Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = T::Error;
+    type Future = ResponseFuture<T, S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if request.extensions().get::<Exempt>().is_some() {
+            return ResponseFuture::exempt(self.inner.call(request));
+        }
+        let Some(gate) = self.door.ready_gate() else {
+            let not_ready_inner = self.inner.clone();
+            let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
+            return ResponseFuture::deciding(self.door.clone(), ready_inner, request);
+        };
+        let outcome = gate.decide_now(&self.door.facts(Head::from(&request)));
+        match self.door.answers.refuse(&outcome, request.headers()) {
+            Some(refusal) => ResponseFuture::refused(refusal, outcome.ok()),
+            None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), outcome),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Outgoing calls: within the quota, in order, bounded, and nothing taken by who gave up.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request};
+use slidegate::{Clock, Facts, Gate, MemoryStore, OnStoreError, Policy, Roster, Source, Timestamp};
+use slidegate_tower::{Cost, Exempt, HeldBack, OutgoingError, OutgoingLayer, Queue, User};
+use support::{Down, Slow, policies};
+use tokio::time::Instant;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Tokio's time, which stands still until everybody waits.
+#[derive(Clone, Copy)]
+struct PausedClock(Instant);
+
+impl PausedClock {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_767_225_600_000) + self.elapsed()
+    }
+}
+
+fn vendor(quota: &str) -> Policy {
+    Policy::new("vendor").quota(quota.parse().unwrap()).identity([Source::User, Source::Everyone])
+}
+
+fn gate(clock: PausedClock, policy: Policy) -> Gate {
+    let store = MemoryStore::builder().clock(clock).build();
+    Gate::new(policies([policy]).build().unwrap(), store)
+}
+
+fn call() -> Request<()> {
+    Request::new(())
+}
+
+fn call_of(user: &str) -> Request<()> {
+    let mut call = call();
+    call.extensions_mut().insert(User(user.to_owned()));
+    call
+}
+
+/// What went out, and when.
+#[derive(Clone)]
+struct Third {
+    clock: PausedClock,
+    seen: Arc<Mutex<Vec<(String, Duration)>>>,
+}
+
+impl Third {
+    fn new(clock: PausedClock) -> Self {
+        Self { clock, seen: Arc::default() }
+    }
+
+    fn service(
+        &self,
+    ) -> impl Service<
+        Request<()>,
+        Response = (),
+        Error = Infallible,
+        Future: Future<Output = Result<(), Infallible>> + Send,
+    > + Clone
+    + Send
+    + 'static {
+        let third = self.clone();
+        service_fn(move |request: Request<()>| {
+            let who = request.extensions().get().map(|User(who)| who.clone()).unwrap_or_default();
+            third.seen.lock().unwrap().push((who, third.clock.elapsed()));
+            std::future::ready(Ok(()))
+        })
+    }
+
+    fn seen(&self) -> Vec<(String, Duration)> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn at(&self) -> Vec<u64> {
+        self.seen().into_iter().map(|(_, at)| at.as_secs()).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_once_is_the_default() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let service = OutgoingLayer::fail_at_once(gate(clock, vendor("2/10s"))).layer(third.service());
+    for _ in 0..2 {
+        service.clone().oneshot(call()).await.unwrap();
+    }
+    let error = service.clone().oneshot(call()).await.unwrap_err();
+    let OutgoingError::HeldBack(held @ HeldBack::Denied(_)) = error else { panic!("{error}") };
+    assert_eq!(held.retry_after(), Some(10 * SECOND));
+    assert!(!held.decision().unwrap().is_allowed());
+    assert_eq!((third.at(), clock.elapsed()), (vec![0, 0], Duration::ZERO), "nobody waited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_wait_until_they_are_allowed() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(60 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    for _ in 0..5 {
+        service.clone().oneshot(call()).await.unwrap();
+    }
+    assert_eq!(third.at(), [0, 0, 10, 10, 20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_would_wait_too_long_fails_at_once() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(9 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    service.clone().oneshot(call()).await.unwrap();
+    let error = service.clone().oneshot(call()).await.unwrap_err();
+    assert!(matches!(error, OutgoingError::HeldBack(HeldBack::Denied(_))));
+    assert_eq!(clock.elapsed(), Duration::ZERO);
+    tokio::time::sleep(SECOND).await;
+    service.oneshot(call()).await.unwrap();
+    assert_eq!(third.at(), [0, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_came_first_goes_first_and_the_quota_is_kept() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let policy = Policy::new("vendor").quota("3/10s".parse().unwrap());
+    let queue = Queue::new(gate(clock, policy)).wait_up_to(100 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..20 {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call_of(&i.to_string())).await });
+        // The later ones come while others wait already, some just as units come back.
+        tokio::time::sleep(SECOND).await;
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    let seen = third.seen();
+    let order: Vec<usize> = seen.iter().map(|(who, _)| who.parse().unwrap()).collect();
+    assert_eq!(order, (0..20).collect::<Vec<_>>());
+    for window in seen.windows(4) {
+        let (first, last) = (window[0].1, window[3].1);
+        assert!(last - first >= 10 * SECOND, "four calls from {first:?} to {last:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_one_account_does_not_hold_up_another() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(100 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut tasks = tokio::task::JoinSet::new();
+    for who in ["a", "a", "a", "b", "b"] {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call_of(who)).await });
+        tokio::task::yield_now().await;
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    let of = |name: &str| -> Vec<u64> {
+        let own = third.seen().into_iter().filter(|(who, _)| who == name);
+        own.map(|(_, at)| at.as_secs()).collect()
+    };
+    assert_eq!((of("a"), of("b")), (vec![0, 10, 20], vec![0, 10]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_wait_than_may() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(1000 * SECOND).most_waiting(2);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call()).await });
+        tokio::task::yield_now().await;
+    }
+    let results = tasks.join_all().await;
+    let crowded = results
+        .iter()
+        .filter(|result| matches!(result, Err(OutgoingError::HeldBack(HeldBack::Crowded(_)))));
+    assert_eq!(crowded.count(), 3);
+    assert_eq!(third.at(), [0, 10, 20]);
+    service.oneshot(call()).await.unwrap();
+    assert_eq!(third.at().len(), 4, "the line is empty again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_behind_others_gives_up_in_time() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(12 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call()).await.is_ok() });
+        tokio::task::yield_now().await;
+    }
+    let passed = tasks.join_all().await.into_iter().filter(|passed| *passed).count();
+    assert_eq!((passed, third.at()), (2, vec![0, 10]));
+    assert!(clock.elapsed() <= 12 * SECOND + Duration::from_millis(2), "{:?}", clock.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_dropped_takes_nothing_and_the_next_moves_up() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let gate = Arc::new(gate(clock, vendor("1/10s")));
+    let queue = Arc::new(Queue::new(gate.clone()).wait_up_to(100 * SECOND));
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let spawn = |who: &'static str| tokio::spawn(service.clone().oneshot(call_of(who)));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        tasks.push(spawn("x"));
+        tokio::task::yield_now().await;
+    }
+    // The first went out. The second sleeps at the head of the line, the third is behind it.
+    tokio::time::sleep(5 * SECOND).await;
+    tasks[1].abort();
+    tasks[2].abort();
+    for task in tasks.drain(..) {
+        let _ = task.await;
+    }
+    assert_eq!(third.at(), [0, 10], "the fourth took the unit that nobody else wanted");
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(third.at().len(), 2, "nobody comes back");
+    let facts = Facts::new(&Method::GET, "/").user("x");
+    let decision = gate.peek_now(&facts).unwrap();
+    let (_, standing) = decision.tightest().unwrap();
+    assert_eq!(standing.remaining(), 1, "and nothing is held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_never_pass_fails_at_once() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(100 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut costly = call();
+    costly.extensions_mut().insert(Cost(3.try_into().unwrap()));
+    let error = service.oneshot(costly).await.unwrap_err();
+    let OutgoingError::HeldBack(held) = error;
+    assert_eq!(held.retry_after(), None);
+
+    let blocked = policies([vendor("2/10s")]).blocked(Roster::new().path("/{*rest}"));
+    let gate = Gate::new(blocked.build().unwrap(), MemoryStore::builder().clock(clock).build());
+    let layer = OutgoingLayer::new(Queue::new(gate).wait_up_to(100 * SECOND));
+    let request = Request::get("/blocked").body(()).unwrap();
+    assert!(layer.layer(third.service()).oneshot(request).await.is_err());
+    assert_eq!(clock.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exempt_call_goes_out_uncounted() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let service = OutgoingLayer::fail_at_once(gate(clock, vendor("1/10s"))).layer(third.service());
+    for _ in 0..3 {
+        let mut exempt = call();
+        exempt.extensions_mut().insert(Exempt);
+        service.clone().oneshot(exempt).await.unwrap();
+    }
+    service.oneshot(call()).await.unwrap();
+    assert_eq!(third.at().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_of_the_call_can_tell_quotas_apart() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let by_host = vendor("1/10s").identity([Source::Header(http::header::HOST)]);
+    let service = OutgoingLayer::fail_at_once(gate(clock, by_host)).layer(third.service());
+    for (host, passes) in [("a.example", true), ("b.example", true), ("a.example", false)] {
+        let mut call = call();
+        call.headers_mut().insert("host", host.parse().unwrap());
+        assert_eq!(service.clone().oneshot(call).await.is_ok(), passes, "{host}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_holds_the_call_back_where_the_policy_says_so() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let policy = vendor("1/10s").on_store_error(OnStoreError::Deny);
+    let gate = Gate::new(policies([policy]).build().unwrap(), Down);
+    let layer = OutgoingLayer::new(Queue::new(gate).wait_up_to(100 * SECOND));
+    let error = layer.layer(third.service()).oneshot(call()).await.unwrap_err();
+    assert!(matches!(error, OutgoingError::HeldBack(HeldBack::Store(_))));
+    assert!(third.at().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_inner_services_error_is_told_apart() {
+    let clock = PausedClock::new();
+    let inner = service_fn(async |_: Request<()>| Err::<(), _>(std::io::Error::other("reset")));
+    let service = OutgoingLayer::fail_at_once(gate(clock, vendor("1/10s"))).layer(inner);
+    let error = service.oneshot(call()).await.unwrap_err();
+    assert!(matches!(&error, OutgoingError::Inner(inner) if inner.to_string() == "reset"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tower_and_with_a_store_that_has_to_be_waited_for() {
+    let clock = PausedClock::new();
+    let store = Slow(MemoryStore::builder().clock(clock).build());
+    let gate = Gate::new(policies([vendor("1/10s")]).build().unwrap(), store);
+    let queue = Arc::new(Queue::new(gate).wait_up_to(25 * SECOND));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let queue = queue.clone();
+        tasks.spawn(async move {
+            let headers = HeaderMap::new();
+            let facts = Facts::new(&Method::GET, "/v1/charge").headers(&headers);
+            queue.pass(&facts).await.is_ok()
+        });
+        tokio::task::yield_now().await;
+    }
+    let passed = tasks.join_all().await.into_iter().filter(|passed| *passed).count();
+    assert_eq!(passed, 3);
+}

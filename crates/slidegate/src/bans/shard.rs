@@ -1,0 +1,78 @@
+//! A part of the accounts that are banned or on the way to it, behind one lock.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::record::Record;
+use crate::ban::Ban;
+use crate::clock::Timestamp;
+use crate::digest::Digest;
+use crate::identity::Identity;
+
+/// A policy, by the digest of its name, and an identity.
+pub(super) type Key = (Digest, Identity);
+
+/// Records by account, aligned so that no two shards share a cache line.
+#[repr(align(128))]
+pub(super) struct Shard {
+    records: HashMap<Key, Record, RandomState>,
+    capacity: usize,
+    /// Since the last sweep.
+    newcomers: usize,
+}
+
+/// How many records are looked through for each newcomer, one time with another.
+const SWEEP_PER_NEW: usize = 16;
+
+impl Shard {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { records: HashMap::default(), capacity, newcomers: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn record(&mut self, key: &Key) -> Option<&mut Record> {
+        self.records.get_mut(key)
+    }
+
+    /// An account's record, made if there is room.
+    pub(super) fn record_or_new(
+        &mut self,
+        key: Key,
+        ban: Ban,
+        now: Timestamp,
+    ) -> Option<&mut Record> {
+        if !self.records.contains_key(&key) {
+            self.sweep_now_and_then(now);
+            if self.records.len() >= self.capacity {
+                return None;
+            }
+        }
+        Some(self.records.entry(key).or_insert_with(|| Record::new(ban)))
+    }
+
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.records.remove(key);
+    }
+
+    /// Forgets the accounts of all policies but these.
+    pub(super) fn keep(&mut self, policies: &[Digest]) {
+        self.records.retain(|(policy, _), _| policies.contains(policy));
+    }
+
+    /// Looks through all records, so seldom that it comes to a few for each newcomer.
+    fn sweep_now_and_then(&mut self, now: Timestamp) {
+        self.newcomers += 1;
+        if self.newcomers * SWEEP_PER_NEW < self.records.len() {
+            return;
+        }
+        self.newcomers = 0;
+        self.records.retain(|_, record| !record.is_over(now));
+        if self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.len() * 2);
+        }
+    }
+}
