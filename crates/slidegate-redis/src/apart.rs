@@ -76,17 +76,16 @@ impl Apart {
     }
 
     /// Takes back what a denied request has spent so far, but for charges that count it, and sees
-    /// how things stand now.
+    /// how things stand now. A part that fails keeps none of the others from it.
     async fn undo(&self, store: &RedisStore, receipts: &mut [Receipt]) -> Result<(), Failure> {
+        let mut outcome = Ok(());
         for (part, receipt) in self.parts.iter().zip(receipts) {
-            let charges = part.charges();
-            let counted: Vec<Charge<'_>> =
-                crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();
-            store.refund_at_once(&counted, Some(receipt.at)).await?;
-            *receipt = store.decide_at_once(Mode::Peek, &charges).await?;
-            receipt.spent = false;
+            match part.undo(store, receipt).await {
+                Ok(now) => *receipt = now,
+                Err(error) => outcome = Err(error),
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// One receipt of all parts. Each server has a clock of its own; it tells the first one's time.
@@ -112,5 +111,14 @@ impl Apart {
 impl Part {
     fn charges(&self) -> Vec<Charge<'_>> {
         self.charges.iter().map(OwnedCharge::as_charge).collect()
+    }
+
+    async fn undo(&self, store: &RedisStore, receipt: &Receipt) -> Result<Receipt, Failure> {
+        let charges = self.charges();
+        let counted: Vec<Charge<'_>> =
+            crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();
+        store.refund_at_once(&counted, Some(receipt.at)).await?;
+        let now = store.decide_at_once(Mode::Peek, &charges).await?;
+        Ok(Receipt { spent: false, ..now })
     }
 }

@@ -273,10 +273,12 @@ fn single_config() -> AsyncConnectionConfig {
 
 impl Connection {
     async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
-        match self {
-            Self::Single(connection) => connection.req_packed_command(command).await,
-            Self::Cluster(connection) => connection.req_packed_command(command).await,
-        }
+        let reply = match self {
+            Self::Single(connection) => connection.req_packed_command(command).await?,
+            Self::Cluster(connection) => connection.req_packed_command(command).await?,
+        };
+        // What the server refuses comes as a value.
+        reply.extract_error()
     }
 
     /// Whether an error says that the connection leads nowhere, or to a server that is no longer

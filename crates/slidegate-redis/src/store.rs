@@ -379,10 +379,8 @@ pub(crate) fn spent_by<'r, 'a>(
     })
 }
 
-/// A key in the same place of a cluster as another.
+/// A key in the same place of a cluster as another, which whoever may touch the one may touch too.
+/// In a cluster a key has its place in braces, and what follows does not matter.
 fn mark_beside(key: &str, name: &str) -> String {
-    match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
-        Some((tag, _)) if !tag.is_empty() => format!("slidegate:{{{tag}}}:merged:{name}"),
-        _ => format!("slidegate:{{{key}}}:merged:{name}"),
-    }
+    format!("{key}:merged:{name}")
 }

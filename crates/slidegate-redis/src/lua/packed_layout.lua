@@ -58,8 +58,25 @@ local function layout()
         return min(max(8, 2 * ledger.slots, entries), most)
     end
 
-    -- Writes the ledger anew, of these runs, with room for so many more entries.
-    local function rewrite(ledger, runs, more)
+    -- Writes the ledger anew, of entries in order.
+    local function write(ledger, ring, entries, used)
+        ledger.slots = slots_for(ledger, entries)
+        ledger.first, ledger.entries, ledger.used = 0, entries, used
+        ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
+        local head = pack(HEADER, ledger.kind, ledger.slots, 0, entries, used, ledger.oldest,
+            ledger.newest, ledger.expires)
+        local free = string.rep('\0', (ledger.slots - entries) * SLOT_LEN)
+        ledger.bytes, ledger.from = head .. ring .. free, 0
+        call('SET', ledger.key, ledger.bytes, 'PX', ledger.expires - now_ms)
+    end
+
+    -- Writes the ledger anew, of these runs.
+    local function rewrite(ledger, runs)
+        if #runs == 0 then
+            call('DEL', ledger.key)
+            ledger.slots, ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, 0, 0, 0, 0
+            return
+        end
         local tick, parts, used = tick_of(ledger), {}, 0
         for i, run in ipairs(runs) do
             used = used + run[2]
@@ -69,23 +86,8 @@ local function layout()
                 parts[i] = pack('<I2I4', run[1] / tick % 65536, run[2])
             end
         end
-        local entries = ledger.kind == FINE and used or #runs
-        ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, entries, used, 0
-        if entries + more == 0 then
-            call('DEL', ledger.key)
-            ledger.slots = 0
-            return
-        end
-        if entries > 0 then
-            ledger.oldest, ledger.newest = runs[1][1], runs[#runs][1]
-        end
-        ledger.slots = slots_for(ledger, entries + more)
-        ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
-        local head = pack(HEADER, ledger.kind, ledger.slots, 0, entries, used, ledger.oldest,
-            ledger.newest, ledger.expires)
-        parts[#parts + 1] = string.rep('\0', (ledger.slots - entries) * SLOT_LEN)
-        ledger.bytes, ledger.from = head .. table.concat(parts), 0
-        call('SET', ledger.key, ledger.bytes, 'PX', ledger.expires - now_ms)
+        ledger.oldest, ledger.newest = runs[1][1], runs[#runs][1]
+        write(ledger, table.concat(parts), ledger.kind == FINE and used or #runs, used)
     end
 
     -- Adds units at a stamp to runs, which are older.
@@ -107,7 +109,7 @@ local function layout()
         for _, run in ipairs(runs) do
             append(settled, min(ceil(run[1] / tick) * tick, present), run[2])
         end
-        rewrite(ledger, settled, 0)
+        rewrite(ledger, settled)
     end
 
     local function is_settled(ledger)
@@ -139,9 +141,23 @@ local function layout()
     end
 
     function this.spend(ledger, cost)
-        local runs = runs_of(ledger)
-        append(runs, stamp_of(ledger, now_ceil_ms), cost)
-        rewrite(ledger, runs, 0)
+        local stamp = stamp_of(ledger, now_ceil_ms)
+        if ledger.kind == COARSE then
+            local runs = runs_of(ledger)
+            append(runs, stamp, cost)
+            rewrite(ledger, runs)
+            return
+        end
+        -- The entries need not be read to be put in order: this is how rings grow.
+        local bytes, start = call('GETRANGE', ledger.key, HEADER_LEN, '-1'), ledger.first * SLOT_LEN
+        local ring = bytes:sub(start + 1) .. bytes:sub(1, start)
+        local kept = ring:sub(1, ledger.entries * SLOT_LEN)
+        ledger.newest = stamp
+        if ledger.entries == 0 then
+            ledger.oldest = stamp
+        end
+        local spent = string.rep(pack('<I6', stamp), cost)
+        write(ledger, kept .. spent, ledger.entries + cost, ledger.used + cost)
     end
 
     -- Forgets the oldest units.
@@ -154,7 +170,7 @@ local function layout()
                 kept[#kept + 1] = { run[1], run[2] - taken }
             end
         end
-        rewrite(ledger, kept, 1)
+        rewrite(ledger, kept)
     end
 
     -- The stamp of a unit, counted from 1 for the oldest.
@@ -182,7 +198,7 @@ local function layout()
                 end
             end
         end
-        rewrite(ledger, runs, 0)
+        rewrite(ledger, runs)
     end
 
     -- How many units have a stamp from one to another.

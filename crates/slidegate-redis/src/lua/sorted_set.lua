@@ -40,8 +40,9 @@ local function layout()
         end
     end
 
+    -- Long enough for ticks of either kind: units may grow while there are members.
     local function keep(ledger)
-        call('PEXPIRE', ledger.key, ledger.window + tick_of(ledger) + SLACK_MS)
+        call('PEXPIRE', ledger.key, ledger.window + ceil(ledger.window / FINE_UNITS) + SLACK_MS)
     end
 
     -- Counts what is there, once what has left the window is not.

@@ -2,20 +2,19 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::time::Duration;
-
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use slidegate::{Charge, Charges, Identity, Name, Quota, Quotas};
 use slidegate_testbed::{RedisCluster, RedisSentinels};
 
 /// One URL for a whole cluster.
-pub fn cluster_url(cluster: &RedisCluster) -> String {
+pub(crate) fn cluster_url(cluster: &RedisCluster) -> String {
     format!("redis-cluster://{}", hosts(&cluster.urls()))
 }
 
 /// One URL for whichever server the sentinels name.
-pub fn sentinel_url(sentinels: &RedisSentinels) -> String {
+pub(crate) fn sentinel_url(sentinels: &RedisSentinels) -> String {
     format!("redis-sentinel://{}/{}", hosts(&sentinels.urls()), sentinels.master_name())
 }
 
@@ -25,7 +24,7 @@ fn hosts(urls: &[String]) -> String {
 }
 
 /// Waits for something to come true.
-pub async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if true_now() {
             return;
@@ -36,42 +35,42 @@ pub async fn until(what: &str, mut true_now: impl FnMut() -> bool) {
 }
 
 /// A host and a port out of a URL of one server.
-pub fn host(url: &str) -> &str {
+pub(crate) fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
     rest.rsplit_once('@').map_or(rest, |(_, host)| host)
 }
 
 /// An account, and the quotas that it is charged by.
-pub struct Payer {
-    pub policy: Name,
-    pub identity: Identity,
-    pub quotas: Quotas,
+pub(crate) struct Payer {
+    pub(crate) policy: Name,
+    pub(crate) identity: Identity,
+    pub(crate) quotas: Quotas,
 }
 
 impl Payer {
-    pub fn new(policy: &str, identity: Identity, quotas: &[Quota]) -> Self {
+    pub(crate) fn new(policy: &str, identity: Identity, quotas: &[Quota]) -> Self {
         let policy = policy.parse().expect("a name");
         let quotas = Quotas::new(quotas.iter().copied()).expect("quotas that differ");
         Self { policy, identity, quotas }
     }
 
     /// A user's account under the policy `api`.
-    pub fn user(name: &str, quota: Quota) -> Self {
+    pub(crate) fn user(name: &str, quota: Quota) -> Self {
         Self::new("api", Identity::user(name), &[quota])
     }
 
-    pub fn charge(&self) -> Charge<'_> {
+    pub(crate) fn charge(&self) -> Charge<'_> {
         Charge::new(&self.policy, &self.identity, &self.quotas)
     }
 
-    pub fn cost(&self, cost: u32) -> Charge<'_> {
+    pub(crate) fn cost(&self, cost: u32) -> Charge<'_> {
         let cost = NonZeroU32::new(cost).expect("a cost");
         self.charge().with_cost(cost).expect("a cost within the units")
     }
 }
 
 /// Everything that one request is charged.
-pub fn charges<'a>(list: impl IntoIterator<Item = Charge<'a>>) -> Charges<'a> {
+pub(crate) fn charges<'a>(list: impl IntoIterator<Item = Charge<'a>>) -> Charges<'a> {
     let mut charges = Charges::new();
     list.into_iter().for_each(|charge| charges.push(charge).expect("accounts that differ"));
     charges

@@ -1,0 +1,15 @@
+//! Redis falls ill in every way we know of, under load, with real processes: four stores go on
+//! sharing their budgets through all of it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bounds;
+mod crowd;
+mod denials;
+mod groups;
+mod network;
+mod server;
+mod start;
+mod story;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,341 @@
+//! Every form of URL leads to a server that counts; what is wrong is said without a password.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use slidegate::{Charges, Quota, Spent, Store, StoreError};
+use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, Tls};
+use slidegate_testbed::{Certificates, RedisCluster, RedisSentinels, RedisServer};
+use support::{Payer, cluster_url, host, sentinel_url};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const SECRET: &str = "hunter2hunter2";
+
+fn builder(url: &str) -> RedisStoreBuilder {
+    RedisStore::builder(url).deadline(Duration::from_secs(20))
+}
+
+/// Counts through the store, and shows no password.
+async fn counts(store: &RedisStore) {
+    let payer = Payer::user("somebody", Quota::per_hour(2));
+    let charges = Charges::from(payer.charge());
+    for expected in [true, true, false] {
+        match store.spend(&charges).await {
+            Ok(receipt) => assert_eq!(receipt.spent, expected, "{store}"),
+            Err(error) => panic!("{store}: {}", whole(&error)),
+        }
+    }
+    assert_no_secret(&format!("{store} {store:?}"));
+}
+
+/// Fails to count, and tells why without a password.
+async fn fails(store: &RedisStore) -> String {
+    let payer = Payer::user("somebody", Quota::per_hour(2));
+    let error = store.spend(&payer.charge().into()).await.unwrap_err();
+    let text = whole(&error);
+    assert_no_secret(&text);
+    assert_no_secret(&format!("{store} {store:?} {store:#?}"));
+    text
+}
+
+/// An error with all its sources, as anybody may show it.
+fn whole(error: &StoreError) -> String {
+    let mut text = format!("{error} {error:?} {error:#?}");
+    let mut next = error.source();
+    while let Some(source) = next {
+        write!(text, " / {source} {source:?} {source:#?}").unwrap();
+        next = source.source();
+    }
+    text
+}
+
+fn assert_no_secret(text: &str) {
+    assert!(!text.contains(SECRET), "{text}");
+}
+
+/// Everything that is ever traced in this process, at every level.
+struct Everything(Mutex<String>);
+
+fn everything() -> &'static Everything {
+    static EVERYTHING: OnceLock<&Everything> = OnceLock::new();
+    EVERYTHING.get_or_init(|| {
+        let everything: &'static Everything = Box::leak(Box::new(Everything(Mutex::default())));
+        tracing::subscriber::set_global_default(everything).unwrap();
+        everything
+    })
+}
+
+impl Everything {
+    fn text(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields<'_>)) {
+        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        write!(text, "{} {}", metadata.level(), metadata.target()).unwrap();
+        record(&mut Fields(&mut text));
+        text.push('\n');
+    }
+}
+
+struct Fields<'t>(&'t mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for &'static Everything {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.add(span.metadata(), |fields| span.record(fields));
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        self.add(event.metadata(), |fields| event.record(fields));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn one_server_by_tcp_and_by_socket() {
+    let server = RedisServer::start();
+    let socket = server.socket();
+    let host = host(&server.url()).to_owned();
+    for url in [
+        format!("redis://{host}"),
+        format!("valkey://{host}/"),
+        format!("unix://{}", socket.display()),
+        format!("redis+unix://{}", socket.display()),
+    ] {
+        counts(&builder(&url).build().unwrap()).await;
+        server.command(&["FLUSHALL"]).expect_ok();
+    }
+    let alone = RedisServer::options().unix_only().password(SECRET).start();
+    counts(&builder(&alone.unix_url()).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_database_of_its_own() {
+    let server = RedisServer::start();
+    let urls = [
+        format!("redis://{}/3", host(&server.url())),
+        format!("unix://{}?db=5", server.socket().display()),
+    ];
+    for (url, database) in urls.iter().zip(["db3", "db5"]) {
+        counts(&builder(url).build().unwrap()).await;
+        assert!(server.info(database).starts_with("keys=1,"), "{url}");
+    }
+    let none = builder(&format!("redis://{}/16", host(&server.url()))).build().unwrap();
+    assert!(fails(&none).await.contains("DB index is out of range"));
+}
+
+#[tokio::test]
+async fn a_password_alone_and_a_user_with_one() {
+    let server = RedisServer::options().password(SECRET).start();
+    counts(&builder(&server.url()).build().unwrap()).await;
+    for (layout, commands) in [(Layout::Packed, PACKED), (Layout::SortedSet, SORTED_SET)] {
+        server.command(&["FLUSHALL"]).expect_ok();
+        let password = format!(">{SECRET}%40");
+        let rules = ["ACL", "SETUSER", "limiter", "reset", "on", "~slidegate:*", &password];
+        let rules = rules.into_iter().chain(COMMANDS.split(' ')).chain(commands.split(' '));
+        server.command(&rules.collect::<Vec<_>>()).expect_ok();
+        let by_tcp = format!("redis://limiter:{SECRET}%2540@{}", host(&server.url()));
+        counts(&builder(&by_tcp).layout(layout).build().unwrap()).await;
+        server.command(&["FLUSHALL"]).expect_ok();
+        let socket = server.socket();
+        let by_socket = format!("unix://{}?user=limiter&pass={SECRET}%2540", socket.display());
+        let store = builder(&by_socket).layout(layout).build().unwrap();
+        counts(&store).await;
+        let payer = Payer::user("somebody", Quota::per_hour(2));
+        store.refund(&payer.cost(2).into(), Spent::Newest).await.unwrap();
+        counts(&store).await;
+        store.reset(&payer.charge().into()).await.unwrap();
+        counts(&store).await;
+        // What may not be done is said, with what to allow.
+        server.command(&["ACL", "SETUSER", "limiter", "-time"]).expect_ok();
+        assert!(fails(&store).await.contains("can't run this command"));
+        server.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).expect_ok();
+        assert!(fails(&store).await.contains("the user must be allowed EVALSHA"));
+    }
+}
+
+/// All that the user of a store must be allowed, beside the keys of its template.
+const COMMANDS: &str = "+evalsha +script|load +time +pexpire +del";
+const PACKED: &str = "+getrange +setrange +set";
+const SORTED_SET: &str = "+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank \
+                          +zrevrangebyscore";
+
+#[tokio::test]
+async fn a_wrong_password_is_said_and_shown_nowhere() {
+    let seen = everything();
+    let server = RedisServer::options().password("right").start();
+    let cluster = RedisCluster::options().without_replicas().password("right").start();
+    let host_of = |url: String| host(&url).to_owned();
+    let socket = server.socket().display().to_string();
+    let hosts: Vec<String> = cluster.urls().into_iter().map(host_of).collect();
+    for url in [
+        format!("redis://:{SECRET}@{}", host(&server.url())),
+        format!("redis://me:{SECRET}@{}/2", host(&server.url())),
+        format!("unix://{socket}?user={SECRET}&pass={SECRET}"),
+        format!("redis-cluster://me:{SECRET}@{}", hosts.join(",")),
+    ] {
+        let store = builder(&url).build().unwrap();
+        for _ in 0..3 {
+            let text = fails(&store).await;
+            let says_so = ["WRONGPASS", "AuthenticationFailed", "authentication", "NOAUTH"];
+            assert!(says_so.iter().any(|word| text.contains(word)), "{store}: {text}");
+        }
+    }
+    // The right one is shown as little, whether something else is wrong or nothing is.
+    let secretive = RedisServer::options().password(SECRET).start();
+    let store = builder(&secretive.url()).build().unwrap();
+    counts(&store).await;
+    secretive.kill();
+    fails(&store).await;
+    fails(&store).await;
+    let nobody = format!("redis-sentinel://:{SECRET}@127.0.0.1:1/m?sentinel_password={SECRET}");
+    fails(&builder(&nobody).build().unwrap()).await;
+    let text = seen.text();
+    assert!(text.contains("no connection to Redis"), "something was traced: {text}");
+    assert_no_secret(&text);
+}
+
+fn pem(path: &std::path::Path) -> Vec<u8> {
+    fs::read(path).unwrap()
+}
+
+fn authority(certificates: &Certificates) -> Tls {
+    Tls::new().authority(pem(&certificates.ca))
+}
+
+#[tokio::test]
+async fn by_tls_with_an_authority_of_ones_own() {
+    let server = RedisServer::options().tls().password(SECRET).start();
+    let tls = authority(server.certificates().unwrap());
+    counts(&builder(&server.url()).tls(tls.clone()).build().unwrap()).await;
+    let by_name = server.url().replace("127.0.0.1", "localhost");
+    server.command(&["FLUSHALL"]).expect_ok();
+    counts(&builder(&by_name).tls(tls).build().unwrap()).await;
+    // Whom the machine does not know is not trusted, nor who another authority vouches for.
+    fails(&builder(&server.url()).build().unwrap()).await;
+    let other = RedisServer::options().tls().start();
+    let others = authority(other.certificates().unwrap());
+    fails(&builder(&server.url()).tls(others).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn by_tls_with_a_certificate_of_the_clients() {
+    let server = RedisServer::options().mutual_tls().start();
+    let certificates = server.certificates().unwrap();
+    let tls = authority(certificates);
+    let client = (pem(&certificates.client), pem(&certificates.client_key));
+    fails(&builder(&server.url()).tls(tls.clone()).build().unwrap()).await;
+    let tls = tls.client(client.0, client.1.clone());
+    let shown = format!("{tls:?}");
+    counts(&builder(&server.url()).tls(tls).build().unwrap()).await;
+    let key = String::from_utf8(client.1).unwrap();
+    assert!(!shown.contains(key.lines().nth(1).unwrap()), "{shown}");
+    // What is no certificate is an error and no panic.
+    let nonsense = authority(certificates).client("nonsense", "nonsense");
+    fails(&builder(&server.url()).tls(nonsense).build().unwrap()).await;
+    fails(&builder(&server.url()).tls(Tls::new().authority("nonsense")).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn by_sentinels() {
+    let sentinels = RedisSentinels::start();
+    let url = sentinel_url(&sentinels);
+    counts(&builder(&url).build().unwrap()).await;
+    assert_eq!(sentinels.primary().command(&["DBSIZE"]).integer(), 1);
+    counts(&builder(&format!("{url}/2")).build().unwrap()).await;
+    assert!(sentinels.primary().info("db2").starts_with("keys=1,"));
+    // One sentinel that answers is enough.
+    let with_strangers = url.replace("redis-sentinel://", "redis-sentinel://127.0.0.1:1,");
+    sentinels.primary().command(&["FLUSHALL"]).expect_ok();
+    counts(&builder(&with_strangers).build().unwrap()).await;
+    let unknown = url.replace(sentinels.master_name(), "nobody");
+    fails(&builder(&unknown).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_with_a_password() {
+    let cluster = RedisCluster::options().without_replicas().password(SECRET).start();
+    let hosts: Vec<String> = cluster.urls().iter().map(|url| host(url).to_owned()).collect();
+    let url = format!("redis-cluster://:{SECRET}@{}", hosts.join(","));
+    counts(&builder(&url).build().unwrap()).await;
+    cluster.nodes().iter().for_each(|node| node.command(&["FLUSHALL"]).expect_ok());
+    // Any node will do.
+    let one = format!("redis-cluster://default:{SECRET}@{}/0", hosts[1]);
+    counts(&builder(&one).build().unwrap()).await;
+    let without = format!("redis-cluster://{}", hosts[1]);
+    let store = builder(&without).build().unwrap();
+    fails(&store).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_one() {
+    let cluster = RedisCluster::options().without_replicas().start();
+    counts(&builder(&cluster_url(&cluster)).build().unwrap()).await;
+}
+
+#[test]
+fn what_cannot_be_built_says_why() {
+    let url = "redis://127.0.0.1:6379";
+    let template = |text: &str| text.parse::<slidegate_redis::KeyTemplate>().unwrap();
+    let name = "api".parse::<slidegate::Name>().unwrap();
+    let cluster = format!("redis-cluster://:{SECRET}@127.0.0.1:6379");
+    let windows_apart = template("rl:<identity>:<window>");
+    for (builder, part) in [
+        (RedisStore::builder(url).deadline(Duration::ZERO), "deadline is 0"),
+        (RedisStore::builder(url).tls(Tls::new()), "rediss://"),
+        (RedisStore::builder(format!("{SECRET}@localhost")), "no scheme"),
+        (RedisStore::builder(format!("http://:{SECRET}@localhost")), "\"http\""),
+        (RedisStore::builder(format!("redis://:{SECRET}@host:port")), "cannot be read"),
+        (RedisStore::builder(format!("redis-sentinel://:{SECRET}@host")), "master's name"),
+        (RedisStore::builder(format!("{cluster}/2")), "database \"2\""),
+        (RedisStore::builder(&cluster).key_template(windows_apart.clone()), "rl:<identity>"),
+        (RedisStore::builder(&cluster).key_template_of(name, windows_apart), "rl:<identity>"),
+    ] {
+        let error: BuildError = builder.build().unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(part), "{text}");
+        assert_no_secret(&text);
+    }
+    let both = RedisStore::builder("unix:///run/redis.sock").tls(Tls::new()).build();
+    assert_eq!(both.unwrap_err(), BuildError::UnusedCertificates);
+}
+
+/// Two ledgers under one key would count each other's units.
+#[tokio::test]
+async fn two_ledgers_of_one_request_need_two_keys() {
+    let server = RedisServer::start();
+    let template = "ratelimit:<identity>".parse().unwrap();
+    let store = builder(&server.url()).key_template(template).build().unwrap();
+    let quotas = [Quota::per_minute(5), Quota::per_hour(50)];
+    let payer = Payer::new("api", slidegate::Identity::user("42"), &quotas);
+    let error = store.spend(&payer.charge().into()).await.unwrap_err();
+    assert!(whole(&error).contains("add <policy> or <window>"), "{error}");
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+}
