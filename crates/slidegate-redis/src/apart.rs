@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slidegate::{Charge, Receipt, Standings};
+use slidegate::{Charge, Receipt, Standings, Timestamp};
 
 use crate::failure::Failure;
 use crate::owned::OwnedCharge;
@@ -17,13 +17,14 @@ pub(crate) struct Apart {
 }
 
 struct Part {
+    slot: u16,
     charges: Vec<OwnedCharge>,
     /// Which charges of the request they are.
     places: Vec<usize>,
 }
 
 /// Which charges are in which slot; all ledgers of a charge are in one.
-pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> Vec<Vec<usize>> {
+pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> BTreeMap<u16, Vec<usize>> {
     let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     let mut keys = keys.iter();
     for (place, charge) in charges.iter().enumerate() {
@@ -31,12 +32,13 @@ pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> Vec<Vec<usize>
         let slot = own.last().map_or(0, |key| slot_of(key));
         slots.entry(slot).or_default().push(place);
     }
-    slots.into_values().collect()
+    slots
 }
 
 impl Apart {
     pub(crate) fn new(charges: &[Charge<'_>], keys: &[String]) -> Self {
-        let part = |places: Vec<usize>| Part {
+        let part = |(slot, places): (u16, Vec<usize>)| Part {
+            slot,
             charges: places.iter().map(|place| OwnedCharge::from(&charges[*place])).collect(),
             places,
         };
@@ -86,6 +88,11 @@ impl Apart {
             }
         }
         outcome
+    }
+
+    /// When each part was spent, by the clock of its server.
+    pub(crate) fn times(&self, receipts: &[Receipt]) -> Vec<(u16, Timestamp)> {
+        self.parts.iter().zip(receipts).map(|(part, receipt)| (part.slot, receipt.at)).collect()
     }
 
     /// One receipt of all parts. Each server has a clock of its own; it tells the first one's time.

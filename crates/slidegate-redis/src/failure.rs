@@ -35,9 +35,7 @@ fn hinted(error: &RedisError) -> String {
             " (the key has something else, perhaps a ledger in the other layout: use another key template, or wait until such keys are gone)"
         }
         Some("OOM") => " (give Redis more memory, or an instance of its own)",
-        Some("NOPERM") => {
-            " (the user must be allowed EVALSHA, SCRIPT LOAD and the keys of the template)"
-        }
+        Some("NOPERM") => " (docs/redis.md lists what the user must be allowed to do)",
         Some("READONLY") => " (this is a replica: connect to the primary)",
         _ => "",
     };

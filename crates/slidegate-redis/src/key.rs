@@ -46,7 +46,7 @@ impl KeyTemplate {
             match piece {
                 Piece::Text(text) => key.push_str(text),
                 Piece::Kind => key.push_str(identity.kind()),
-                Piece::Identity => key.push_str(identity.value()),
+                Piece::Identity => key.push_str(named(identity)),
                 Piece::Policy => key.push_str(policy),
                 Piece::Window => push_window(&mut key, quota),
             }
@@ -60,6 +60,11 @@ impl KeyTemplate {
         let tag = text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         tag.is_some_and(|(tag, _)| !tag.is_empty() && !tag.contains("<window>"))
     }
+}
+
+/// Everybody together and nobody in particular have a kind and no value.
+fn named(identity: &Identity) -> &str {
+    if identity.value().is_empty() { identity.kind() } else { identity.value() }
 }
 
 fn push_window(key: &mut String, quota: Quota) {

@@ -33,6 +33,7 @@ mod resilient;
 mod script;
 mod slot;
 mod store;
+mod times;
 mod tls;
 
 pub use address::{Address, AddressError};

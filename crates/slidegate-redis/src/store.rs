@@ -23,6 +23,7 @@ use crate::owned::OwnedCharge;
 use crate::resilient::Run;
 use crate::script::{Call, Mode, Scripts, receipt};
 use crate::slot::slot_of;
+use crate::times::Times;
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
 ///
@@ -58,12 +59,16 @@ struct Inner {
     /// What no other process calls its calls.
     process: String,
     calls: AtomicU64,
+    times: Times,
     /// Calls that are past their deadline and still awaited.
     late: AtomicUsize,
 }
 
 /// How many late calls are awaited at once. One more stays spent, should it have been.
 const MOST_LATE: usize = 4096;
+
+/// How long to wait until Redis has taken in what it is told.
+const MERGE_PATIENCE: Duration = Duration::from_secs(1);
 
 type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -84,6 +89,7 @@ impl RedisStore {
             deadline: builder.deadline,
             process: format!("{:x}", fastrand::u64(..)),
             calls: AtomicU64::new(0),
+            times: Times::default(),
             late: AtomicUsize::new(0),
         }))
     }
@@ -225,7 +231,7 @@ impl RedisStore {
     }
 
     /// Decides charges that a cluster keeps in several places. Once begun it is not left halfway,
-    /// whatever becomes of the caller's time.
+    /// whatever becomes of the caller.
     async fn decide_apart(
         &self,
         mode: Mode,
@@ -234,10 +240,18 @@ impl RedisStore {
     ) -> Result<Receipt, StoreError> {
         let apart = Arc::new(Apart::new(charges, keys));
         let (store, parts) = (self.clone(), apart.clone());
+        let task = tokio::spawn(async move { parts.decide(&store, mode).await });
         let running: Running<Result<Vec<Receipt>, Failure>> =
-            Box::pin(async move { parts.decide(&store, mode).await });
+            Box::pin(async move { task.await.unwrap_or(Err(Failure::Reply)) });
         match self.in_time(running).await {
-            Ok(receipts) => Ok(apart.whole(&receipts?)),
+            Ok(receipts) => {
+                let receipts = receipts?;
+                let receipt = apart.whole(&receipts);
+                if mode == Mode::Spend && receipt.spent {
+                    self.0.times.keep(apart.times(&receipts));
+                }
+                Ok(receipt)
+            }
             Err(late) => {
                 let store = self.clone();
                 self.spawn_late(async move {
@@ -277,8 +291,13 @@ impl RedisStore {
         let link = self.0.link.clone();
         let running: Running<Result<Value, Failure>> =
             Box::pin(async move { link.run(&call).await });
-        let reply = self.in_time(running).await;
-        reply.map_err(|_| StoreError::Deadline(self.0.deadline))??;
+        // No request waits for it, and much at once takes its time.
+        let patience = self.0.deadline.max(MERGE_PATIENCE);
+        let reply = tokio::time::timeout(patience, running).await;
+        reply.map_err(|_| {
+            self.0.link.missed();
+            StoreError::Deadline(patience)
+        })??;
         Ok(())
     }
 
@@ -297,15 +316,15 @@ impl RedisStore {
     }
 
     /// The charges, in parts that are each in one place.
-    fn parts<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<Vec<Charge<'a>>>, Failure> {
+    fn parts<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<(u16, Vec<Charge<'a>>)>, Failure> {
         let keys = self.keys(charges)?;
         if charges.is_empty() || !self.spans_slots(&keys) {
-            return Ok(vec![charges.to_vec()]);
+            return Ok(vec![(0, charges.to_vec())]);
         }
-        Ok(by_slot(charges, &keys)
-            .into_iter()
-            .map(|part| part.into_iter().map(|place| charges[place]).collect())
-            .collect())
+        let part = |(slot, places): (u16, Vec<usize>)| {
+            (slot, places.into_iter().map(|place| charges[place]).collect())
+        };
+        Ok(by_slot(charges, &keys).into_iter().map(part).collect())
     }
 }
 
@@ -319,13 +338,14 @@ impl Store for RedisStore {
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
-        let at = match spent {
-            Spent::At(at) => Some(at),
-            Spent::Newest => None,
-        };
         let parts = self.parts(charges.as_slice())?;
+        let slots: Vec<u16> = parts.iter().map(|(slot, _)| *slot).collect();
         self.by_deadline(async {
-            for part in &parts {
+            for (slot, part) in &parts {
+                let at = match spent {
+                    Spent::At(at) => Some(self.0.times.at(at, &slots, *slot)),
+                    Spent::Newest => None,
+                };
                 self.refund_at_once(part, at).await?;
             }
             Ok(())
@@ -336,7 +356,7 @@ impl Store for RedisStore {
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         let parts = self.parts(charges.as_slice())?;
         self.by_deadline(async {
-            for part in &parts {
+            for (_, part) in &parts {
                 let mut command = redis::cmd("DEL");
                 command.arg(self.keys(part)?);
                 self.0.link.send(&command).await?;

@@ -26,7 +26,7 @@ for i = 1, count do
     bytes, from = call('GETRANGE', key, '0', HEAD), 0
     if bytes == '' then
         kind, slots, first, entries, used = units > FINE_UNITS and COARSE or FINE, 0, 0, 0, 0
-        room = room and kind == FINE and cost == 1
+        room = room and kind == FINE
     else
         kind, slots, first, entries, used, oldest, newest, expires = unpack(HEADER, bytes)
         if (kind == COARSE) ~= (units > FINE_UNITS) or newest > stamp then
@@ -46,11 +46,7 @@ for i = 1, count do
                 oldest = (last - (last - part('<I2', first, 0)) % 65536) * tick
             end
         end
-        if kind == FINE then
-            room = room and entries + cost <= slots and (first + entries) % slots + cost <= slots
-        else
-            room = room and entries < slots
-        end
+        room = room and (kind == FINE or entries < slots)
     end
     -- Whether it is a shadow charge, or counts denied requests.
     plain = plain and flags % 4 == 0
@@ -81,14 +77,25 @@ if usual and ((allowed and (peek or room)) or (not allowed and plain)) then
                 kind, slots, first, entries, used, oldest, newest, expires = spread(saved[i])
         end
         if allowed and not peek then
-            if slots == 0 then
-                slots, entries, used = math.min(8, units), 1, 1
-                oldest, newest, expires = stamp, stamp, stamp + window + SLACK_MS
-                local head = pack(HEADER, kind, slots, 0, 1, 1, stamp, stamp, expires)
-                local rest = string.rep('\0', (slots - 1) * SLOT_LEN)
-                call('SET', key, head .. pack('<I6', stamp) .. rest, 'PX', expires - now_ms)
+            local next, slot = slots > 0 and (first + entries) % slots or 0, nil
+            if kind == FINE and (entries + cost > slots or next + cost > slots) then
+                -- A ring that is new, full or at its end is put in order and written whole.
+                local ring = ''
+                if entries > 0 then
+                    local all, start = call('GETRANGE', key, HEADER_LEN, '-1'), first * SLOT_LEN
+                    ring = (all:sub(start + 1) .. all:sub(1, start)):sub(1, entries * SLOT_LEN)
+                else
+                    oldest = stamp
+                end
+                first, entries, used, newest = 0, entries + cost, used + cost, stamp
+                if entries > slots then
+                    slots = math.min(math.max(8, 2 * slots, entries), math.max(units, entries))
+                end
+                expires = stamp + window + SLACK_MS
+                call('SET', key, pack(HEADER, kind, slots, first, entries, used, oldest, newest, expires)
+                    .. ring .. string.rep(pack('<I6', stamp), cost)
+                    .. string.rep('\0', (slots - entries) * SLOT_LEN), 'PX', expires - now_ms)
             else
-                local next, slot = first + entries, nil
                 if kind == FINE then
                     slot, entries = pack('<I6', stamp), entries + cost
                     if cost > 1 then
@@ -97,8 +104,8 @@ if usual and ((allowed and (peek or room)) or (not allowed and plain)) then
                 else
                     local at_stamp = cost
                     if entries > 0 and newest == stamp then
-                        next = next - 1
-                        at_stamp = cost + part('<I4', next % slots, 2)
+                        next = (next - 1) % slots
+                        at_stamp = cost + part('<I4', next, 2)
                     else
                         entries = entries + 1
                     end
@@ -108,7 +115,7 @@ if usual and ((allowed and (peek or room)) or (not allowed and plain)) then
                     oldest = stamp
                 end
                 used, newest = used + cost, stamp
-                call('SETRANGE', key, HEADER_LEN + next % slots * SLOT_LEN, slot)
+                call('SETRANGE', key, HEADER_LEN + next * SLOT_LEN, slot)
                 if expires < stamp + window then
                     -- Long enough that the next spends need not say it again.
                     expires = stamp + window + math.ceil(window / 4) + SLACK_MS

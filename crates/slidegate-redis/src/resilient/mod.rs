@@ -258,10 +258,12 @@ impl fmt::Debug for ResilientStore {
 }
 
 /// Whether Redis may have done what it was asked. What it refused it has not done, and what it
-/// answers too late is taken back; but when a connection breaks, nobody knows.
+/// answers too late is taken back; but when a connection breaks, nobody knows. Where none could be
+/// made, as a cluster's client says of a node, nothing was asked.
 fn may_have_counted(error: &StoreError) -> bool {
     let StoreError::Unavailable(cause) = error else { return false };
-    matches!(cause.downcast_ref(), Some(Failure::Redis(error)) if error.is_io_error())
+    let Some(Failure::Redis(error)) = cause.downcast_ref() else { return false };
+    error.is_io_error() && !error.is_connection_refusal()
 }
 
 /// A call that is under way.

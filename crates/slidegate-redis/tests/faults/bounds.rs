@@ -160,3 +160,26 @@ async fn it_closes_without_anything_to_tell() {
         until("it closes", || store.stats().breaker == BreakerState::Closed).await;
     }
 }
+
+/// Telling takes as long as it takes; nobody waits for it, and the deadline of calls is not its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_is_told_of_many_accounts_soon() {
+    const ACCOUNTS: usize = 10_000;
+    let _turn = turn().await;
+    let server = RedisServer::start();
+    let store = resilient(&server.url());
+    timed_spend(store.clone(), 0).await;
+    server.pause();
+    while store.stats().breaker == BreakerState::Closed {
+        timed_spend(store.clone(), 0).await;
+    }
+    for user in 1..=ACCOUNTS {
+        timed_spend(store.clone(), user).await;
+    }
+    server.resume();
+    let began = Instant::now();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    until("Redis knows", || store.stats().unmerged == 0).await;
+}

@@ -17,7 +17,7 @@ const UNDER_WAY: i64 = STORES as i64;
 
 /// Replication is asynchronous, so what the old primary counted in its last moments may be lost.
 /// These are the moments: many times what a replica lags behind on one machine.
-const LAG: Duration = Duration::from_millis(250);
+const LAG: Duration = Duration::from_millis(400);
 
 /// What is promised when one primary takes another's place: each of them is exact, and together
 /// they exceed a quota by what was not replicated.
