@@ -150,18 +150,34 @@ local function layout()
         return ledger
     end
 
+    -- Where in the string the slot of an entry begins.
+    local function offset(ledger, index)
+        return HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
+    end
+
+    -- Writes slots in their place in the ring, the header, and when the key goes.
+    local function write_in_place(ledger, index, slots)
+        call('SETRANGE', ledger.key, offset(ledger, index), slots)
+        if ledger.expires < ledger.newest + ledger.window then
+            ledger.expires = ledger.newest + ledger.window + ceil(ledger.window / 4) + SLACK_MS
+            call('PEXPIRE', ledger.key, ledger.expires - now_ms)
+        end
+        call('SETRANGE', ledger.key, '0', pack(HEADER, ledger.kind, ledger.slots, ledger.first,
+            ledger.entries, ledger.used, ledger.oldest, ledger.newest, ledger.expires))
+        ledger.bytes = ''
+    end
+
     function this.spend(ledger, cost)
-        local stamp, ring = stamp_of(ledger, now_ceil_ms), in_order(ledger)
-        local entries, spent = ledger.entries, nil
+        local stamp, index = stamp_of(ledger, now_ceil_ms), ledger.entries
+        local more, spent = cost, nil
         if ledger.kind == FINE then
-            entries, spent = entries + cost, string.rep(pack('<I6', stamp), cost)
+            spent = string.rep(pack('<I6', stamp), cost)
         else
             local units = cost
-            if entries > 0 and ledger.newest == stamp then
-                local _, before = entry(ledger, entries - 1)
-                units, ring = units + before, ring:sub(1, -SLOT_LEN - 1)
-            else
-                entries = entries + 1
+            more = 1
+            if index > 0 and ledger.newest == stamp then
+                index, more = index - 1, 0
+                units = units + select(2, entry(ledger, index))
             end
             spent = pack('<I2I4', stamp / tick_of(ledger) % 65536, units)
         end
@@ -169,28 +185,31 @@ local function layout()
             ledger.oldest = stamp
         end
         ledger.newest = stamp
-        write(ledger, ring .. spent, entries, ledger.used + cost)
+        local entries, used = ledger.entries + more, ledger.used + cost
+        local next = ledger.slots > 0 and (ledger.first + index) % ledger.slots or 0
+        if entries <= ledger.slots and next + #spent / SLOT_LEN <= ledger.slots then
+            ledger.entries, ledger.used = entries, used
+            write_in_place(ledger, index, spent)
+        else
+            write(ledger, in_order(ledger):sub(1, index * SLOT_LEN) .. spent, entries, used)
+        end
     end
 
-    -- Forgets the oldest units, of which there are as many.
+    -- Forgets the oldest units, of which there are as many. A spend follows, which writes the header.
     function this.forget(ledger, units)
-        local ring, gone, used = in_order(ledger), 0, ledger.used - units
+        ledger.used = ledger.used - units
         while units > 0 do
-            local _, taken = entry(ledger, gone)
+            local _, taken = entry(ledger, 0)
             if taken > units then
-                local short = unpack('<I2', ring, gone * SLOT_LEN + 1)
-                local rest = ring:sub((gone + 1) * SLOT_LEN + 1)
-                ring = pack('<I2I4', short, taken - units) .. rest
-                ledger.oldest = entry(ledger, gone)
-                write(ledger, ring, ledger.entries - gone, used)
-                return
+                local at = offset(ledger, 0)
+                call('SETRANGE', ledger.key, at + 2, pack('<I4', taken - units))
+                ledger.bytes = ''
+                break
             end
-            gone, units = gone + 1, units - taken
+            units, ledger.entries = units - taken, ledger.entries - 1
+            ledger.first = (ledger.first + 1) % ledger.slots
         end
-        if gone < ledger.entries then
-            ledger.oldest = entry(ledger, gone)
-        end
-        write(ledger, ring:sub(gone * SLOT_LEN + 1), ledger.entries - gone, used)
+        ledger.oldest = ledger.entries > 0 and entry(ledger, 0) or 0
     end
 
     -- The stamp of a unit, counted from 1 for the oldest.
