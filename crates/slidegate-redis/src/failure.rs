@@ -28,6 +28,25 @@ pub enum Failure {
     Reply,
 }
 
+impl Failure {
+    /// Whether it is about this one request, and says nothing of how Redis is.
+    pub(crate) fn is_of_the_request(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => false,
+            Self::Redis(error) => matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT")),
+            Self::SameKey { .. } | Self::Reply => true,
+        }
+    }
+
+    /// The failure that made a store's error, if it was one.
+    pub(crate) fn behind(error: &StoreError) -> Option<&Self> {
+        match error {
+            StoreError::Unavailable(cause) => cause.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// An error of Redis, with what to do about it where that is not plain.
 fn hinted(error: &RedisError) -> String {
     let hint = match error.code() {

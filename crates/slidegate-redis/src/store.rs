@@ -70,6 +70,15 @@ const MOST_LATE: usize = 4096;
 /// How long to wait until Redis has taken in what it is told.
 const MERGE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Between attempts to take back a late spend: Redis is nearly always sick when one is late.
+const TAKE_BACK_WAITS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1600),
+    Duration::from_millis(6400),
+    Duration::ZERO,
+];
+
 type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl RedisStore {
@@ -205,8 +214,12 @@ impl RedisStore {
             return;
         }
         let spent: Vec<Charge<'_>> = spent_by(charges, receipt).collect();
-        if let Err(error) = self.refund_at_once(&spent, Some(receipt.at)).await {
-            tracing::debug!(%error, "could not take back a late spend");
+        for wait in TAKE_BACK_WAITS {
+            match self.refund_at_once(&spent, Some(receipt.at)).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, "could not take back a late spend yet"),
+            }
+            tokio::time::sleep(wait).await;
         }
     }
 

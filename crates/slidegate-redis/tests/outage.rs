@@ -243,3 +243,23 @@ fn a_store_outlives_the_runtime_that_it_was_first_used_on() {
         assert_eq!(remaining(&world.redis(), payer.charge()).await, 2);
     });
 }
+
+#[tokio::test]
+async fn one_bad_key_is_nobody_elses_trouble() {
+    let world = World::new();
+    let store = world.store();
+    let (bad, good) =
+        (Payer::new("bad", Quota::per_minute(5)), Payer::new("good", Quota::per_minute(5)));
+    world.server.command(&["RPUSH", "slidegate:{user:bad}:api:min", "not a ledger"]).integer();
+    assert_eq!(admitted(&store, bad.charge(), 9).await, 5, "counted here");
+    assert_eq!(store.stats().breaker, BreakerState::Closed);
+    assert!(!spend(&store, good.charge()).await.degraded);
+    until("it is given up", || store.stats().unmerged == 0).await;
+    assert_eq!(store.stats().merged_units, 0);
+    world.advance(SECOND);
+    world.server.kill();
+    assert_eq!(admitted(&store, good.charge(), 9).await, 4);
+    world.server.restart();
+    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+    assert_eq!(remaining(&world.redis(), good.charge()).await, 0);
+}

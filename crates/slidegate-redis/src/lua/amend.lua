@@ -8,36 +8,52 @@
 -- ARGV[4]  to merge: how long to keep the mark, in ms
 local this = layout()
 local what, count = ARGV[1], #ARGV[2] / 14
-if what == 'merge' and not call('SET', KEYS[count + 1], '1', 'NX', 'PX', ARGV[4]) then
+local mark = KEYS[count + 1]
+if what == 'merge' and call('GETRANGE', mark, '0', '0') ~= '' then
     return 0
 end
+
+-- All are opened before the first is changed: a key that is no ledger fails the call as a whole.
+local ledgers = {}
 for i = 1, count do
     local units, window, amount = unpack('<I4I6I4', ARGV[2], i * 14 - 13)
-    local ledger = this.open(KEYS[i], units, window)
-    if what == 'merge' then
-        local runs, claimed = {}, 0
-        for at = 1, #ARGV[3], 16 do
-            local ago_us, spent, asked_us = unpack('<I6I4I6', ARGV[3], at)
-            local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
-            if asked_us > 0 then
-                local since = math.floor((now_us - asked_us) / 1000)
-                local here = math.max(0, this.between(ledger, since, stamp) - claimed)
-                here = math.min(here, spent)
-                claimed, spent = claimed + here, spent - here
-            end
-            if stamp + window > now_ms and spent > 0 then
-                runs[#runs + 1] = { stamp, spent }
-            end
+    ledgers[i] = this.open(KEYS[i], units, window)
+    ledgers[i].amount = amount
+end
+
+-- What of the runs is still in the ledger's window, and not in the ledger already.
+local function missing(ledger)
+    local runs, claimed = {}, 0
+    for at = 1, #ARGV[3], 16 do
+        local ago_us, spent, asked_us = unpack('<I6I4I6', ARGV[3], at)
+        local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
+        if asked_us > 0 then
+            local since = math.floor((now_us - asked_us) / 1000)
+            local here = math.max(0, this.between(ledger, since, stamp) - claimed)
+            here = math.min(here, spent)
+            claimed, spent = claimed + here, spent - here
         end
-        this.merge(ledger, runs)
+        if stamp + ledger.window > now_ms and spent > 0 then
+            runs[#runs + 1] = { stamp, spent }
+        end
+    end
+    return runs
+end
+
+for _, ledger in ipairs(ledgers) do
+    if what == 'merge' then
+        this.merge(ledger, missing(ledger))
     elseif what == 'refund-newest' then
-        this.refund(ledger, amount)
+        this.refund(ledger, ledger.amount)
     else
         -- What is a window old is free already, and what has its stamp may be another's.
         local at_us = tonumber(ARGV[3])
-        if at_us + window * 1000 > now_us then
-            this.refund(ledger, amount, this.stamp_of(ledger, math.ceil(at_us / 1000)))
+        if at_us + ledger.window * 1000 > now_us then
+            this.refund(ledger, ledger.amount, this.stamp_of(ledger, math.ceil(at_us / 1000)))
         end
     end
+end
+if what == 'merge' then
+    call('SET', mark, '1', 'PX', ARGV[4])
 end
 return 1

@@ -12,6 +12,7 @@ use super::breaker::Backoff;
 use super::journal::Merge;
 use super::stats::add;
 use super::{Inner, ResilientStore};
+use crate::failure::Failure;
 
 /// How long the failures of calls under way take to come in.
 const SETTLING: Duration = Duration::from_millis(50);
@@ -95,10 +96,16 @@ impl Inner {
     }
 
     /// Tells Redis everything there is, and closes the breaker at a moment when there is nothing.
+    /// If it takes some and not all, as a cluster does that has lost a node, it decides again, too.
     async fn tell_all(self: &Arc<Self>) -> Result<(), StoreError> {
         for _ in 0..ROUNDS {
-            let merges = self.journal.to_send();
-            self.tell(merges).await?;
+            let told = self.tell(self.journal.to_send()).await;
+            if let Some(error) = told.failure {
+                if told.done > 0 {
+                    self.close();
+                }
+                return Err(error);
+            }
             if self.journal.if_empty(|| self.close()) {
                 return Ok(());
             }
@@ -114,19 +121,24 @@ impl Inner {
         }
     }
 
-    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> Result<(), StoreError> {
+    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> Told {
         let mut under_way = JoinSet::new();
-        let mut outcome = Ok(());
+        let mut told = Told::default();
+        let mut failures = 0;
         let mut merges = merges.into_iter();
         loop {
-            while outcome.is_ok() && under_way.len() < AT_ONCE {
+            while failures < AT_ONCE && under_way.len() < AT_ONCE {
                 let Some(merge) = merges.next() else { break };
                 under_way.spawn(self.clone().tell_one(merge));
             }
             match under_way.join_next().await {
-                None => return outcome,
-                Some(Ok(Err(error))) => outcome = Err(error),
-                Some(_) => {}
+                None => return told,
+                Some(Ok(Ok(()))) => told.done += 1,
+                Some(Ok(Err(error))) => {
+                    told.failure = Some(error);
+                    failures += 1;
+                }
+                Some(Err(_)) => failures += 1,
             }
         }
     }
@@ -134,11 +146,27 @@ impl Inner {
     async fn tell_one(self: Arc<Self>, merge: Merge) -> Result<(), StoreError> {
         let runs = merge.runs(self.clock.now());
         if !runs.is_empty() {
-            self.redis.merge(merge.charge(), &runs, merge.number).await?;
-            add(&self.counters.merges, 1);
-            add(&self.counters.merged_units, merge.units());
+            match self.redis.merge(merge.charge(), &runs, merge.number).await {
+                Ok(()) => {
+                    add(&self.counters.merges, 1);
+                    add(&self.counters.merged_units, merge.units());
+                }
+                // It would fail for ever.
+                Err(error) if Failure::behind(&error).is_some_and(Failure::is_of_the_request) => {
+                    tracing::warn!(error = ?error, "Redis cannot take what was admitted without it");
+                    add(&self.counters.unrecorded, 1);
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.journal.confirm(merge.number);
         Ok(())
     }
+}
+
+/// How far telling Redis has come.
+#[derive(Default)]
+struct Told {
+    done: usize,
+    failure: Option<StoreError>,
 }

@@ -168,7 +168,9 @@ impl ResilientStore {
             _ => &inner.counters.errors,
         };
         add(counter, 1);
-        if inner.breaker.failed() {
+        if Failure::behind(error).is_some_and(Failure::is_of_the_request) {
+            tracing::debug!(error = ?error, "a request that Redis cannot count");
+        } else if inner.breaker.failed() {
             add(&inner.counters.opened, 1);
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             tracing::warn!(
@@ -261,8 +263,7 @@ impl fmt::Debug for ResilientStore {
 /// answers too late is taken back; but when a connection breaks, nobody knows. Where none could be
 /// made, as a cluster's client says of a node, nothing was asked.
 fn may_have_counted(error: &StoreError) -> bool {
-    let StoreError::Unavailable(cause) = error else { return false };
-    let Some(Failure::Redis(error)) = cause.downcast_ref() else { return false };
+    let Some(Failure::Redis(error)) = Failure::behind(error) else { return false };
     error.is_io_error() && !error.is_connection_refusal()
 }
 

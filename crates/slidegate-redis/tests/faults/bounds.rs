@@ -124,8 +124,6 @@ async fn redis_is_told_by_a_user_who_may_only_touch_the_templates_keys() {
 #[tokio::test]
 async fn one_account_that_cannot_be_counted_does_not_keep_others_from_redis() {
     let server = RedisServer::start();
-    server.command(&["SET", "slidegate:{user:bad}:api:min", "x"]).expect_ok();
-    server.command(&["DEL", "slidegate:{user:bad}:api:min"]);
     server.command(&["LPUSH", "slidegate:{user:bad}:api:min", "x"]);
     let store = resilient(&server.url());
     let (bad, good) =

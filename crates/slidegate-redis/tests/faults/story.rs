@@ -83,13 +83,13 @@ impl Story {
     fn follows_policies(&self) {
         for call in &self.calls {
             let action = self.accounts[call.account].action;
-            let right = match (call.outcome, action) {
-                (Outcome::Admitted { degraded: false, .. }, _) => true,
-                (Outcome::Denied { degraded: false }, _) => true,
-                (Outcome::Admitted { .. }, OnStoreError::Local | OnStoreError::Allow) => true,
-                (Outcome::Denied { .. }, OnStoreError::Local) => true,
-                (Outcome::Refused, OnStoreError::Deny) => true,
-                _ => false,
+            let right = match call.outcome {
+                Outcome::Admitted { degraded: false, .. } | Outcome::Denied { degraded: false } => {
+                    true
+                }
+                Outcome::Admitted { .. } => action != OnStoreError::Deny,
+                Outcome::Denied { .. } => action == OnStoreError::Local,
+                Outcome::Refused => action == OnStoreError::Deny,
             };
             assert!(right, "{:?} under the policy {action}", call.outcome);
         }
