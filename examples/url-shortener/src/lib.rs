@@ -12,15 +12,18 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::json;
-use slidegate::{Gate, MemoryStore, Policies, Policy, PolicyErrors, Quota};
+use slidegate::{Gate, Policies, Policy, PolicyErrors, Quota, Store};
 use slidegate_tower::{RateLimitLayer, Shape};
 use tokio::net::TcpListener;
 
 use crate::links::Links;
 
-/// The application, without a socket.
-pub fn app() -> Result<Router, PolicyErrors> {
-    let limit = RateLimitLayer::new(gate()?).refusal(Shape::Error);
+/// The application, without a socket. What each address has spent is kept in the store; all that
+/// have the same one share their budgets.
+pub fn app(store: impl Store) -> Result<Router, PolicyErrors> {
+    let policy = Policy::new("shorten").quota(Quota::per_minute(10));
+    let policies = Policies::builder().policy(policy).build()?;
+    let limit = RateLimitLayer::new(Gate::new(policies, store)).refusal(Shape::Error);
     Ok(Router::new()
         .route("/shorten", post(shorten).layer(limit))
         .route("/{slug}", get(follow))
@@ -30,20 +33,12 @@ pub fn app() -> Result<Router, PolicyErrors> {
 /// Serves the application to connections of the listener, until `shutdown` is over.
 pub async fn serve(
     listener: TcpListener,
+    app: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let app = app().map_err(std::io::Error::other)?;
     // Without the connection's address, all clients would be one.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, app).with_graceful_shutdown(shutdown).await
-}
-
-/// Ten links a minute for each address. This process counts for itself; a store that several of
-/// them share would stand here.
-fn gate() -> Result<Gate<MemoryStore>, PolicyErrors> {
-    let policy = Policy::new("shorten").quota(Quota::per_minute(10));
-    let policies = Policies::builder().policy(policy).build()?;
-    Ok(Gate::new(policies, MemoryStore::new()))
 }
 
 #[derive(Deserialize)]
