@@ -85,6 +85,10 @@ impl<'a> Hosts<'a> {
     fn parse(rest: &'a str) -> Result<Self, AddressError> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What is before the last @ may be a password, even if it has a slash in it.
+        if path.contains('@') {
+            return Err(AddressError::Slash);
+        }
         let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
         let (login, hosts) = authority.split_at(hosts_at);
         let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
@@ -201,6 +205,9 @@ pub enum AddressError {
         "the Redis URL has no master's name: expected something like redis-sentinel://10.0.0.1:26379/mymaster"
     )]
     NoMaster,
+    /// A user or a password has a slash in it.
+    #[error("the Redis URL has a slash before its last @: in a password, write %2F")]
+    Slash,
     /// A cluster has one database.
     #[error("the Redis URL asks for database {0:?} of a cluster, which only has 0")]
     ClusterDatabase(String),
@@ -241,6 +248,8 @@ mod tests {
             ("redis-cluster://:hunter2@", "no host"),
             ("redis-sentinel://:hunter2@a:1", "master's name"),
             ("redis-cluster://:hunter2@a:1/4", "\"4\""),
+            ("redis-cluster://:ab/hunter2@a:1", "%2F"),
+            ("redis-sentinel://me:12/hunter2@a:1/m", "%2F"),
             ("redis://:hunter2@host:notaport", "cannot be read"),
             ("redis://:hunter2@host/notadb", "cannot be read"),
         ] {

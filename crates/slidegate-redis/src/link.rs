@@ -46,8 +46,8 @@ pub(crate) struct Connected {
     connection: Connection,
     /// Which of the link's connections it is.
     number: u64,
-    /// When the server was last heard, in nanoseconds.
-    heard_ns: Arc<AtomicU64>,
+    /// Since when answers have been missed and none has come, in nanoseconds; zero if none is.
+    silent_ns: Arc<AtomicU64>,
 }
 
 #[derive(Clone)]
@@ -58,7 +58,7 @@ enum Connection {
 
 /// How long to try to connect: longer than a lost packet takes to be sent again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A server that owes answers and has said nothing for this long is behind a dead connection.
+/// A server that has answered nothing for this long while it was asked is behind a dead connection.
 const SILENCE: Duration = Duration::from_secs(1);
 /// A cluster sends a call again when a node is gone or has moved the slot. Each time may count it
 /// again, which is stricter and never looser, so it is done seldom.
@@ -105,18 +105,21 @@ impl Link {
         let reply = connected.connection.send(command).await;
         match &reply {
             Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
-            _ => connected.heard_ns.store(self.clock.now().as_nanos(), Ordering::Relaxed),
+            _ => connected.silent_ns.store(0, Ordering::Relaxed),
         }
         Ok(reply?)
     }
 
-    /// Tells that an answer did not come in time. If nothing has come for long, the connection is
-    /// given up: one that a firewall has forgotten, for one, would stay silent for many minutes.
+    /// Tells that an answer did not come in time. If none has come for long, the connection is given
+    /// up: one that a firewall has forgotten, for one, would stay silent for many minutes.
     pub(crate) fn missed(&self) {
+        let now = self.clock.now();
         let silent = match &*self.state() {
             State::Up(connected) => {
-                let heard = Timestamp::from_nanos(connected.heard_ns.load(Ordering::Relaxed));
-                (self.clock.now().saturating_since(heard) > SILENCE).then(|| connected.clone())
+                let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+                let first = connected.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
+                let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
+                (now.saturating_since(since) > SILENCE).then(|| connected.clone())
             }
             State::Down | State::Connecting(_) => None,
         };
@@ -165,7 +168,7 @@ impl Link {
         let outcome = outcome.map(|connection| Connected {
             connection,
             number: self.made.fetch_add(1, Ordering::Relaxed),
-            heard_ns: Arc::new(AtomicU64::new(self.clock.now().as_nanos())),
+            silent_ns: Arc::default(),
         });
         *self.state() = match &outcome {
             Ok(connected) => State::Up(connected.clone()),

@@ -95,6 +95,9 @@ pub(crate) struct Call {
 /// that has moved on by this much.
 const WAY: Duration = Duration::from_millis(10);
 
+/// For how long it is known that a refund was made: longer than anybody asks for it again.
+const MARK_FOR: Duration = Duration::from_secs(60);
+
 const COUNT_DENIED: u8 = 1;
 const SHADOW: u8 = 2;
 const SAME_CHARGE: u8 = 4;
@@ -133,7 +136,7 @@ impl Call {
         let mut call = Self::new(&scripts.amend, keys);
         let what = if at.is_some() { "refund-at" } else { "refund-newest" };
         let at_us = at.map_or(0, |at| at.as_nanos() / 1000);
-        call.command.arg(what).arg(amend_args(charges)).arg(at_us);
+        call.command.arg(what).arg(amend_args(charges)).arg(at_us).arg(millis(MARK_FOR));
         call
     }
 

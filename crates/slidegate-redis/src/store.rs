@@ -214,9 +214,13 @@ impl RedisStore {
             return;
         }
         let spent: Vec<Charge<'_>> = spent_by(charges, receipt).collect();
+        if spent.is_empty() {
+            return;
+        }
+        let Ok(call) = self.refund_call(&spent, Some(receipt.at)) else { return };
         for wait in TAKE_BACK_WAITS {
-            match self.refund_at_once(&spent, Some(receipt.at)).await {
-                Ok(()) => return,
+            match self.0.link.run(&call).await {
+                Ok(_) => return,
                 Err(error) => tracing::debug!(%error, "could not take back a late spend yet"),
             }
             tokio::time::sleep(wait).await;
@@ -231,9 +235,15 @@ impl RedisStore {
         if charges.is_empty() {
             return Ok(());
         }
-        let call = Call::refund(self.0.scripts, charges, &self.keys(charges)?, at);
-        self.0.link.run(&call).await?;
+        self.0.link.run(&self.refund_call(charges, at)?).await?;
         Ok(())
+    }
+
+    /// A call that refunds once, however often it is sent.
+    fn refund_call(&self, charges: &[Charge<'_>], at: Option<Timestamp>) -> Result<Call, Failure> {
+        let mut keys = self.keys(charges)?;
+        keys.push(mark_beside(&keys[0], &self.call_name()));
+        Ok(Call::refund(self.0.scripts, charges, &keys, at))
     }
 
     fn spans_slots(&self, keys: &[String]) -> bool {
@@ -332,7 +342,8 @@ impl RedisStore {
     fn parts<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<(u16, Vec<Charge<'a>>)>, Failure> {
         let keys = self.keys(charges)?;
         if charges.is_empty() || !self.spans_slots(&keys) {
-            return Ok(vec![(0, charges.to_vec())]);
+            let slot = keys.first().map_or(0, |key| slot_of(key));
+            return Ok(vec![(slot, charges.to_vec())]);
         }
         let part = |(slot, places): (u16, Vec<usize>)| {
             (slot, places.into_iter().map(|place| charges[place]).collect())
@@ -415,5 +426,5 @@ pub(crate) fn spent_by<'r, 'a>(
 /// A key in the same place of a cluster as another, which whoever may touch the one may touch too.
 /// In a cluster a key has its place in braces, and what follows does not matter.
 fn mark_beside(key: &str, name: &str) -> String {
-    format!("{key}:merged:{name}")
+    format!("{key}:done:{name}")
 }

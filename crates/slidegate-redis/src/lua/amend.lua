@@ -1,15 +1,15 @@
 -- Takes back or adds what is not decided anew.
 --
--- KEYS     the ledgers; to merge, also a mark that it has been done
+-- KEYS     the ledgers, and a mark that it has been done, for it may be asked again
 -- ARGV[1]  'refund-newest', 'refund-at' or 'merge'
 -- ARGV[2]  for each ledger: units, window in ms, how many units to take back
 -- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, oldest first: how long ago in
 --          us, units, and, if they may be here already, how long ago that can be at most, else 0
--- ARGV[4]  to merge: how long to keep the mark, in ms
+-- ARGV[4]  how long to keep the mark, in ms
 local this = layout()
 local what, count = ARGV[1], #ARGV[2] / 14
 local mark = KEYS[count + 1]
-if what == 'merge' and call('GETRANGE', mark, '0', '0') ~= '' then
+if call('GETRANGE', mark, '0', '0') ~= '' then
     return 0
 end
 
@@ -53,7 +53,5 @@ for _, ledger in ipairs(ledgers) do
         end
     end
 end
-if what == 'merge' then
-    call('SET', mark, '1', 'PX', ARGV[4])
-end
+call('SET', mark, '1', 'PX', ARGV[4])
 return 1

@@ -155,6 +155,11 @@ local function layout()
         return HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
     end
 
+    local function write_header(ledger)
+        call('SETRANGE', ledger.key, '0', pack(HEADER, ledger.kind, ledger.slots, ledger.first,
+            ledger.entries, ledger.used, ledger.oldest, ledger.newest, ledger.expires))
+    end
+
     -- Writes slots in their place in the ring, the header, and when the key goes.
     local function write_in_place(ledger, index, slots)
         call('SETRANGE', ledger.key, offset(ledger, index), slots)
@@ -162,8 +167,7 @@ local function layout()
             ledger.expires = ledger.newest + ledger.window + ceil(ledger.window / 4) + SLACK_MS
             call('PEXPIRE', ledger.key, ledger.expires - now_ms)
         end
-        call('SETRANGE', ledger.key, '0', pack(HEADER, ledger.kind, ledger.slots, ledger.first,
-            ledger.entries, ledger.used, ledger.oldest, ledger.newest, ledger.expires))
+        write_header(ledger)
         ledger.bytes = ''
     end
 
@@ -225,25 +229,57 @@ local function layout()
         return stamp
     end
 
-    -- Takes back the newest units, or the newest of those with this stamp.
+    -- Takes back units from the end of the ring, as far as they have this stamp; tells how many are
+    -- still to be found.
+    local function refund_last(ledger, units, stamp)
+        local index = ledger.entries - 1
+        while units > 0 and index >= 0 do
+            local at, there = entry(ledger, index)
+            if stamp and at ~= stamp then
+                break
+            elseif there > units then
+                local at_units = offset(ledger, index) + 2
+                call('SETRANGE', ledger.key, at_units, pack('<I4', there - units))
+                ledger.bytes, ledger.used, units = '', ledger.used - units, 0
+                break
+            end
+            ledger.used, units, index = ledger.used - there, units - there, index - 1
+        end
+        ledger.entries = index + 1
+        return units
+    end
+
+    -- Takes back the newest units, or the newest of those with this stamp. Nearly always they are
+    -- the last ones; else the ledger is written anew.
     function this.refund(ledger, units, stamp)
-        local runs = runs_of(ledger)
-        for i = #runs, 1, -1 do
-            if units > 0 and (not stamp or runs[i][1] == stamp) then
-                local taken = min(units, runs[i][2])
-                units, runs[i][2] = units - taken, runs[i][2] - taken
-                if runs[i][2] == 0 then
-                    table.remove(runs, i)
+        units = refund_last(ledger, units, stamp)
+        if ledger.entries == 0 then
+            rewrite(ledger, {})
+            return
+        end
+        if units > 0 and ledger.newest > stamp then
+            local runs = runs_of(ledger)
+            for i = #runs, 1, -1 do
+                if runs[i][1] == stamp then
+                    local taken = min(units, runs[i][2])
+                    units, runs[i][2] = units - taken, runs[i][2] - taken
+                    if runs[i][2] == 0 then
+                        table.remove(runs, i)
+                    end
                 end
             end
+            rewrite(ledger, runs)
+        else
+            ledger.newest = entry(ledger, ledger.entries - 1)
+            write_header(ledger)
         end
-        rewrite(ledger, runs)
     end
 
     -- How many units have a stamp from one to another.
     function this.between(ledger, from, to)
         local units = 0
-        for _, run in ipairs(runs_of(ledger)) do
+        ledger.runs = ledger.runs or runs_of(ledger)
+        for _, run in ipairs(ledger.runs) do
             if run[1] >= from and run[1] <= to then
                 units = units + run[2]
             end

@@ -123,6 +123,16 @@ impl Journal {
         self.lock().sent.retain(|merge| merge.number != number);
     }
 
+    /// Puts off what Redis could not be told, behind all else.
+    pub(crate) fn put_off(&self, number: u64) {
+        let mut pages = self.lock();
+        if let Some(place) = pages.sent.iter().position(|merge| merge.number == number)
+            && let Some(merge) = pages.sent.remove(place)
+        {
+            pages.sent.push_back(merge);
+        }
+    }
+
     /// Does something at a moment when nothing is written down; tells whether there was one.
     pub(crate) fn if_empty(&self, act: impl FnOnce()) -> bool {
         let pages = self.lock();

@@ -22,6 +22,10 @@ const AT_ONCE: usize = 64;
 /// faster than they can be told, there would be no end.
 const ROUNDS: usize = 8;
 
+/// A Redis that gives signs of life but cannot be told, so many times, decides again all the same:
+/// what cannot be told may all be with one node of a cluster.
+const MOST_IN_VAIN: usize = 3;
+
 /// Makes sure that somebody is at it.
 pub(crate) fn send_for(store: &ResilientStore) {
     let mending = &store.0.mending;
@@ -48,6 +52,7 @@ impl Drop for Shift {
 /// Waits for Redis, tells it, and lets it decide again. Ends with the store.
 async fn mend(store: &Weak<Inner>) {
     let mut backoff = Backoff::new();
+    let mut in_vain = 0;
     // All that one fault has hit is to be told together.
     tokio::time::sleep(SETTLING).await;
     loop {
@@ -74,6 +79,10 @@ async fn mend(store: &Weak<Inner>) {
             }
             Err(error) => {
                 tracing::debug!(%error, "Redis could not be told what was admitted without it");
+                in_vain += 1;
+                if in_vain >= MOST_IN_VAIN {
+                    inner.close();
+                }
                 if inner.breaker.is_closed() {
                     drop(inner);
                     tokio::time::sleep(backoff.next()).await;
@@ -156,7 +165,10 @@ impl Inner {
                     tracing::warn!(error = ?error, "Redis cannot take what was admitted without it");
                     add(&self.counters.unrecorded, 1);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.journal.put_off(merge.number);
+                    return Err(error);
+                }
             }
         }
         self.journal.confirm(merge.number);

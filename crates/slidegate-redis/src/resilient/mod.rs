@@ -144,6 +144,9 @@ impl ResilientStore {
         let refuses = |charge: &Charge<'_>| {
             charge.store_error_action() == OnStoreError::Deny && !charge.is_shadow()
         };
+        if !inner.breaker.is_closed() {
+            mender::send_for(self);
+        }
         if charges.as_slice().iter().any(refuses) {
             add(&inner.counters.refusals, 1);
             return Err(error);
@@ -155,7 +158,7 @@ impl ResilientStore {
                 add(&inner.counters.unrecorded, 1);
             }
         }
-        if decided.spent().next().is_some() || !inner.breaker.is_closed() {
+        if decided.spent().next().is_some() {
             mender::send_for(self);
         }
         Ok(decided.into_receipt())
@@ -224,17 +227,19 @@ impl Store for ResilientStore {
                 Spent::At(at) if inner.journal.refund(charge, at) => {
                     inner.warm.refund(charge, spent);
                 }
-                _ => {
-                    inner.warm.refund(charge, Spent::Newest);
-                    elsewhere.push(*charge).expect("the accounts differ");
-                }
+                _ => elsewhere.push(*charge).expect("the accounts differ"),
             }
         }
         if elsewhere.is_empty() {
             return Ok(());
         }
         self.must_be_closed()?;
-        inner.redis.refund(&elsewhere, spent).await.inspect_err(|error| self.failed(error))
+        let outcome = inner.redis.refund(&elsewhere, spent).await;
+        outcome.inspect_err(|error| self.failed(error))?;
+        elsewhere.as_slice().iter().for_each(|charge| inner.warm.refund(charge, Spent::Newest));
+        // A denial that was under way meanwhile may have been kept since.
+        inner.denials.forget(charges);
+        Ok(())
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
