@@ -10,7 +10,7 @@ use slidegate::{
     Charge, Charges, Clock, Identity, ManualClock, Name, OnStoreError, Quota, Quotas, Receipt,
     Spent, Store,
 };
-use slidegate_redis::{BreakerState, RedisStore, ResilientStore, Share};
+use slidegate_redis::{BreakerState, Layout, RedisStore, ResilientStore, Share};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::until;
 
@@ -37,18 +37,24 @@ struct World {
     time: ManualTime,
     clock: ManualClock,
     server: RedisServer,
+    layout: Layout,
 }
 
 impl World {
     fn new() -> Self {
+        Self::of(Layout::default())
+    }
+
+    fn of(layout: Layout) -> Self {
         let time = ManualTime::new();
         let server = RedisServer::options().time(&time).appendonly().start();
-        Self { time, clock: ManualClock::default(), server }
+        Self { time, clock: ManualClock::default(), server, layout }
     }
 
     fn redis(&self) -> RedisStore {
         // A slow machine is not what these tests are about.
-        RedisStore::builder(self.server.url()).deadline(Duration::from_secs(2)).build().unwrap()
+        let builder = RedisStore::builder(self.server.url()).deadline(Duration::from_secs(2));
+        builder.layout(self.layout).build().unwrap()
     }
 
     fn store(&self) -> ResilientStore {
@@ -81,7 +87,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
 async fn the_fallback_knows_what_was_admitted_before_and_redis_is_told_what_was_admitted_since() {
-    let world = World::new();
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        a_warm_fallback_in(World::of(layout)).await;
+    }
+}
+
+async fn a_warm_fallback_in(world: World) {
     let store = world.store();
     let payer = Payer::new("42", Quota::per_minute(10));
     assert_eq!(admitted(&store, payer.charge(), 4).await, 4);
@@ -186,7 +197,12 @@ async fn a_reset_in_an_outage_says_that_redis_was_not_reached_and_forgets_here()
 
 #[tokio::test]
 async fn costs_and_several_charges_come_through_an_outage() {
-    let world = World::new();
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        costs_and_several_charges_in(World::of(layout)).await;
+    }
+}
+
+async fn costs_and_several_charges_in(world: World) {
     let store = world.store();
     let minute = Payer::new("42", Quota::per_minute(10));
     let mut tenant = Payer::new("tenant", Quota::per_minute(12));
@@ -211,7 +227,12 @@ async fn costs_and_several_charges_come_through_an_outage() {
 
 #[tokio::test]
 async fn what_has_left_its_window_is_not_told() {
-    let world = World::new();
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        what_has_left_in(World::of(layout)).await;
+    }
+}
+
+async fn what_has_left_in(world: World) {
     let store = world.store();
     let payer = Payer::new("42", Quota::per_minute(5));
     world.server.kill();
