@@ -36,6 +36,8 @@ pub(crate) struct Scripts {
     pub(crate) decide: Script,
     /// Refunds and merges.
     pub(crate) amend: Script,
+    /// Whether each call of the first needs a name of its own.
+    need_names: bool,
 }
 
 impl Scripts {
@@ -52,6 +54,7 @@ impl Scripts {
                 Self {
                     decide: Script::new(&[clock, packed, usual, layout, decide]),
                     amend: Script::new(&[clock, packed, layout, amend]),
+                    need_names: false,
                 }
             }),
             Layout::SortedSet => SORTED_SET.get_or_init(|| {
@@ -59,6 +62,7 @@ impl Scripts {
                 Self {
                     decide: Script::new(&[clock, sorted_set, decide]),
                     amend: Script::new(&[clock, sorted_set, amend]),
+                    need_names: true,
                 }
             }),
         }
@@ -75,11 +79,11 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    fn name(self) -> &'static str {
+    fn flag(self) -> u8 {
         match self {
-            Self::Spend => "spend",
-            Self::Peek => "peek",
-            Self::Deny => "deny",
+            Self::Spend => 0,
+            Self::Peek => PEEK,
+            Self::Deny => DENY,
         }
     }
 }
@@ -101,6 +105,8 @@ const MARK_FOR: Duration = Duration::from_secs(60);
 const COUNT_DENIED: u8 = 1;
 const SHADOW: u8 = 2;
 const SAME_CHARGE: u8 = 4;
+const PEEK: u8 = 8;
+const DENY: u8 = 16;
 
 impl Call {
     pub(crate) fn decide(
@@ -108,11 +114,12 @@ impl Call {
         mode: Mode,
         charges: &[Charge<'_>],
         keys: &[String],
-        name: &str,
+        name: impl FnOnce() -> String,
     ) -> Self {
         let mut args = Vec::with_capacity(15 * keys.len());
         for charge in charges {
-            let mut flags = if charge.counts_denied() { COUNT_DENIED } else { 0 };
+            let mut flags = mode.flag();
+            flags |= if charge.counts_denied() { COUNT_DENIED } else { 0 };
             flags |= if charge.is_shadow() { SHADOW } else { 0 };
             for quota in charge.quotas().as_slice() {
                 args.extend_from_slice(&quota.units().get().to_le_bytes());
@@ -123,7 +130,10 @@ impl Call {
             }
         }
         let mut call = Self::new(&scripts.decide, keys);
-        call.command.arg(mode.name()).arg(args).arg(name);
+        call.command.arg(args);
+        if scripts.need_names {
+            call.command.arg(name());
+        }
         call
     }
 

@@ -157,7 +157,7 @@ impl RedisStore {
         if self.spans_slots(&keys) {
             return self.decide_apart(mode, charges, &keys).await;
         }
-        let call = Call::decide(self.0.scripts, mode, charges, &keys, &self.call_name());
+        let call = Call::decide(self.0.scripts, mode, charges, &keys, || self.call_name());
         let link = self.0.link.clone();
         let running: Running<Result<Value, Failure>> =
             Box::pin(async move { link.run(&call).await });
@@ -294,7 +294,7 @@ impl RedisStore {
         charges: &[Charge<'_>],
     ) -> Result<Receipt, Failure> {
         let keys = self.keys(charges)?;
-        let call = Call::decide(self.0.scripts, mode, charges, &keys, &self.call_name());
+        let call = Call::decide(self.0.scripts, mode, charges, &keys, || self.call_name());
         decoded(charges, self.0.link.run(&call).await)
     }
 

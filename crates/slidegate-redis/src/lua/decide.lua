@@ -1,28 +1,26 @@
 -- Spends every charge or none, or tells whether it would.
 --
 -- KEYS     the ledgers, those of one charge together
--- ARGV[1]  'spend'; 'peek'; or 'deny', if the request is denied already and is only to be counted
--- ARGV[2]  for each key: units, window in ms, cost, flags
--- ARGV[3]  a name for this call that no other call has
+-- ARGV[1]  for each key: units, window in ms, cost, flags
+-- ARGV[2]  a name for this call that no other call has, if the layout needs one
 --
 -- Returns whether all was spent and the time in us; then for each key: units left, and how long
 -- until the charge fits and until the first unit is free again, in us.
-local COUNT_DENIED, SHADOW, SAME_CHARGE = 1, 2, 4
-
 local function has(flags, flag)
     return flags % (2 * flag) >= flag
 end
 
 local this = layout()
-local ledgers, fitting, allowed = {}, {}, ARGV[1] ~= 'deny'
+local ledgers, fitting, allowed, peek = {}, {}, true, false
 local charge = 0
 for i, key in ipairs(KEYS) do
-    local units, window, cost, flags = unpack('<I4I6I4B', ARGV[2], i * 15 - 14)
+    local units, window, cost, flags = unpack('<I4I6I4B', ARGV[1], i * 15 - 14)
     local ledger = this.open(key, units, window)
     if not has(flags, SAME_CHARGE) then
         charge = charge + 1
         fitting[charge] = true
     end
+    peek, allowed = has(flags, PEEK), allowed and not has(flags, DENY)
     ledger.cost, ledger.flags, ledger.charge = cost, flags, charge
     ledgers[i] = ledger
     if ledger.used + cost > units then
@@ -34,7 +32,7 @@ end
 local reply = { pack('<BI7', allowed and 1 or 0, now_us) }
 for i, ledger in ipairs(ledgers) do
     local cost, spent = ledger.cost, false
-    if ARGV[1] ~= 'peek' then
+    if not peek then
         if allowed and fitting[ledger.charge] then
             this.spend(ledger, cost)
             spent = true

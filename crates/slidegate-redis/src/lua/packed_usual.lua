@@ -1,8 +1,8 @@
 -- The usual case, without a function or a table where one can be spared: every ledger is as its
 -- quota wants it and has a slot for the spend. Anything else is decided from the start below; up
 -- to there nothing has been written.
-local peek, count, args = ARGV[1] == 'peek', #KEYS, ARGV[2]
-local usual, allowed, room, plain, saved = ARGV[1] ~= 'deny', true, true, true, nil
+local count, args, peek = #KEYS, ARGV[1], false
+local usual, allowed, room, plain, saved = true, true, true, true, nil
 local key, units, window, cost, flags, bytes, from, stamp, tick, retry_us, reply
 local kind, slots, first, entries, used, oldest, newest, expires
 
@@ -48,8 +48,11 @@ for i = 1, count do
         end
         room = room and (kind == FINE or entries < slots)
     end
+    if flags >= PEEK then
+        peek, usual = flags < DENY, usual and flags < DENY
+    end
     -- Whether it is a shadow charge, or counts denied requests.
-    plain = plain and flags % 4 == 0
+    plain = plain and flags % SAME_CHARGE == 0
     if used + cost > units then
         allowed = false
         local must_leave = used + cost - units

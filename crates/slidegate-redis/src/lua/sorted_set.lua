@@ -89,7 +89,7 @@ local function layout()
         forget_expired(ledger)
         local stamp, names = stamp_of(ledger, now_ceil_ms), {}
         for i = 1, cost do
-            names[i] = ARGV[3] .. ':' .. i
+            names[i] = ARGV[2] .. ':' .. i
         end
         add(ledger, stamp, names)
         keep(ledger)
