@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use slidegate::{Decision, StoreError};
+use slidegate::{Decision, PolicyStanding, StoreError};
 
 use crate::headers::Headers;
 use crate::refusal::{Refusal, Refused};
@@ -53,8 +53,8 @@ impl Answers {
         Self { refusal: refusal.into(), ..self }
     }
 
-    /// How a request is answered that this policy refused. If several did, the first of them that
-    /// has a refusal of its own is asked.
+    /// How a request is answered that this policy refused, by a quota or by its ban. If several
+    /// did, the first of them that has a refusal of its own is asked.
     #[must_use]
     pub fn refusal_for(mut self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
         self.by_policy.push((policy.into(), refusal.into()));
@@ -89,9 +89,9 @@ impl Answers {
         }
         let policies = refused.decision().map_or(&[][..], Decision::policies).iter();
         let violated = policies.filter(|policy| policy.is_violated() && !policy.is_shadow());
-        let mut own = violated.filter_map(|policy| {
-            self.by_policy.iter().rfind(|(name, _)| **name == **policy.policy())
-        });
+        let refusing = violated.map(PolicyStanding::policy).chain(refused.banned_by());
+        let mut own = refusing
+            .filter_map(|policy| self.by_policy.iter().rfind(|(name, _)| **name == **policy));
         own.next().map_or(&self.refusal, |(_, refusal)| refusal)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::Standing;
+use slidegate::{Decision, Standing};
 
 /// Whole seconds, rounded up: who comes back by them is not early.
 ///
@@ -22,4 +22,10 @@ pub(crate) fn effective_window(standing: &Standing) -> Duration {
 /// When the same request is worth sending again.
 pub(crate) fn reset(standing: &Standing) -> Duration {
     effective_window(standing).max(standing.retry_after())
+}
+
+/// When the request is worth sending again, where only the tightest quota is told: not before a
+/// ban is over that its denial has begun.
+pub(crate) fn reset_of(decision: &Decision, tightest: &Standing) -> Duration {
+    reset(tightest).max(decision.retry_after().unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! What the future allocates: nothing with a memory store, and one box if the store has to be
-//! waited for.
+//! What the future allocates: nothing with a memory store, and if the store has to be waited for,
+//! only when it is made.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -58,7 +58,7 @@ fn layer<S: Store>(store: S) -> RateLimitLayer<S> {
 }
 
 #[test]
-fn the_future_costs_one_allocation_at_most() {
+fn only_the_decision_and_a_place_to_wait_are_allocated() {
     let (memory, slow) = (layer(MemoryStore::new()), layer(Slow(MemoryStore::new())));
     // The first request makes the account.
     let (_, _, response) = cost(&memory, request());

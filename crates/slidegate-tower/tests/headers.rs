@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
-use slidegate::{Gate, ManualClock, Policy, Quota, Scope, Timestamp};
+use slidegate::{Ban, Gate, ManualClock, Policy, Quota, Scope, Timestamp};
 use slidegate_tower::{Answers, Dialect, Headers};
 use support::{Scripted, decide, field, gate, policies};
 
@@ -178,6 +178,28 @@ fn the_reset_of_a_denial_is_not_before_the_request_would_fit() {
     assert_eq!(field(&map, "ratelimit"), r#""api";r=2;t=10"#);
     assert_eq!(field(&map, "ratelimit-reset"), "35");
     assert_eq!(field(&map, "x-ratelimit-reset"), "37", "1.5 and 35 seconds, rounded up");
+}
+
+#[test]
+fn the_reset_of_a_denial_that_begins_a_ban_is_not_before_its_end() {
+    for (dialect, name, expected) in [
+        (Dialect::Draft07, "ratelimit", "limit=1, remaining=0, reset=600".to_owned()),
+        (Dialect::Draft06, "ratelimit-reset", "600".to_owned()),
+        (Dialect::XRateLimitDelta, "x-ratelimit-reset", "600".to_owned()),
+        (Dialect::XRateLimit, "x-ratelimit-reset", (MIDNIGHT + 600).to_string()),
+        // This one is about the quota alone.
+        (Dialect::Draft11, "ratelimit", r#""api";r=0;t=60"#.to_owned()),
+    ] {
+        let clock = ManualClock::default();
+        let ban = Ban::after(Quota::per_minute(1)).lasting(600 * SECOND);
+        let policy = Policy::new("api").quota(Quota::per_minute(1)).ban(ban);
+        let gate = gate(&clock, policies([policy]));
+        let answers = Answers::new().headers(Headers::new([dialect]).clock(clock));
+        assert!(answers.refuse(&decide(&gate), &HeaderMap::new()).is_none());
+        let refusal = answers.refuse(&decide(&gate), &HeaderMap::new()).unwrap();
+        assert_eq!(field(refusal.headers(), "retry-after"), "600");
+        assert_eq!(field(refusal.headers(), name), expected, "{dialect}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
 use slidegate::{
     Ban, Gate, ManualClock, OnStoreError, Plan, Policies, PoliciesBuilder, Policy, Quota, Roster,
@@ -41,6 +42,37 @@ async fn the_page_shows_what_clients_get() {
         shown.remove(name);
     }
     assert!(shown.is_empty(), "nothing sends {:?}", shown.keys());
+}
+
+#[tokio::test]
+async fn inside_nest_policies_see_the_path_without_its_prefix() {
+    let counted = |path: &'static str, inside: bool| async move {
+        let policy = Policy::new("api").path(path).quota(Quota::per_minute(9));
+        let layer = RateLimitLayer::new(gate(&ManualClock::new(NOON), policies([policy])));
+        let inner = Router::new().route("/users", routing::get(|| async {}));
+        let app = match inside {
+            true => Router::new().nest("/api", inner.layer(layer)),
+            false => Router::new().nest("/api", inner).layer(layer),
+        };
+        let response = app.oneshot(get("/api/users")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.headers().contains_key("ratelimit")
+    };
+    assert!(counted("/users", true).await && !counted("/api/users", true).await);
+    assert!(!counted("/users", false).await && counted("/api/users", false).await);
+}
+
+#[tokio::test]
+async fn a_layer_on_a_method_router_is_around_its_405() {
+    let layer = || RateLimitLayer::per_ip(Quota::per_minute(9));
+    let route = || routing::post(|| async {});
+    for (route, counted) in [(route().layer(layer()), true), (route().route_layer(layer()), false)]
+    {
+        let app: Router = Router::new().route("/", route);
+        let response = app.oneshot(get("/")).await.unwrap();
+        assert_eq!(response.status(), 405);
+        assert_eq!(response.headers().contains_key("ratelimit"), counted);
+    }
 }
 
 /// The blocks of the page that show a response: each begins with `http` and its name.

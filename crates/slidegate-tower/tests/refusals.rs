@@ -102,6 +102,7 @@ fn each_reason_as_a_problem() {
                 "status": 429,
                 "detail": "Too many requests were denied, so none is accepted for a while. \
                            Try again in 600 seconds.",
+                "violated-policies": ["api"],
             }),
         ),
         (
@@ -342,6 +343,32 @@ fn a_policy_can_have_a_refusal_of_its_own() {
     clock.advance(Duration::from_secs(1));
     let response = refuse(&answers, &decide(&gate));
     assert_eq!(body(&response)["violated-policies"], json!(["api"]), "the others explain");
+}
+
+#[test]
+fn a_policys_own_refusal_is_for_its_bans_too() {
+    let outcome = banned();
+    let answers = Answers::new().refusal_for("other", Shape::Text);
+    assert_eq!(body(&refuse(&answers, &outcome))["status"], 429, "no other policy's");
+    let response = refuse(&answers.refusal_for("api", Refusal::bare()), &outcome);
+    assert_eq!(response.body(), "Too Many Requests");
+    assert_eq!(field(response.headers(), "retry-after"), "600");
+    let template = Refusal::template("text/plain", "{policy}: {retry_after}").unwrap();
+    assert_eq!(refuse(&Answers::new().refusal(template), &outcome).body(), "api: 600");
+    assert_eq!(Refused::of(&outcome).unwrap().violated_policies(), ["api"]);
+}
+
+#[test]
+fn during_a_ban_retry_after_is_not_before_the_quotas_have_room() {
+    let clock = ManualClock::default();
+    let ban = Ban::after(Quota::per_minute(2)).lasting(Duration::from_secs(600));
+    let gate = gate(&clock, policies([Policy::new("api").quota(Quota::per_day(1)).ban(ban)]));
+    let _ = decide(&gate);
+    for (wait_s, expected) in [(0, "86400"), (1, "86399"), (1, "86398"), (500, "85898")] {
+        clock.advance(Duration::from_secs(wait_s));
+        let response = refuse(&Answers::new(), &decide(&gate));
+        assert_eq!(field(response.headers(), "retry-after"), expected);
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub struct Decision {
     pub(crate) policies: SmallVec<[PolicyStanding; 2]>,
     pub(crate) degraded: bool,
     pub(crate) spent: SpentAt,
+    banned_by: Option<Name>,
 }
 
 /// When a decision's charges were spent, on the clock of the store that they were spent in.
@@ -57,7 +58,8 @@ pub enum Block {
     CostAboveUnits,
     /// The identity was denied too often under a policy with a ban, or banned by hand.
     Banned {
-        /// How long until the ban ends.
+        /// How long until the ban has ended, and until the quotas have room again that had none
+        /// when it began.
         retry_after: Duration,
     },
 }
@@ -74,7 +76,19 @@ pub struct PolicyStanding {
 
 impl Decision {
     pub(crate) fn new(verdict: Verdict) -> Self {
-        Self { verdict, policies: SmallVec::new(), degraded: false, spent: SpentAt::default() }
+        Self {
+            verdict,
+            policies: SmallVec::new(),
+            degraded: false,
+            spent: SpentAt::default(),
+            banned_by: None,
+        }
+    }
+
+    /// The refusal of somebody whom this policy has banned.
+    pub(crate) fn banned(policy: Name, retry_after: Duration) -> Self {
+        let verdict = Verdict::Block(Block::Banned { retry_after });
+        Self { banned_by: Some(policy), ..Self::new(verdict) }
     }
 
     /// Adds what a store said about some of the charges.
@@ -148,6 +162,11 @@ impl Decision {
     /// Each policy that took part. None if the request was exempt, blocked, or no policy's.
     pub fn policies(&self) -> &[PolicyStanding] {
         &self.policies
+    }
+
+    /// The policy whose ban the request was refused for: of several, the one that takes longest.
+    pub fn banned_by(&self) -> Option<&Name> {
+        self.banned_by.as_ref()
     }
 
     /// Whether a store's trouble had a part in the decision.

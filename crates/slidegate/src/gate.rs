@@ -16,6 +16,7 @@ use crate::decision::{Block, Decision, Verdict};
 use crate::explanation::Explanation;
 use crate::facts::Facts;
 use crate::memory::MemoryStore;
+use crate::name::Name;
 use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
@@ -192,8 +193,8 @@ impl<S: Store> Gate<S> {
                 return Ok(Decision::new(Verdict::Block(Block::CostAboveUnits)));
             }
         };
-        if let Some(retry_after) = self.ban_left(&matches) {
-            return Ok(Decision::new(Verdict::Block(Block::Banned { retry_after })));
+        if let Some((policy, retry_after)) = self.ban_on(&matches) {
+            return Ok(Decision::banned(policy.clone(), retry_after));
         }
         let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));
         let mut decision = Decision::new(Verdict::Allow);
@@ -215,28 +216,34 @@ impl<S: Store> Gate<S> {
         Ok(decision)
     }
 
-    /// What is left of the longest ban on a request's identities.
+    /// The policy that bans one of a request's identities, and when to come back: of several, the
+    /// one that takes longest.
     #[inline]
-    fn ban_left(&self, matches: &Matches<'_>) -> Option<Duration> {
+    fn ban_on<'m>(&self, matches: &'m Matches<'_>) -> Option<(&'m Name, Duration)> {
         if self.bans.is_empty() {
             return None;
         }
-        let left = |(policy, identity, _)| self.bans.left(policy, identity, || self.local.now());
-        matches.bans().filter_map(left).max()
+        let clock = || self.local.now();
+        let in_force = matches.bans().filter_map(|(policy, identity, _)| {
+            Some((policy, self.bans.retry_after(policy, identity, clock)?))
+        });
+        in_force.reduce(|longest, next| if next.1 > longest.1 { next } else { longest })
     }
 
-    /// Counts a denial towards the bans of the policies that had no room for the request, and says
-    /// in the decision how long the ban is if one begins.
+    /// Counts a denial towards the bans of the policies that had no room for the request. If one
+    /// begins, the decision says so, and the ban remembers how long the quotas deny.
     fn count_denial(&self, matches: &Matches<'_>, decision: &mut Decision) {
         // A store in trouble may have denied for what others spent.
         if decision.degraded {
             return;
         }
+        let denied_for = decision.retry_after().unwrap_or_default();
+        let clock = || self.local.now();
         for (policy, identity, ban) in matches.bans() {
             if decision.violates(policy)
-                && let Some(left) = self.bans.count(policy, identity, ban, || self.local.now())
+                && let Some(wait) = self.bans.count(policy, identity, ban, denied_for, clock)
             {
-                decision.deny(left);
+                decision.deny(wait);
             }
         }
     }

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 /// A range of addresses such as `10.0.0.0/8`, `2001:db8::/32` or `203.0.113.7`.
 ///
 /// Host bits must be zero: `10.1.2.3/8` may be a slip for `/32`, so it is refused. IPv4-mapped
-/// networks are IPv4 networks; one that would reach past the mapped range is refused, because it
-/// would hold every IPv4 address.
+/// networks are IPv4 networks; one that holds all of the mapped range is refused, because it would
+/// hold every IPv4 address. Who means that writes `0.0.0.0/0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network(IpNet);
 
@@ -48,11 +48,11 @@ fn parse(text: &str) -> Option<IpNet> {
     IpNet::new(address.parse().ok()?, bits).ok()
 }
 
-/// The IPv4 form of a mapped network; `None` for one that would hold all of IPv4 and more.
+/// The IPv4 form of a mapped network; `None` for one that would hold all of IPv4, or more.
 fn canonical(net: IpNet) -> Option<IpNet> {
     let IpNet::V6(v6) = net else { return Some(net) };
     if let Some(v4) = v6.addr().to_ipv4_mapped() {
-        let prefix = v6.prefix_len().checked_sub(MAPPED_PREFIX)?;
+        let prefix = v6.prefix_len().checked_sub(MAPPED_PREFIX).filter(|bits| *bits > 0)?;
         return IpNet::new(IpAddr::V4(v4), prefix).ok();
     }
     Some(net)
@@ -78,7 +78,10 @@ enum NetworkProblem {
     Syntax,
     #[error("bits after the prefix are set; did you mean {0}?")]
     HostBits(IpNet),
-    #[error("it reaches past ::ffff:0:0/96 and would hold every IPv4 address; write it as IPv4")]
+    #[error(
+        "it has all of ::ffff:0:0/96 and would hold every IPv4 address; write it as IPv4, and \
+         0.0.0.0/0 if that is meant"
+    )]
     Mapped,
 }
 
@@ -150,6 +153,8 @@ mod tests {
         assert!(contains("::ffff:10.0.0.0/104", "10.1.2.3"));
         assert!(!contains("::ffff:10.0.0.0/104", "11.1.2.3"));
         assert!(contains("::ffff:203.0.113.7", "203.0.113.7"));
+        assert!(contains("::ffff:128.0.0.0/97", "203.0.113.7"));
+        assert!(contains("0.0.0.0/0", "::ffff:203.0.113.7"), "who says so means it");
         assert!(!contains("::/0", "203.0.113.7"), "all of IPv6 is not IPv4");
     }
 
@@ -160,6 +165,8 @@ mod tests {
             ("2001:db8::1/32", "did you mean 2001:db8::/32?"),
             ("::ffff:10.0.0.0/8", "would hold every IPv4 address"),
             ("::ffff:0.0.0.0/95", "would hold every IPv4 address"),
+            ("::ffff:0:0/96", "0.0.0.0/0 if that is meant"),
+            ("::ffff:10.0.0.0/96", "0.0.0.0/0 if that is meant"),
             ("::ffff:10.1.2.3/104", "did you mean 10.0.0.0/8?"),
             ("10.0.0.0/33", "expected an address or a range"),
             ("localhost", "expected an address or a range"),

@@ -26,6 +26,7 @@ use crate::Expected::{Allow, Banned, Deny};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
 const NANO: Duration = Duration::from_nanos(1);
 
 /// A gate in virtual time, which begins at zero.
@@ -110,8 +111,8 @@ fn ten_seconds(denials: u32) -> Ban {
     Ban::after(format!("{denials}/10s").parse().unwrap())
 }
 
-fn banned(left: Duration) -> Verdict {
-    Verdict::Block(Block::Banned { retry_after: left })
+fn banned(retry_after: Duration) -> Verdict {
+    Verdict::Block(Block::Banned { retry_after })
 }
 
 /// What a request is to be answered with.
@@ -119,7 +120,7 @@ fn banned(left: Duration) -> Verdict {
 enum Expected {
     Allow,
     Deny,
-    /// Banned, with this much left.
+    /// Banned, and told to come back after this long.
     Banned(Duration),
 }
 
@@ -131,7 +132,7 @@ fn check(policy: Policy, requests: impl IntoIterator<Item = (Duration, Expected)
         let as_expected = match expected {
             Expected::Allow => verdict == Verdict::Allow,
             Expected::Deny => matches!(verdict, Verdict::Deny { .. }),
-            Expected::Banned(left) => verdict == banned(left),
+            Expected::Banned(retry_after) => verdict == banned(retry_after),
         };
         assert!(as_expected, "at {at:?}: {verdict:?}, expected {expected:?}");
     }
@@ -151,9 +152,9 @@ fn the_third_denial_bans_for_a_minute_to_the_instant() {
             (s(1), Deny),
             (s(2), Deny),
             (s(3), Deny),
-            (s(3), Banned(MINUTE)),
-            (s(40), Banned(s(23))),
-            (s(63) - NANO, Banned(NANO)),
+            (s(3), Banned(HOUR - s(3))),
+            (s(40), Banned(HOUR - s(40))),
+            (s(63) - NANO, Banned(HOUR - s(63) + NANO)),
             (s(63), Deny),
         ],
     );
@@ -172,7 +173,7 @@ fn denials_that_are_spread_out_do_not_ban() {
             (s(2), Deny),
             (s(11), Deny),
             (s(12) - NANO, Deny),
-            (s(12) - NANO, Banned(MINUTE)),
+            (s(12) - NANO, Banned(HOUR - s(12) + NANO)),
         ],
     );
 }
@@ -188,11 +189,11 @@ fn after_a_ban_counting_begins_afresh() {
             (s(1), Deny),
             (s(1), Deny),
             (s(1), Deny),
-            (s(2), Banned(s(1))),
+            (s(2), Banned(HOUR - s(2))),
             (s(3), Deny),
             (s(3), Deny),
             (s(3), Deny),
-            (s(3), Banned(s(2))),
+            (s(3), Banned(HOUR - s(3))),
             (s(5), Deny),
         ],
     );
@@ -203,7 +204,7 @@ fn requests_that_a_ban_refuses_do_not_prolong_it_and_are_counted_nowhere() {
     let stage = Stage::new([login().count_denied()]);
     stage.deny("ann", 3);
     for second in 0..60 {
-        assert_eq!(stage.at(s(second)).verdict("ann"), banned(MINUTE - s(second)));
+        assert_eq!(stage.at(s(second)).verdict("ann"), banned(HOUR - s(second)));
     }
     let since_the_third_denial = Verdict::Deny { retry_after: MINUTE * 59 };
     assert_eq!(stage.at(MINUTE).peek("ann"), since_the_third_denial);
@@ -212,8 +213,8 @@ fn requests_that_a_ban_refuses_do_not_prolong_it_and_are_counted_nowhere() {
 #[test]
 fn a_single_denial_bans_if_the_policy_says_so_and_as_long_as_its_window_by_default() {
     let strict = unbanned().ban(Ban::after(Quota::per_minute(1)));
-    let expected = [(s(0), Allow), (s(0), Allow), (s(0), Deny), (s(59), Banned(s(1)))];
-    check(strict, expected.into_iter().chain([(s(60), Deny), (s(61), Banned(s(59)))]));
+    let expected = [(s(0), Allow), (s(0), Allow), (s(0), Deny), (s(59), Banned(HOUR - s(59)))];
+    check(strict, expected.into_iter().chain([(s(60), Deny), (s(61), Banned(HOUR - s(61)))]));
 }
 
 #[test]
@@ -228,8 +229,49 @@ fn the_denial_that_begins_a_ban_says_how_long_it_is() {
 
     let stage = Stage::new([unbanned().ban(ten_seconds(1))]);
     stage.deny("ann", 0);
-    let hour = MINUTE * 60;
-    assert_eq!(stage.decide("ann").retry_after(), Some(hour), "the quota takes longer");
+    assert_eq!(stage.decide("ann").retry_after(), Some(HOUR), "the quota takes longer");
+}
+
+#[test]
+fn a_ban_remembers_the_quota_that_takes_longer() {
+    let day = HOUR * 24;
+    let daily = || Policy::new("daily").identity([Source::User]).quota(Quota::per_day(2));
+    let brief = Policy::new("brief").identity([Source::User]).quota(Quota::per_hour(2));
+    for list in [
+        vec![daily().ban(ten_seconds(3).lasting(MINUTE))],
+        vec![daily(), brief.ban(ten_seconds(3).lasting(MINUTE))],
+    ] {
+        let stage = Stage::new(list);
+        stage.deny("ann", 2);
+        assert_eq!(stage.at(s(1)).verdict("ann"), Verdict::Deny { retry_after: day - s(1) });
+        for at in [s(1), s(30), s(61) - NANO] {
+            assert_eq!(stage.at(at).verdict("ann"), banned(day - at));
+        }
+        assert_eq!(stage.at(s(61)).peek("ann"), Verdict::Deny { retry_after: day - s(61) });
+        assert!(matches!(stage.at(day - NANO).peek("ann"), Verdict::Deny { .. }));
+        assert_eq!(stage.at(day).peek("ann"), Verdict::Allow, "not before, and then");
+    }
+}
+
+#[test]
+fn a_quota_that_has_room_before_the_ban_ends_prolongs_nothing() {
+    let brief = Policy::new("login").identity([Source::User]).quota("2/30s".parse().unwrap());
+    let stage = Stage::new([brief.ban(ten_seconds(1).lasting(MINUTE))]);
+    stage.deny("ann", 1);
+    for at in [s(0), s(40), MINUTE - NANO] {
+        assert_eq!(stage.at(at).verdict("ann"), banned(MINUTE - at));
+    }
+    assert_eq!(stage.at(MINUTE).verdict("ann"), Verdict::Allow);
+}
+
+#[test]
+fn a_refusal_names_the_policy_that_has_banned() {
+    let stage = Stage::new([Policy::new("open").quota(Quota::per_day(999)), login()]);
+    assert_eq!(stage.decide("ann").banned_by(), None);
+    stage.deny("ann", 2);
+    assert_eq!(stage.decide("ann").banned_by(), None, "a denial is not yet a ban");
+    assert_eq!(stage.decide("ann").banned_by().map(|name| &**name), Some("login"));
+    assert_eq!(stage.at(MINUTE).decide("ann").banned_by(), None);
 }
 
 #[test]
@@ -238,7 +280,7 @@ fn other_identities_and_other_policies_go_on() {
         Policy::new("read").identity([Source::User]).path("/read").quota("9/s".parse().unwrap());
     let stage = Stage::new([login().path("/"), read]);
     stage.deny("ann", 3);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
     assert_eq!(stage.verdict("bob"), Verdict::Allow);
     assert!(stage.gate.decide_now(&get("/read").user("ann")).unwrap().is_allowed());
 }
@@ -251,17 +293,22 @@ fn only_the_policy_that_had_no_room_counts_a_denial() {
     stage.deny("ann", 50);
     let stage = Stage::new([wide, tight.ban(ten_seconds(1))]);
     stage.deny("ann", 1);
-    assert_eq!(stage.verdict("ann"), banned(s(10)));
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
 }
 
 #[test]
 fn of_two_bans_the_longer_is_told() {
-    let long = unbanned().ban(ten_seconds(1).lasting(MINUTE));
-    let other = Policy::new("other").identity([Source::User]).quota(Quota::per_hour(2));
-    let stage = Stage::new([long, other.ban(ten_seconds(1)).scope(Scope::Shared)]);
-    stage.deny("ann", 1);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
-    assert_eq!(stage.gate.ban_stats().begun, 2);
+    let policy = |name| Policy::new(name).identity([Source::User]).quota(Quota::per_second(2));
+    let short = || policy("short").ban(ten_seconds(1));
+    let long = || policy("long").ban(ten_seconds(1).lasting(MINUTE));
+    for list in [[short(), long()], [long(), short()]] {
+        let stage = Stage::new(list);
+        stage.deny("ann", 1);
+        assert_eq!(stage.gate.ban_stats().begun, 2);
+        let decision = stage.decide("ann");
+        assert_eq!(decision.verdict(), banned(MINUTE));
+        assert_eq!(decision.banned_by().map(|name| &**name), Some("long"));
+    }
 }
 
 #[test]
@@ -291,7 +338,7 @@ fn a_peek_sees_a_ban_and_causes_none() {
     stage.deny("ann", 2);
     assert!((0..50).all(|_| matches!(stage.peek("ann"), Verdict::Deny { .. })));
     assert!(stage.is_denied("ann"));
-    assert_eq!(stage.at(s(1)).peek("ann"), banned(s(59)));
+    assert_eq!(stage.at(s(1)).peek("ann"), banned(HOUR - s(1)));
     assert_eq!(stage.at(MINUTE).peek("ann"), Verdict::Deny { retry_after: s(59 * 60) });
 }
 
@@ -304,7 +351,7 @@ fn a_reset_lifts_a_ban_and_forgets_the_denials() {
         assert_eq!(stage.gate.ban_stats().accounts, 0);
     }
     stage.deny("ann", 3);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
 }
 
 #[test]
@@ -336,7 +383,7 @@ fn a_ban_outlives_a_change_of_policies_while_its_policy_has_one() {
     stage.deny("ann", 3);
     let other = unbanned().ban(Ban::after(Quota::per_hour(100)));
     stage.gate.replace_policies(policies([other, Policy::new("more").quota(Quota::per_day(999))]));
-    assert_eq!(stage.at(s(59)).verdict("ann"), banned(s(1)), "as long as was said then");
+    assert_eq!(stage.at(s(59)).verdict("ann"), banned(HOUR - s(59)), "as was said then");
     stage.gate.replace_policies(policies([unbanned()]));
     assert!(stage.is_denied("ann"));
     stage.gate.replace_policies(policies([login()]));
@@ -351,7 +398,10 @@ fn denials_outlive_a_change_of_policies_in_the_same_window() {
         stage.deny("ann", 2);
         stage.gate.replace_policies(policies([unbanned().ban(ban)]));
         stage.deny("ann", more);
-        assert_eq!(stage.verdict("ann"), banned(ban.length()), "{ban}");
+        assert_eq!(stage.verdict("ann"), banned(HOUR), "{ban}");
+        let last = ban.length() - NANO;
+        assert_eq!(stage.at(last).verdict("ann"), banned(HOUR - last), "{ban}");
+        assert!(stage.at(ban.length()).is_denied("ann"), "{ban}");
     }
 }
 
@@ -365,12 +415,12 @@ fn a_full_table_bans_no_newcomer_and_says_so() {
     assert_eq!((stats.accounts, stats.capacity, stats.begun, stats.refused), (2, 2, 1, 50));
     let full = stage.gate.ban(&account("login", "cho"), MINUTE);
     assert!(matches!(full, Err(AccountError::Store(StoreError::Full))));
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.deny("bob", 2);
-    assert_eq!(stage.verdict("bob"), banned(MINUTE), "who is there stays there");
+    assert_eq!(stage.verdict("bob"), banned(HOUR), "who is there stays there");
 
     stage.at(MINUTE).deny("cho", 3);
-    assert_eq!(stage.verdict("cho"), banned(MINUTE), "there is room again");
+    assert_eq!(stage.verdict("cho"), banned(HOUR - MINUTE), "there is room again");
 }
 
 #[test]
@@ -381,14 +431,15 @@ fn a_flood_of_denied_identities_stays_within_the_table() {
     };
     stage.deny("ann", 3);
     flood(0..20_000);
-    let stats = stage.gate.ban_stats();
-    assert!(stats.accounts <= 5000 && stats.accounts > 4500, "{stats:?}");
-    assert_eq!(stats.accounts as u64 + stats.refused, 20_001);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    let full = stage.gate.ban_stats();
+    assert!(full.accounts <= 5000 && full.accounts > 4500, "{full:?}");
+    assert_eq!(full.accounts as u64 + full.refused, 20_001);
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.at(s(10));
     flood(20_000..22_000);
     let stats = stage.gate.ban_stats();
     assert!(stats.accounts < 4000, "those that are over make way: {stats:?}");
+    assert_eq!(stats.refused, full.refused, "and nobody is refused for them");
 }
 
 #[test]
@@ -406,8 +457,9 @@ fn who_is_no_longer_banned_leaves_nothing_behind() {
 fn a_clock_that_steps_back_prolongs_a_ban_by_no_more_than_its_length() {
     let stage = Stage::new([login()]);
     stage.at(MINUTE * 600).deny("ann", 3);
-    assert_eq!(stage.at(s(0)).verdict("ann"), banned(MINUTE));
-    assert_ne!(stage.at(MINUTE).verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.at(s(0)).verdict("ann"), banned(HOUR), "nor is the quota's wait");
+    assert_eq!(stage.at(MINUTE - NANO).verdict("ann"), banned(HOUR - MINUTE + NANO));
+    assert!(stage.at(MINUTE).is_denied("ann"));
 }
 
 /// A memory store that counts how often it was asked.
@@ -457,10 +509,10 @@ fn a_banned_identity_costs_the_stores_nothing() {
     }
     for _ in 0..1000 {
         let decision = now(gate.decide(&ann)).unwrap();
-        assert_eq!(decision.verdict(), banned(MINUTE));
+        assert_eq!(decision.verdict(), banned(HOUR));
         assert!(decision.policies().is_empty() && !decision.is_degraded());
         now(gate.refund(&ann, &decision)).unwrap();
-        assert_eq!(now(gate.peek(&ann)).unwrap().verdict(), banned(MINUTE));
+        assert_eq!(now(gate.peek(&ann)).unwrap().verdict(), banned(HOUR));
     }
     assert_eq!(gate.store().asked.load(Ordering::Relaxed), 5);
     gate.replace_policies(policies([guard]));
@@ -498,7 +550,9 @@ fn with_plans_a_ban_goes_by_the_policy() {
     assert_eq!(verdict("free"), Verdict::Allow);
     assert!(matches!(verdict("free"), Verdict::Deny { .. }));
     assert!(matches!(verdict("free"), Verdict::Deny { .. }));
-    assert_eq!(verdict("pro"), banned(s(10)));
+    assert_eq!(verdict("pro"), banned(HOUR), "as was known when it began");
+    clock.advance(s(10));
+    assert_eq!(verdict("pro"), Verdict::Allow);
 }
 
 /// A memory store that makes every spend wait once.
@@ -577,9 +631,9 @@ fn threads_ban_once_and_leave_no_denial_behind() {
     // Those that were under way when the ban began are denied as well.
     assert!((DENIALS..DENIALS + THREADS).contains(&denied), "{denied}");
     assert_eq!(stage.gate.ban_stats().begun, 1);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.at(MINUTE).deny("ann", DENIALS);
-    assert_eq!(stage.verdict("ann"), banned(MINUTE));
+    assert_eq!(stage.verdict("ann"), banned(HOUR - MINUTE));
 }
 
 #[test]
@@ -624,6 +678,8 @@ struct Model {
     spent_ns: Vec<u64>,
     denied_ns: Vec<u64>,
     banned_until_ns: u64,
+    /// What a ban's requests are told: not before its end.
+    retry_at_ns: u64,
 }
 
 /// At most `units` in `window_ns`; bans after `denials` in `within_ns`, for `length_ns`.
@@ -645,8 +701,9 @@ impl Model {
                 self.denied_ns.push(now_ns);
                 if live(&self.denied_ns, rules.within_ns, now_ns).count() >= rules.denials {
                     self.ban(rules.length_ns, now_ns);
-                    let length = Duration::from_nanos(rules.length_ns);
-                    return Verdict::Deny { retry_after: retry_after.max(length) };
+                    let retry_after = retry_after.max(Duration::from_nanos(rules.length_ns));
+                    self.retry_at_ns = now_ns + retry_after.as_nanos() as u64;
+                    return Verdict::Deny { retry_after };
                 }
             }
             _ => {}
@@ -656,7 +713,7 @@ impl Model {
 
     fn peek(&self, rules: Rules, now_ns: u64) -> Verdict {
         if now_ns < self.banned_until_ns {
-            return banned(Duration::from_nanos(self.banned_until_ns - now_ns));
+            return banned(Duration::from_nanos(self.retry_at_ns - now_ns));
         }
         let mut spent = live(&self.spent_ns, rules.window_ns, now_ns);
         if spent.clone().count() < rules.units {
@@ -669,6 +726,7 @@ impl Model {
     fn ban(&mut self, length_ns: u64, now_ns: u64) {
         self.lift();
         self.banned_until_ns = now_ns + length_ns;
+        self.retry_at_ns = self.banned_until_ns;
     }
 
     fn lift(&mut self) {

@@ -7,9 +7,10 @@ mod value;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use http::HeaderMap;
-use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
+use slidegate::{Clock, Decision, SystemClock, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{Part, Since};
@@ -76,6 +77,7 @@ impl Headers {
             return;
         }
         let Some((_, tightest)) = decision.tightest() else { return };
+        let reset_after = seconds::reset_of(decision, tightest);
         let merging = merge::is_needed(headers);
         let copy = if merging { merge::copy(decision, &self.parts, headers) } else { 1 };
         let mut values = Values::new();
@@ -88,13 +90,13 @@ impl Headers {
                     headers.append(name, values.list(decision, *item, copy));
                 }
                 Part::Dictionary(name) => {
-                    headers.insert(name, values.dictionary(tightest));
+                    headers.insert(name, values.dictionary(tightest, reset_after));
                 }
                 Part::Triple { limit, remaining, reset, since } => {
                     let units = tightest.quota().units().get();
                     headers.insert(limit, values.integer(units.into()));
                     headers.insert(remaining, values.integer(tightest.remaining().into()));
-                    headers.insert(reset, values.integer(self.reset(tightest, *since)));
+                    headers.insert(reset, values.integer(self.reset(reset_after, *since)));
                 }
             }
         }
@@ -104,8 +106,7 @@ impl Headers {
         self.on_redirects || !status.is_redirection()
     }
 
-    fn reset(&self, tightest: &Standing, since: Since) -> u64 {
-        let after = seconds::reset(tightest);
+    fn reset(&self, after: Duration, since: Since) -> u64 {
         match since {
             Since::Now => seconds::ceil(after),
             Since::Epoch => {

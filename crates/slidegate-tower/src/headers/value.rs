@@ -1,5 +1,7 @@
 //! The values of the fields.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use slidegate::{Decision, PolicyStanding, Standing};
 
@@ -28,13 +30,13 @@ impl Values {
     }
 
     /// The dictionary of draft -07.
-    pub(super) fn dictionary(&mut self, tightest: &Standing) -> HeaderValue {
+    pub(super) fn dictionary(&mut self, tightest: &Standing, reset_after: Duration) -> HeaderValue {
         self.put("limit=");
         self.put_integer(tightest.quota().units().get().into());
         self.put(", remaining=");
         self.put_integer(tightest.remaining().into());
         self.put(", reset=");
-        self.put_integer(seconds::ceil(seconds::reset(tightest)));
+        self.put_integer(seconds::ceil(reset_after));
         self.take()
     }
 

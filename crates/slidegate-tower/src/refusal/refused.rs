@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use slidegate::{CheckedPlan, Decision, PolicyStanding, Standing, StoreError};
+use slidegate::{CheckedPlan, Decision, Name, PolicyStanding, Standing, StoreError};
 
 use crate::headers::write_name;
 use crate::refusal::reason::Reason;
@@ -70,6 +70,18 @@ impl<'a> Refused<'a> {
         Some(self.decision?.tightest()?.0)
     }
 
+    /// The policy whose ban is in force.
+    pub fn banned_by(&self) -> Option<&'a Name> {
+        self.decision?.banned_by()
+    }
+
+    /// The name of the policy that refused the request: by its ban, or because it binds the client
+    /// most.
+    pub(super) fn policy_name(&self) -> Option<&'a str> {
+        let name = self.banned_by().or_else(|| self.policy().map(PolicyStanding::policy));
+        name.map(|name| &**name)
+    }
+
     /// The units of the quota that binds the client most.
     pub fn limit(&self) -> Option<u32> {
         Some(self.decision?.tightest()?.1.quota().units().get())
@@ -90,14 +102,16 @@ impl<'a> Refused<'a> {
         self.plan()?.upgrade_url()
     }
 
-    /// The names of the violated quotas, as `RateLimit-Policy` has them.
+    /// The names of the violated quotas, as `RateLimit-Policy` has them; of a ban, the name of its
+    /// policy.
     pub fn violated_policies(&self) -> Vec<String> {
         let name = |(policy, standing)| {
             let mut name = Vec::new();
             write_name(&mut name, policy, standing, 1);
             String::from_utf8(name).expect("names are ASCII")
         };
-        self.violated().map(name).collect()
+        let banned_by = self.banned_by().map(Name::to_string);
+        self.violated().map(name).chain(banned_by).collect()
     }
 
     /// One or two sentences for people.

@@ -97,7 +97,7 @@ impl Placeholder {
             Self::RetryAfter => Filling::Number(refused.retry_after_s()),
             Self::RetryAfterMs => Filling::Number(refused.retry_after_ms()),
             Self::Limit => Filling::Number(refused.limit().map(u64::from)),
-            Self::Policy => text(refused.policy().map(|policy| &**policy.policy())),
+            Self::Policy => text(refused.policy_name()),
             Self::Plan => text(refused.plan_name()),
             Self::UpgradeUrl => text(refused.upgrade_url()),
         }

@@ -25,7 +25,14 @@ fn cve_2026_30827_ipv4_clients_of_a_dual_stack_socket_are_apart() {
 /// `::ffff:10.0.0.0/8` was taken as `::/8` and trusted everyone.
 #[test]
 fn cve_2026_92395_a_mapped_network_does_not_trust_everyone() {
-    for text in ["::ffff:10.0.0.0/8", "::ffff:a00:0/8", "::ffff:10.0.0.0/95", "::ffff:0:0/95"] {
+    for text in [
+        "::ffff:10.0.0.0/8",
+        "::ffff:a00:0/8",
+        "::ffff:10.0.0.0/95",
+        "::ffff:0:0/95",
+        "::ffff:0:0/96",
+        "::ffff:0.0.0.0/96",
+    ] {
         assert!(text.parse::<Network>().is_err(), "{text}");
     }
     let clients = ClientAddress::new(

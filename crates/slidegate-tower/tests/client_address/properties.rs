@@ -25,6 +25,9 @@ impl Range {
     }
 
     fn network(self) -> Network {
+        if let (IpAddr::V4(_), 96) = (self.address.to_canonical(), self.bits) {
+            return "0.0.0.0/0".parse().unwrap();
+        }
         let masked = v6_bits(self.address) & !u128::MAX.checked_shr(self.bits).unwrap_or(0);
         format!("{}/{}", Ipv6Addr::from_bits(masked), self.bits).parse().unwrap()
     }
@@ -146,7 +149,34 @@ fn broken_up(chain: &[Hop], breaks: &[bool]) -> Vec<String> {
     values
 }
 
-/// Bytes that a header value may have, most of them with a meaning in some header.
+/// Elements of `Forwarded` with long quotes, full of what would separate outside them, so that the
+/// bytes that are looked at end somewhere in one.
+fn long_elements() -> impl Strategy<Value = Vec<Hop>> {
+    let inside = ["\\\"", "\\\\", ",", ";", "=", "x", ",for=6.6.6.6,"];
+    let quoted = (prop::collection::vec(prop::sample::select(inside.to_vec()), 1..9), 1..300_usize)
+        .prop_map(|(pieces, times)| pieces.concat().repeat(times));
+    let hop = (addresses(), any::<usize>(), quoted).prop_map(|(address, style, quoted)| Hop {
+        address: Some(address),
+        written: format!("{};host=\"{quoted}\"", element(address, style)),
+    });
+    prop::collection::vec(hop, 1..12)
+}
+
+const MAX_BYTES: usize = 8192;
+
+/// The elements of one line that are within the last 8 KiB, each with the comma before it.
+fn within_the_cap(chain: &[Hop]) -> &[Hop] {
+    let mut bytes = 0;
+    let is_within = |(i, hop): &(usize, &Hop)| {
+        bytes += hop.written.len() + usize::from(*i > 0);
+        bytes <= MAX_BYTES
+    };
+    let within = chain.iter().enumerate().rev().take_while(is_within).count();
+    &chain[chain.len() - within..]
+}
+
+/// Bytes that a header value may have, most of them with a meaning in some header. Some are longer
+/// than what is looked at.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     let legal = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
     let piece = prop_oneof![
@@ -155,7 +185,9 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(b"for=".to_vec()),
         1 => any::<u8>().prop_filter("legal", move |byte| legal(*byte)).prop_map(|b| vec![b]),
     ];
-    prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+    let times = prop_oneof![9 => Just(1), 1 => 2..200_usize];
+    (prop::collection::vec(piece, 0..60), times)
+        .prop_map(|(pieces, times)| pieces.concat().repeat(times))
 }
 
 fn any_headers() -> impl Strategy<Value = HeaderMap> {
@@ -207,6 +239,26 @@ proptest! {
         let headers = lines("forwarded", broken_up(&chain, &breaks));
         let found = clients(AddressSource::Forwarded, &trusted).resolve(Some(peer), &headers);
         prop_assert_eq!(found, Some(model(&trusted, peer, &chain)));
+    }
+
+    #[test]
+    fn beyond_8_kib_nothing_is_seen_whatever_is_cut_in_two(
+        peer in addresses(),
+        chain in long_elements(),
+        instead in values(),
+    ) {
+        let everyone = [ip("0.0.0.0"), ip("::")]
+            .map(|address| Range { address, bits: if address.is_ipv4() { 96 } else { 0 } });
+        let clients = clients(AddressSource::Forwarded, &everyone);
+        let found = |line: &[u8]| clients.resolve(Some(peer), &lines("forwarded", [line]));
+        let written: Vec<&str> = chain.iter().map(|hop| hop.written.as_str()).collect();
+        let line = written.join(",").into_bytes();
+        let expected = model(&everyone, peer, within_the_cap(&chain));
+        prop_assert_eq!(found(&line), Some(expected));
+        if line.len() > MAX_BYTES && !instead.is_empty() {
+            let other = [&instead[..], &line[line.len() - MAX_BYTES..]].concat();
+            prop_assert_eq!(found(&other), Some(expected), "with another beginning");
+        }
     }
 
     #[test]

@@ -76,8 +76,8 @@ impl Bans {
         self.accounts.load(Ordering::Relaxed) == 0
     }
 
-    /// What is left of an account's ban, if there is one.
-    pub(crate) fn left(
+    /// When an account is to come back, if it is banned.
+    pub(crate) fn retry_after(
         &self,
         policy: &Name,
         identity: &Identity,
@@ -86,39 +86,38 @@ impl Bans {
         self.locked(policy, identity, |shard, key| {
             let record = shard.record(&key)?;
             let now = clock();
-            let left = record.left(now);
+            let retry_after = record.retry_after(now);
             if record.is_over(now) {
                 shard.forget(&key);
             }
-            left
+            retry_after
         })
     }
 
-    /// Counts a denial, which may begin a ban; tells what is left of the account's ban, if there
-    /// is one. While there is, nothing is counted: the request was under way when it began.
+    /// Counts a denial, for so long, which may begin a ban; tells when the account is to come back,
+    /// if it is banned. While it is, nothing is counted: the request was under way when the ban
+    /// began.
     pub(crate) fn count(
         &self,
         policy: &Name,
         identity: &Identity,
         ban: Ban,
+        denied_for: Duration,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Duration> {
-        let (left, begun) = self.locked(policy, identity, |shard, key| {
+        let (retry_after, begun) = self.locked(policy, identity, |shard, key| {
             let now = clock();
             let Some(record) = shard.record_or_new(key, ban, now) else {
                 self.refuse(now);
                 return (None, false);
             };
-            if let Some(left) = record.left(now) {
-                return (Some(left), false);
-            }
-            let begun = record.count(ban, now);
-            (begun.then_some(ban.length()), begun)
+            let begun = record.retry_after(now).is_none() && record.count(ban, denied_for, now);
+            (record.retry_after(now), begun)
         });
         if begun {
             self.announce(policy, identity, ban);
         }
-        left
+        retry_after
     }
 
     /// Begins a ban now, whether there is another or not.
@@ -135,7 +134,7 @@ impl Bans {
                 self.refuse(now);
                 return Err(StoreError::Full);
             };
-            record.begin(ban, now);
+            record.begin(ban, Duration::ZERO, now);
             Ok(())
         })?;
         self.announce(policy, identity, ban);

@@ -16,6 +16,10 @@ pub(super) struct Record {
 struct Term {
     length: Duration,
     until: Timestamp,
+    /// How long it was no use to come back when it began: for its length at least, and for longer
+    /// if a quota had no room for longer.
+    wait: Duration,
+    retry_at: Timestamp,
 }
 
 impl Record {
@@ -23,33 +27,38 @@ impl Record {
         Self { denials: Ledger::new(ban.denials()), ban: None }
     }
 
-    /// What is left of the ban, if anything is. If the clock has stepped back, that is no more
-    /// than the ban's length.
-    pub(super) fn left(&mut self, now: Timestamp) -> Option<Duration> {
+    /// When to come back, if a ban is in force. If the clock has stepped back, neither that nor
+    /// the ban's end is further away than it was when the ban began.
+    pub(super) fn retry_after(&mut self, now: Timestamp) -> Option<Duration> {
         let term = self.ban.as_mut()?;
         term.until = term.until.min(now + term.length);
-        Some(term.until.saturating_since(now)).filter(|left| !left.is_zero())
+        term.retry_at = term.retry_at.min(now + term.wait);
+        (term.until > now).then(|| term.retry_at.saturating_since(now))
     }
 
-    /// Counts a denial of somebody who is not banned; tells whether that begins a ban.
-    pub(super) fn count(&mut self, ban: Ban, now: Timestamp) -> bool {
+    /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
+    /// ban.
+    pub(super) fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
         let quota = ban.denials();
         if self.denials.window_ms() != quota.window_ms() {
             self.denials = Ledger::new(quota);
         }
         self.denials.settle(now);
         if self.denials.remaining(quota) <= 1 {
-            self.begin(ban, now);
+            self.begin(ban, denied_for, now);
             return true;
         }
         self.denials.spend(quota, 1, now);
         false
     }
 
-    /// Begins a ban. The denials that led to it have had their effect.
-    pub(super) fn begin(&mut self, ban: Ban, now: Timestamp) {
+    /// Begins a ban of somebody whose quotas deny for so long. The denials that led to it have had
+    /// their effect.
+    pub(super) fn begin(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) {
         let length = ban.length();
-        *self = Self { ban: Some(Term { length, until: now + length }), ..Self::new(ban) };
+        let wait = length.max(denied_for);
+        let term = Term { length, until: now + length, wait, retry_at: now + wait };
+        *self = Self { ban: Some(term), ..Self::new(ban) };
     }
 
     pub(super) fn is_over(&self, now: Timestamp) -> bool {

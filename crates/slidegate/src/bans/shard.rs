@@ -1,6 +1,7 @@
 //! A part of the accounts that are banned or on the way to it, behind one lock.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
@@ -20,14 +21,18 @@ pub(super) struct Shard {
     capacity: usize,
     /// Since the last sweep.
     newcomers: usize,
+    swept_at: Timestamp,
 }
 
 /// How many records are looked through for each newcomer, one time with another.
 const SWEEP_PER_NEW: usize = 16;
+/// How often a full shard is looked through at least, while newcomers find no room: so seldom that
+/// no flood of them makes it costly.
+const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
 
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { records: HashMap::default(), capacity, newcomers: 0 }
+        Self { records: HashMap::default(), capacity, newcomers: 0, swept_at: Timestamp::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,13 +68,17 @@ impl Shard {
         self.records.retain(|(policy, _), _| policies.contains(policy));
     }
 
-    /// Looks through all records, so seldom that it comes to a few for each newcomer.
+    /// Looks through all records, so seldom that it comes to a few for each newcomer, or once in a
+    /// while if there is no room.
     fn sweep_now_and_then(&mut self, now: Timestamp) {
         self.newcomers += 1;
-        if self.newcomers * SWEEP_PER_NEW < self.records.len() {
+        let is_full = self.records.len() >= self.capacity;
+        let is_overdue = is_full && now.saturating_since(self.swept_at) >= SWEEP_FULL_EVERY;
+        if self.newcomers * SWEEP_PER_NEW < self.records.len() && !is_overdue {
             return;
         }
         self.newcomers = 0;
+        self.swept_at = now;
         self.records.retain(|_, record| !record.is_over(now));
         if self.records.len() < self.records.capacity() / 4 {
             self.records.shrink_to(self.records.len() * 2);
