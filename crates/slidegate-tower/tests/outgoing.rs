@@ -42,8 +42,20 @@ fn vendor(quota: &str) -> Policy {
 }
 
 fn gate(clock: PausedClock, policy: Policy) -> Gate {
+    gate_of(clock, [policy])
+}
+
+fn gate_of(clock: PausedClock, list: impl IntoIterator<Item = Policy>) -> Gate {
     let store = MemoryStore::builder().clock(clock).build();
-    Gate::new(policies([policy]).build().unwrap(), store)
+    Gate::new(policies(list).build().unwrap(), store)
+}
+
+/// Five a second for everybody together, and one in ten seconds for each user.
+fn vendor_and_users() -> [Policy; 2] {
+    [
+        Policy::new("vendor").quota("5/s".parse().unwrap()).identity([Source::Everyone]),
+        Policy::new("per-user").quota("1/10s".parse().unwrap()).identity([Source::User]),
+    ]
 }
 
 fn call() -> Request<()> {
@@ -88,6 +100,11 @@ impl Third {
 
     fn seen(&self) -> Vec<(String, Duration)> {
         self.seen.lock().unwrap().clone()
+    }
+
+    fn at_of(&self, name: &str) -> Vec<u64> {
+        let own = self.seen().into_iter().filter(|(who, _)| who == name);
+        own.map(|(_, at)| at.as_secs()).collect()
     }
 
     fn at(&self) -> Vec<u64> {
@@ -138,6 +155,27 @@ async fn a_call_that_would_wait_too_long_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(9 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    service.clone().oneshot(call()).await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    service.clone().oneshot(call()).await.unwrap();
+    let waiting = tokio::spawn(service.clone().oneshot(call()));
+    tokio::task::yield_now().await;
+    let mut costly = call();
+    costly.extensions_mut().insert(Cost(2.try_into().unwrap()));
+    let error = service.oneshot(costly).await.unwrap_err();
+    let OutgoingError::HeldBack(held @ HeldBack::Denied(_)) = error else { panic!("{error}") };
+    assert_eq!(held.retry_after(), Some(10 * SECOND));
+    assert_eq!(clock.elapsed().as_secs(), 5, "it did not wait");
+    waiting.await.unwrap().unwrap();
+    assert_eq!(third.at(), [0, 5, 10]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_came_first_goes_first_and_the_quota_is_kept() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
@@ -174,11 +212,48 @@ async fn who_waits_for_one_account_does_not_hold_up_another() {
         tokio::task::yield_now().await;
     }
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
-    let of = |name: &str| -> Vec<u64> {
-        let own = third.seen().into_iter().filter(|(who, _)| who == name);
-        own.map(|(_, at)| at.as_secs()).collect()
-    };
-    assert_eq!((of("a"), of("b")), (vec![0, 10, 20], vec![0, 10]));
+    assert_eq!((third.at_of("a"), third.at_of("b")), (vec![0, 10, 20], vec![0, 10]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lacks_units_of_its_own_does_not_hold_up_the_others() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate_of(clock, vendor_and_users())).wait_up_to(10 * SECOND);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    service.clone().oneshot(call_of("ann")).await.unwrap();
+    tokio::time::sleep(2 * SECOND).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    let before = (0..8).map(|i| format!("before {i}"));
+    let after = (0..20).map(|i| format!("after {i}"));
+    for who in before.chain(["ann".to_owned()]).chain(after) {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call_of(&who)).await.is_ok() });
+        tokio::task::yield_now().await;
+    }
+    assert!(tasks.join_all().await.into_iter().all(|passed| passed));
+    assert_eq!(third.at_of("ann"), [0, 10]);
+    assert_eq!(third.at_of("after 1"), [3], "when the vendor has units again");
+    assert_eq!(third.at_of("after 19"), [7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lacks_units_of_its_own_at_the_head_of_a_line_steps_aside() {
+    let clock = PausedClock::new();
+    let third = Third::new(clock);
+    let queue = Queue::new(gate_of(clock, vendor_and_users()));
+    let queue = queue.wait_up_to(20 * SECOND).most_waiting(4);
+    let service = OutgoingLayer::new(queue).layer(third.service());
+    let mut tasks = tokio::task::JoinSet::new();
+    // Five go out. Then both of Ann's calls wait for the vendor, since she has a unit still.
+    for who in ["1", "2", "3", "4", "5", "6", "ann", "ann", "7"] {
+        let service = service.clone();
+        tasks.spawn(async move { service.oneshot(call_of(who)).await.is_ok() });
+        tokio::task::yield_now().await;
+    }
+    assert!(tasks.join_all().await.into_iter().all(|passed| passed));
+    assert_eq!((third.at_of("6"), third.at_of("7")), (vec![1], vec![1]));
+    assert_eq!(third.at_of("ann"), [1, 11]);
 }
 
 #[tokio::test(start_paused = true)]

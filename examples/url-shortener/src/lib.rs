@@ -25,7 +25,7 @@ pub fn app(store: impl Store) -> Result<Router, PolicyErrors> {
     let policies = Policies::builder().policy(policy).build()?;
     let limit = RateLimitLayer::new(Gate::new(policies, store)).refusal(Shape::Error);
     Ok(Router::new()
-        .route("/shorten", post(shorten).layer(limit))
+        .route("/shorten", post(shorten).route_layer(limit))
         .route("/{slug}", get(follow))
         .with_state(Links::default()))
 }

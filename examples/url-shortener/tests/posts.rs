@@ -68,6 +68,19 @@ async fn of_fifteen_posts_ten_are_allowed() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn only_posts_are_counted() {
+    let server = Server::start().await;
+    for _ in 1..=15 {
+        let response = server.follow("shorten").await;
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+    for i in 1..=15 {
+        post(&server, i).await;
+    }
+    server.stop().await;
+}
+
 /// Two servers take turns, and one of them is replaced halfway: they have one budget all together.
 #[tokio::test]
 async fn servers_on_one_redis_share_the_ten_and_a_restart_forgets_none() {

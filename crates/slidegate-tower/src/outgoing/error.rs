@@ -20,7 +20,7 @@ pub enum HeldBack {
 }
 
 impl HeldBack {
-    /// The last decision about the call. Of one that gave up while others were before it, this is
+    /// The last decision about the call. Of one that failed while others were before it, this is
     /// how things stood then, as by [`Gate::peek`](slidegate::Gate::peek).
     pub fn decision(&self) -> Option<&Decision> {
         match self {

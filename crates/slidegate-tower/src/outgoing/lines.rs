@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use slidegate::{Account, Decision};
+use slidegate::{Account, Decision, PolicyStanding, Standing};
 
 /// A line of waiting calls for each account that has any.
 #[derive(Debug)]
@@ -48,29 +50,16 @@ impl Lines {
     }
 
     /// A place at the end of a line that the decision's request has to wait in: for an account
-    /// that others wait for, else for the one that binds it most. `None` if nobody more may wait.
+    /// that binds it, if possible one that others wait for. `None` if nobody more may wait.
     pub(super) fn join(&self, decision: &Decision) -> Option<Place<'_>> {
         let mut lines = self.lock();
         if self.waiting.load(Ordering::Relaxed) >= self.most {
             return None;
         }
-        let with_line = accounts(decision).find(|account| lines.contains_key(account));
-        let account = with_line.or_else(|| tightest(decision))?;
-        let line = lines.entry(account.clone()).or_default();
-        line.waiting += 1;
+        let account = to_wait_for(&lines, decision)?;
+        let turn = enter(&mut lines, &account);
         self.waiting.fetch_add(1, Ordering::Release);
-        Some(Place { lines: self, account, turn: line.turn.clone() })
-    }
-
-    fn leave(&self, account: &Account) {
-        let mut lines = self.lock();
-        self.waiting.fetch_sub(1, Ordering::Release);
-        if let Entry::Occupied(mut line) = lines.entry(account.clone()) {
-            line.get_mut().waiting -= 1;
-            if line.get().waiting == 0 {
-                line.remove();
-            }
-        }
+        Some(Place { lines: self, account, turn })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Account, Line>> {
@@ -79,18 +68,70 @@ impl Lines {
     }
 }
 
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.lines.leave(&self.account);
+impl Place<'_> {
+    /// Whether the decision's request is held up by other accounts than the one waited for.
+    pub(super) fn is_in_the_wrong_line_for(&self, decision: &Decision) -> bool {
+        let mut binding = binding(decision).peekable();
+        binding.peek().is_some() && binding.all(|account| account != self.account)
+    }
+
+    /// Goes to the end of the line that the decision's request has to wait in now. Who waits
+    /// already is never one too many.
+    pub(super) fn change_lines(&mut self, decision: &Decision) {
+        let mut lines = self.lines.lock();
+        if let Some(account) = to_wait_for(&lines, decision) {
+            self.turn = enter(&mut lines, &account);
+            leave(&mut lines, mem::replace(&mut self.account, account));
+        }
     }
 }
 
-fn accounts(decision: &Decision) -> impl Iterator<Item = Account> {
-    let enforced = decision.policies().iter().filter(|policy| !policy.is_shadow());
-    enforced.map(|own| Account { policy: own.policy().clone(), identity: *own.identity() })
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock();
+        self.lines.waiting.fetch_sub(1, Ordering::Release);
+        leave(&mut lines, self.account.clone());
+    }
 }
 
-fn tightest(decision: &Decision) -> Option<Account> {
-    let (policy, _) = decision.tightest()?;
-    Some(Account { policy: policy.policy().clone(), identity: *policy.identity() })
+fn enter(lines: &mut HashMap<Account, Line>, account: &Account) -> Arc<tokio::sync::Mutex<()>> {
+    let line = lines.entry(account.clone()).or_default();
+    line.waiting += 1;
+    line.turn.clone()
+}
+
+fn leave(lines: &mut HashMap<Account, Line>, account: Account) {
+    if let Entry::Occupied(mut line) = lines.entry(account) {
+        line.get_mut().waiting -= 1;
+        if line.get().waiting == 0 {
+            line.remove();
+        }
+    }
+}
+
+fn to_wait_for(lines: &HashMap<Account, Line>, decision: &Decision) -> Option<Account> {
+    let with_line = binding(decision).find(|account| lines.contains_key(account));
+    with_line.or_else(|| decision.tightest().map(|(policy, _)| account(policy)))
+}
+
+/// The accounts that hold the request up longest: all of them, if none does.
+fn binding(decision: &Decision) -> impl Iterator<Item = Account> {
+    let longest = enforced(decision).map(retry_after).max();
+    enforced(decision).filter(move |own| Some(retry_after(own)) == longest).map(account)
+}
+
+fn accounts(decision: &Decision) -> impl Iterator<Item = Account> {
+    enforced(decision).map(account)
+}
+
+fn enforced(decision: &Decision) -> impl Iterator<Item = &PolicyStanding> {
+    decision.policies().iter().filter(|policy| !policy.is_shadow())
+}
+
+fn retry_after(policy: &PolicyStanding) -> Duration {
+    policy.standings().iter().map(Standing::retry_after).max().unwrap_or_default()
+}
+
+fn account(policy: &PolicyStanding) -> Account {
+    Account { policy: policy.policy().clone(), identity: *policy.identity() }
 }

@@ -4,17 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate::{Decision, Facts, Gate, MemoryStore, Store, Verdict};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::outgoing::error::HeldBack;
 use crate::outgoing::lines::{Lines, Place};
 
 /// Lets calls through as a gate allows them; the others wait, up to a bound, or fail at once.
 ///
-/// Those who wait for one account go in the order in which they came, and nobody overtakes them:
-/// who comes later waits behind them. So nobody starves as long as units come back within the time
-/// that they may wait. Who is counted on several accounts waits in the line of one of them, and
-/// there the order holds.
+/// Those who wait for one account go in the order in which they joined its line, and who comes
+/// later and could go waits behind them. So, where each call is counted on one account, nobody is
+/// overtaken, and nobody starves as long as units come back within the time that they may wait.
+///
+/// Who is counted on several accounts waits in one line at a time, for the account that holds it
+/// up longest. If that turns out to be another when its turn comes, it goes to the end of the
+/// other's line, so that those behind it need not wait for what only it lacks. When its turn comes
+/// there, it may go out before those who are in the lines of its other accounts.
 ///
 /// A call that is dropped while it waits has taken nothing, takes nothing later, and the next in
 /// line moves up. (If the store itself has to be waited for, and the call is dropped just then,
@@ -39,7 +43,8 @@ impl<S: Store> Queue<S> {
         Self { gate: gate.into(), longest, lines }
     }
 
-    /// Lets a call wait so long. One that would have to wait longer fails at once.
+    /// Lets a call wait so long. One that its quotas alone would hold up for longer fails at once;
+    /// one that others before it hold up too long fails when the time is over.
     #[must_use]
     pub fn wait_up_to(self, longest: Duration) -> Self {
         Self { longest, ..self }
@@ -58,13 +63,10 @@ impl<S: Store> Queue<S> {
             return self.wait(facts, decision).await;
         }
         let decision = self.gate.decide(facts).await?;
-        match decision.verdict() {
-            Verdict::Allow => Ok(decision),
-            Verdict::Deny { retry_after } if retry_after <= self.longest => {
-                self.wait(facts, decision).await
-            }
-            _ => Err(HeldBack::Denied(decision.into())),
+        if decision.is_allowed() {
+            return Ok(decision);
         }
+        self.wait(facts, decision).await
     }
 
     /// Where the call stands, if others wait for the same account: it may not overtake them.
@@ -77,14 +79,41 @@ impl<S: Store> Queue<S> {
     }
 
     async fn wait(&self, facts: &Facts<'_>, decision: Decision) -> Result<Decision, HeldBack> {
-        let Some(place) = self.lines.join(&decision) else {
+        if !self.is_worth_waiting(&decision) {
+            return Err(HeldBack::Denied(decision.into()));
+        }
+        let Some(mut place) = self.lines.join(&decision) else {
             return Err(HeldBack::Crowded(decision.into()));
         };
-        let Place { turn, .. } = &place;
         let last_moment = sleep(self.longest).deadline();
-        let Ok(_turn) = timeout_at(last_moment, turn.lock()).await else {
-            return Err(HeldBack::Denied(self.gate.peek(facts).await?.into()));
-        };
+        loop {
+            let Ok(turn) = timeout_at(last_moment, place.turn.lock()).await else {
+                return Err(HeldBack::Denied(self.gate.peek(facts).await?.into()));
+            };
+            let decision = self.wait_at_the_head(facts, &place, last_moment).await?;
+            if decision.is_allowed() {
+                return Ok(decision);
+            }
+            drop(turn);
+            place.change_lines(&decision);
+        }
+    }
+
+    fn is_worth_waiting(&self, decision: &Decision) -> bool {
+        match decision.verdict() {
+            Verdict::Allow => true,
+            Verdict::Deny { retry_after } => retry_after <= self.longest,
+            _ => false,
+        }
+    }
+
+    /// Returns when the call may go out, or with the denial that it has to wait out elsewhere.
+    async fn wait_at_the_head(
+        &self,
+        facts: &Facts<'_>,
+        place: &Place<'_>,
+        last_moment: Instant,
+    ) -> Result<Decision, HeldBack> {
         loop {
             let decision = self.gate.decide(facts).await?;
             let Verdict::Deny { retry_after } = decision.verdict() else {
@@ -94,6 +123,9 @@ impl<S: Store> Queue<S> {
             let nap = sleep(retry_after);
             if nap.deadline() > last_moment {
                 return Err(HeldBack::Denied(decision.into()));
+            }
+            if place.is_in_the_wrong_line_for(&decision) {
+                return Ok(decision);
             }
             nap.await;
         }
