@@ -70,6 +70,9 @@ const MOST_LATE: usize = 4096;
 /// How long to wait until Redis has taken in what it is told.
 const MERGE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a late call is awaited.
+const LATEST: Duration = Duration::from_secs(60);
+
 /// Between attempts to take back a late spend: Redis is nearly always sick when one is late.
 const TAKE_BACK_WAITS: [Duration; 5] = [
     Duration::from_millis(100),
@@ -203,7 +206,8 @@ impl RedisStore {
         }
         let inner = self.0.clone();
         tokio::spawn(async move {
-            task.await;
+            // What is not answered by then was lost with its connection.
+            let _ = tokio::time::timeout(LATEST, task).await;
             inner.late.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -242,7 +246,7 @@ impl RedisStore {
     /// A call that refunds once, however often it is sent.
     fn refund_call(&self, charges: &[Charge<'_>], at: Option<Timestamp>) -> Result<Call, Failure> {
         let mut keys = self.keys(charges)?;
-        keys.push(mark_beside(&keys[0], &self.call_name()));
+        keys.push(mark_beside(&keys[0], &format!("refund-{}", self.call_name())));
         Ok(Call::refund(self.0.scripts, charges, &keys, at))
     }
 
@@ -307,7 +311,7 @@ impl RedisStore {
         number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
-        keys.push(mark_beside(&keys[0], &format!("{}-{number}", self.0.process)));
+        keys.push(mark_beside(&keys[0], &format!("merge-{}-{number}", self.0.process)));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
         let call = Call::merge(self.0.scripts, charge, &keys, runs, mark_for);

@@ -37,8 +37,8 @@ impl ResilientStoreBuilder {
     }
 
     /// How much of each quota this process may admit while Redis cannot be asked: all of it unless
-    /// said otherwise. With one of `n` in each of `n` processes, they do not exceed the quota even
-    /// then.
+    /// said otherwise. With one of `n` in each of `n` processes, what they admit by themselves stays
+    /// within one quota.
     pub fn share(self, share: Share) -> Self {
         Self { share, ..self }
     }
