@@ -105,6 +105,8 @@ impl Link {
         let reply = connected.connection.send(command).await;
         match &reply {
             Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
+            // Of a cluster, where others may answer: then it is not silent.
+            Err(error) if error.is_io_error() => self.missed(),
             _ => connected.silent_ns.store(0, Ordering::Relaxed),
         }
         Ok(reply?)
