@@ -185,7 +185,7 @@ async fn a_password_alone_and_a_user_with_one() {
 const COMMANDS: &str = "+evalsha +script|load +time +pexpire +del";
 const PACKED: &str = "+getrange +setrange +set";
 const SORTED_SET: &str = "+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank \
-                          +zrevrangebyscore";
+                          +zrevrangebyscore +getrange +set";
 
 #[tokio::test]
 async fn a_wrong_password_is_said_and_shown_nowhere() {
