@@ -302,8 +302,8 @@ impl RedisStore {
         decoded(charges, self.0.link.run(&call).await)
     }
 
-    /// Adds what an account spent elsewhere, oldest first. It is
-    /// added once, however often this process asks it under the same number.
+    /// Adds what an account spent elsewhere, oldest first. It is added once, however often this
+    /// process asks it under the same number.
     pub(crate) async fn merge(
         &self,
         charge: Charge<'_>,

@@ -1,6 +1,12 @@
 -- What can be done to a packed ledger. It is a function so that only who needs them makes all these.
 local function layout()
-    local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+    local ceil, max, min = math.ceil, math.max, math.min
+
+    -- The kind that the units in force ask for, or those that are used.
+    local function kind_for(ledger)
+        local coarse = ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
+        return coarse and COARSE or FINE
+    end
 
     local function tick_of(ledger)
         return ledger.kind == FINE and 1 or ceil(ledger.window / FINE_UNITS)
@@ -12,9 +18,14 @@ local function layout()
         return ceil(ceil_ms / tick) * tick
     end
 
-    -- The stamp and the units of an entry, counted from 0 for the oldest.
+    -- Where in the string the slot of an entry begins; entries are counted from 0 for the oldest.
+    local function offset(ledger, index)
+        return HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
+    end
+
+    -- The stamp and the units of an entry.
     local function entry(ledger, index)
-        local at = HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
+        local at = offset(ledger, index)
         local from = at - ledger.from
         if from < 0 or from + SLOT_LEN > #ledger.bytes then
             ledger.bytes, ledger.from, from = call('GETRANGE', ledger.key, at, at + 383), at, 0
@@ -49,6 +60,11 @@ local function layout()
         end
     end
 
+    local function header(ledger)
+        return pack(HEADER, ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used,
+            ledger.oldest, ledger.newest, ledger.expires)
+    end
+
     local function slots_for(ledger, entries)
         if entries <= ledger.slots then
             return ledger.slots
@@ -63,10 +79,8 @@ local function layout()
         ledger.slots = slots_for(ledger, entries)
         ledger.first, ledger.entries, ledger.used = 0, entries, used
         ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
-        local head = pack(HEADER, ledger.kind, ledger.slots, 0, entries, used, ledger.oldest,
-            ledger.newest, ledger.expires)
         local free = string.rep('\0', (ledger.slots - entries) * SLOT_LEN)
-        ledger.bytes, ledger.from = head .. ring .. free, 0
+        ledger.bytes, ledger.from = header(ledger) .. ring .. free, 0
         call('SET', ledger.key, ledger.bytes, 'PX', ledger.expires - now_ms)
     end
 
@@ -113,8 +127,7 @@ local function layout()
     -- Gives the ledger the kind that its units ask for, and pulls stamps from the future, where a
     -- clock that stepped back leaves them, to the present.
     local function settle(ledger, runs)
-        local coarse = ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
-        ledger.kind = coarse and COARSE or FINE
+        ledger.kind = kind_for(ledger)
         local tick, present, settled = tick_of(ledger), stamp_of(ledger, now_ceil_ms), {}
         for _, run in ipairs(runs) do
             append(settled, min(ceil(run[1] / tick) * tick, present), run[2])
@@ -123,8 +136,7 @@ local function layout()
     end
 
     local function is_settled(ledger)
-        local coarse = ledger.units > FINE_UNITS or ledger.used > FINE_UNITS
-        return ledger.kind == (coarse and COARSE or FINE)
+        return ledger.kind == kind_for(ledger)
             and ledger.newest <= stamp_of(ledger, now_ceil_ms)
     end
 
@@ -134,9 +146,9 @@ local function layout()
         local ledger = { key = key, units = units, window = window, from = 0 }
         ledger.bytes = call('GETRANGE', key, '0', HEAD)
         if ledger.bytes == '' then
-            ledger.kind = units > FINE_UNITS and COARSE or FINE
             ledger.slots, ledger.first, ledger.entries, ledger.used = 0, 0, 0, 0
             ledger.oldest, ledger.newest, ledger.expires = 0, 0, 0
+            ledger.kind = kind_for(ledger)
             return ledger
         end
         ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used, ledger.oldest,
@@ -145,19 +157,9 @@ local function layout()
         if ledger.entries > 0 and not is_settled(ledger) then
             settle(ledger, runs_of(ledger))
         elseif ledger.entries == 0 then
-            ledger.kind = units > FINE_UNITS and COARSE or FINE
+            ledger.kind = kind_for(ledger)
         end
         return ledger
-    end
-
-    -- Where in the string the slot of an entry begins.
-    local function offset(ledger, index)
-        return HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
-    end
-
-    local function write_header(ledger)
-        call('SETRANGE', ledger.key, '0', pack(HEADER, ledger.kind, ledger.slots, ledger.first,
-            ledger.entries, ledger.used, ledger.oldest, ledger.newest, ledger.expires))
     end
 
     -- Writes slots in their place in the ring, the header, and when the key goes.
@@ -167,7 +169,7 @@ local function layout()
             ledger.expires = ledger.newest + ledger.window + ceil(ledger.window / 4) + SLACK_MS
             call('PEXPIRE', ledger.key, ledger.expires - now_ms)
         end
-        write_header(ledger)
+        call('SETRANGE', ledger.key, '0', header(ledger))
         ledger.bytes = ''
     end
 
@@ -205,8 +207,7 @@ local function layout()
         while units > 0 do
             local _, taken = entry(ledger, 0)
             if taken > units then
-                local at = offset(ledger, 0)
-                call('SETRANGE', ledger.key, at + 2, pack('<I4', taken - units))
+                call('SETRANGE', ledger.key, offset(ledger, 0) + 2, pack('<I4', taken - units))
                 ledger.bytes = ''
                 break
             end
@@ -238,8 +239,7 @@ local function layout()
             if stamp and at ~= stamp then
                 break
             elseif there > units then
-                local at_units = offset(ledger, index) + 2
-                call('SETRANGE', ledger.key, at_units, pack('<I4', there - units))
+                call('SETRANGE', ledger.key, offset(ledger, index) + 2, pack('<I4', there - units))
                 ledger.bytes, ledger.used, units = '', ledger.used - units, 0
                 break
             end
@@ -271,7 +271,7 @@ local function layout()
             rewrite(ledger, runs)
         else
             ledger.newest = entry(ledger, ledger.entries - 1)
-            write_header(ledger)
+            call('SETRANGE', ledger.key, '0', header(ledger))
         end
     end
 

@@ -3,7 +3,7 @@
 local SLACK_MS = 1000
 
 local function layout()
-    local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+    local ceil, floor, min = math.ceil, math.floor, math.min
 
     local function tick_of(ledger)
         return ledger.coarse and ceil(ledger.window / FINE_UNITS) or 1
