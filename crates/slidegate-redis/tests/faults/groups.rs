@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::{OnStoreError, Quota, Quotas};
+use slidegate::{OnStoreError, Quota, Quotas, Timestamp};
 use slidegate_testbed::{RedisCluster, RedisSentinels, RedisServer};
 use tokio::time::{Instant, sleep};
 
@@ -41,6 +41,18 @@ async fn is_counted_but_for_the_lag(story: &Story, url: &str, killed_us: u64) {
     }
 }
 
+/// A primary was lost at one moment, and its successor was told everything by another.
+async fn survived_a_failover(story: &Story, url: &str, lost_us: u64, told: Timestamp) {
+    story.is_calm();
+    for account in [LOCAL, CROWDED, ALLOW] {
+        is_exact_but_for_the_lag(story, account, lost_us);
+    }
+    for account in [LOCAL, CROWDED] {
+        story.redis_was_told_by(account, told, STORES);
+    }
+    is_counted_but_for_the_lag(story, url, lost_us).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_choose_another_primary() {
     let turn = turn().await;
@@ -58,15 +70,8 @@ async fn sentinels_choose_another_primary() {
     old.restart();
     sleep(Duration::from_millis(1500)).await;
     let story = crowd.stop().await;
-    story.is_calm();
     story.is_well_after(healed);
-    for account in [LOCAL, CROWDED, ALLOW] {
-        is_exact_but_for_the_lag(&story, account, killed_us);
-    }
-    for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, STORES);
-    }
-    is_counted_but_for_the_lag(&story, &url, killed_us).await;
+    survived_a_failover(&story, &url, killed_us, told).await;
 }
 
 /// The old primary is not gone, only silent; when it wakes up it takes itself for the primary, until
@@ -88,15 +93,8 @@ async fn sentinels_replace_a_silent_primary() {
     old.resume();
     sleep(Duration::from_millis(2000)).await;
     let story = crowd.stop().await;
-    story.is_calm();
     story.is_well_after(healed);
-    for account in [LOCAL, CROWDED, ALLOW] {
-        is_exact_but_for_the_lag(&story, account, silent_us);
-    }
-    for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, STORES);
-    }
-    is_counted_but_for_the_lag(&story, &url, silent_us).await;
+    survived_a_failover(&story, &url, silent_us, told).await;
 }
 
 fn slot(cluster: &RedisCluster, account: &Account) -> u16 {
@@ -140,15 +138,8 @@ async fn a_cluster_moves_a_slot_and_loses_a_node() {
     old.restart();
     sleep(Duration::from_millis(1500)).await;
     let story = crowd.stop().await;
-    story.is_calm();
     story.is_well_after(healed);
-    for account in [LOCAL, CROWDED, ALLOW] {
-        is_exact_but_for_the_lag(&story, account, killed_us);
-    }
-    for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, STORES);
-    }
-    is_counted_but_for_the_lag(&story, &url, killed_us).await;
+    survived_a_failover(&story, &url, killed_us, told).await;
 }
 
 /// A slot that moves is not a fault: everything is counted once.
