@@ -106,7 +106,7 @@ impl Link {
         match &reply {
             Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
             // Of a cluster, where others may answer: then it is not silent.
-            Err(error) if error.is_io_error() => self.missed(),
+            Err(error) if !is_an_answer(error) => self.missed(),
             _ => connected.silent_ns.store(0, Ordering::Relaxed),
         }
         Ok(reply?)
@@ -267,6 +267,13 @@ impl Link {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a server that is in charge of the key says it. A cluster's connection that has lost its
+/// way says something else of every call, and would for ever.
+fn is_an_answer(error: &RedisError) -> bool {
+    let astray = ["MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "LOADING"];
+    error.code().is_some_and(|code| !astray.contains(&code))
 }
 
 /// The deadline of a call is kept by the store; a connection waits for as long as it takes.

@@ -61,7 +61,8 @@ async fn mend(store: &Weak<Inner>) {
             drop(inner);
             tokio::time::sleep(backoff.next()).await;
             let Some(inner) = store.upgrade() else { return };
-            if inner.probe().await.is_err() {
+            if let Err(error) = inner.probe().await {
+                tracing::debug!(address = %inner.redis, %error, "Redis gives no sign of life");
                 inner.breaker.open();
                 continue;
             }
