@@ -1,6 +1,7 @@
 //! What the services of one layer share: from a request to a gate's answer.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use slidegate::{Facts, Gate, MemoryStore, Store};
@@ -9,19 +10,28 @@ use crate::answers::Answers;
 use crate::client_address::ClientAddress;
 use crate::detector::Detectors;
 use crate::facts::Head;
+use crate::path::PathReading;
 
 /// What the services of one layer share.
 #[derive(Debug)]
 pub(crate) struct Door<S> {
     pub(crate) gate: Arc<Gate<S>>,
     pub(crate) client_address: ClientAddress,
+    pub(crate) paths: PathReading,
     pub(crate) answers: Answers,
     pub(crate) detectors: Arc<Detectors>,
 }
 
 impl<S: Store> Door<S> {
-    pub(crate) fn facts<'r>(&self, head: Head<'r>) -> Facts<'r> {
+    /// The path of a request as the layer reads it.
+    pub(crate) fn path<'r>(&self, head: Head<'r>) -> Cow<'r, str> {
+        self.paths.read(head.uri.path())
+    }
+
+    /// The facts about a request with this [path](Self::path).
+    pub(crate) fn facts<'r>(&self, head: Head<'r>, path: &'r str) -> Facts<'r> {
         let facts = head.facts();
+        let facts = if path == head.uri.path() { facts } else { facts.other_path(path) };
         let Some(peer) = head.peer() else {
             self.detectors.no_peer();
             return facts;
@@ -46,6 +56,7 @@ impl<S> Clone for Door<S> {
         Self {
             gate: self.gate.clone(),
             client_address: self.client_address.clone(),
+            paths: self.paths,
             answers: self.answers.clone(),
             detectors: self.detectors.clone(),
         }

@@ -79,7 +79,8 @@ where
 /// A body need not be shareable, so only the head is lent to the gate.
 async fn decide<S: Store, B>(door: Arc<Door<S>>, request: Request<B>) -> (Request<B>, Outcome) {
     let (parts, body) = request.into_parts();
-    let outcome = door.gate.decide(&door.facts(Head::from(&parts))).await;
+    let head = Head::from(&parts);
+    let outcome = door.gate.decide(&door.facts(head, &door.path(head))).await;
     (Request::from_parts(parts, body), outcome)
 }
 

@@ -10,6 +10,7 @@ use crate::client_address::ClientAddress;
 use crate::detector::Detectors;
 use crate::door::Door;
 use crate::headers::Headers;
+use crate::path::PathReading;
 use crate::refusal::Refusal;
 use crate::service::RateLimit;
 
@@ -38,6 +39,7 @@ impl<S: Store> RateLimitLayer<S> {
             door: Arc::new(Door {
                 gate: gate.into(),
                 client_address: ClientAddress::default(),
+                paths: PathReading::default(),
                 answers: Answers::default(),
                 detectors: Arc::new(Detectors::default()),
             }),
@@ -51,6 +53,16 @@ impl<S: Store> RateLimitLayer<S> {
     #[must_use]
     pub fn client_address(mut self, client_address: ClientAddress) -> Self {
         Arc::make_mut(&mut self.door).client_address = client_address;
+        self
+    }
+
+    /// How paths are read beside how they were sent; without it, in their normal form.
+    ///
+    /// A policy is for a request if it is for its path in either form, and a path is exempt only
+    /// if it is so in both. The inner service gets the request as it came.
+    #[must_use]
+    pub fn paths(mut self, paths: PathReading) -> Self {
+        Arc::make_mut(&mut self.door).paths = paths;
         self
     }
 

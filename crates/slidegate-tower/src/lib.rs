@@ -65,7 +65,8 @@
 //! ```
 //!
 //! # What is where
-//! - [`RateLimitLayer`] is the layer, [`ClientAddress`] finds the client behind proxies.
+//! - [`RateLimitLayer`] is the layer, [`ClientAddress`] finds the client behind proxies,
+//!   [`PathReading`] knows the paths that are written in a roundabout way.
 //! - [`User`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what an application can tell in
 //!   the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
@@ -90,6 +91,7 @@ mod future;
 mod headers;
 mod layer;
 mod outgoing;
+mod path;
 mod refusal;
 mod seconds;
 mod service;
@@ -102,6 +104,7 @@ pub use crate::future::ResponseFuture;
 pub use crate::headers::{Dialect, DialectError, Headers};
 pub use crate::layer::RateLimitLayer;
 pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queue};
+pub use crate::path::PathReading;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
 pub use crate::service::RateLimit;
 

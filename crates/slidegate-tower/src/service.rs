@@ -56,7 +56,8 @@ where
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request);
         };
-        let outcome = gate.decide_now(&self.door.facts(Head::from(&request)));
+        let head = Head::from(&request);
+        let outcome = gate.decide_now(&self.door.facts(head, &self.door.path(head)));
         match self.door.answers.refuse(&outcome, request.headers()) {
             Some(refusal) => ResponseFuture::refused(refusal, outcome.ok()),
             None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), outcome),

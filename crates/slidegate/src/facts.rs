@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
+    pub(crate) other_path: Option<&'a str>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) headers_trusted: bool,
     pub(crate) client: Option<IpAddr>,
@@ -30,11 +31,13 @@ pub struct Facts<'a> {
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
 impl<'a> Facts<'a> {
-    /// A request for a path. The path is matched as it is, without its query.
+    /// A request for a path. The path is matched as it is, without its query; if it can be read in
+    /// another way too, see [`other_path`](Self::other_path).
     pub fn new(method: &'a Method, path: &'a str) -> Self {
         Self {
             method,
             path: path.split_once('?').map_or(path, |(path, _)| path),
+            other_path: None,
             headers: &NO_HEADERS,
             headers_trusted: false,
             client: None,
@@ -42,6 +45,14 @@ impl<'a> Facts<'a> {
             plan: None,
             cost: None,
         }
+    }
+
+    /// How else the path can be read, if whoever answers the request may read it so. Whichever is
+    /// meant, nobody gets around a policy: it is for the request if it is for either path, and a
+    /// path is exempt only if both are.
+    #[must_use]
+    pub fn other_path(self, path: &'a str) -> Self {
+        Self { other_path: Some(path), ..self }
     }
 
     /// The request's headers. API keys and `Authorization` are read from them, nothing else
@@ -80,6 +91,11 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub fn cost(self, units: NonZeroU32) -> Self {
         Self { cost: Some(units), ..self }
+    }
+
+    /// Every reading of the path.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &'a str> {
+        std::iter::once(self.path).chain(self.other_path)
     }
 
     /// The value of a header, unless it is empty or repeated: which of two values another program

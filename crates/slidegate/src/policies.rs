@@ -203,7 +203,9 @@ impl CheckedPolicy {
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
             return Some(Skip::Method);
         }
-        if self.paths.as_ref().is_some_and(|paths| !paths.contains(facts.path)) {
+        if let Some(paths) = &self.paths
+            && !facts.paths().any(|path| paths.contains(path))
+        {
             return Some(Skip::Path);
         }
         self.exempt.find(facts).map(Skip::Exempt)

@@ -95,7 +95,8 @@ impl CheckedRoster {
     /// The entry that the request is on the list for, if there is no doubt.
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
         let listed = |identity: &Identity| self.roster.identities.contains(identity);
-        self.find_place(facts).or_else(|| {
+        let by_path = || facts.paths().all(|path| self.paths.contains(path));
+        self.find_place(facts, by_path).or_else(|| {
             let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
             identities.find(listed).map(Listed::Identity)
         })
@@ -103,14 +104,15 @@ impl CheckedRoster {
 
     /// The entry that the request may be on the list for.
     pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<Listed> {
-        self.find_place(facts).or_else(|| {
+        let by_path = || facts.paths().any(|path| self.paths.contains(path));
+        self.find_place(facts, by_path).or_else(|| {
             let find = |source: &Source| source.find_listed(facts, &self.roster.identities);
             self.roster.sources.iter().find_map(find).map(Listed::Identity)
         })
     }
 
-    fn find_place(&self, facts: &Facts<'_>) -> Option<Listed> {
-        if !self.roster.paths.is_empty() && self.paths.contains(facts.path) {
+    fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<Listed> {
+        if !self.roster.paths.is_empty() && by_path() {
             return Some(Listed::Path);
         }
         if let Some(client) = facts.client

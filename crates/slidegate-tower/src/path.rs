@@ -1,0 +1,189 @@
+//! Paths that are written in a roundabout way.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// How a path is read, so that nobody gets around a policy by writing it in another way.
+///
+/// In its normal form a path has no empty segments, no `.` and `..`, and no slash at the end, and
+/// what needs no percent-encoding has none: letters, digits, `-`, `.`, `_` and `~`. Other
+/// encodings stay, in capitals, and a `%` that encodes nothing is `%25`. What is no path, such as
+/// the `*` of `OPTIONS *`, stays as it is.
+///
+/// ```
+/// use slidegate_tower::PathReading;
+///
+/// let paths = PathReading::default();
+/// for dodge in ["/api/../login", "//login", "/%6cogin", "/./login", "/login/"] {
+///     assert_eq!(paths.read(dodge), "/login");
+/// }
+/// assert_eq!(paths.read("/LOGIN"), "/LOGIN");
+/// assert_eq!(paths.ignoring_case().read("/LOGIN"), "/login");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathReading {
+    form: Form,
+    case: Case,
+    encoded_slashes: EncodedSlashes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    AsSent,
+    Normal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Kept,
+    Ignored,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EncodedSlashes {
+    Kept,
+    Decoded,
+}
+
+impl PathReading {
+    /// Paths as they were sent.
+    pub fn as_sent() -> Self {
+        Self { form: Form::AsSent, ..Self::normal() }
+    }
+
+    /// Paths in their normal form, in which case matters and an encoded slash separates nothing.
+    pub fn normal() -> Self {
+        Self { form: Form::Normal, case: Case::Kept, encoded_slashes: EncodedSlashes::Kept }
+    }
+
+    /// Makes the normal form one of small ASCII letters, for services to which `/Login` is
+    /// `/login`. Patterns have to be in small letters then.
+    #[must_use]
+    pub fn ignoring_case(self) -> Self {
+        Self { form: Form::Normal, case: Case::Ignored, ..self }
+    }
+
+    /// Takes `%2F`, `%5C` and `\` for slashes in the normal form, for services that do so.
+    #[must_use]
+    pub fn decoding_slashes(self) -> Self {
+        Self { form: Form::Normal, encoded_slashes: EncodedSlashes::Decoded, ..self }
+    }
+
+    /// Reads a path, without its query. One that is in its normal form is not copied.
+    pub fn read<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        if self.form == Form::AsSent || !path.starts_with('/') {
+            return Cow::Borrowed(path);
+        }
+        match self.decode(path) {
+            Cow::Borrowed(path) => resolve(path),
+            Cow::Owned(path) => Cow::Owned(resolve(&path).into_owned()),
+        }
+    }
+
+    fn decode<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        let mut decoded = String::new();
+        let (mut done, mut from) = (0, 0);
+        while let Some(at) = path[from..].find(|c| self.is_special(c)).map(|at| from + at) {
+            let (piece, sent) = self.piece(&path[at..]);
+            from = at + sent.len();
+            if !piece.is_written_as(sent) {
+                decoded.push_str(&path[done..at]);
+                piece.write(&mut decoded);
+                done = from;
+            }
+        }
+        if done == 0 {
+            return Cow::Borrowed(path);
+        }
+        decoded.push_str(&path[done..]);
+        Cow::Owned(decoded)
+    }
+
+    /// Whether the character may have to become another.
+    fn is_special(self, c: char) -> bool {
+        match c {
+            '%' => true,
+            '\\' => self.encoded_slashes == EncodedSlashes::Decoded,
+            c => self.case == Case::Ignored && c.is_ascii_uppercase(),
+        }
+    }
+
+    /// What a text begins with if that is special, and how it was sent.
+    fn piece(self, text: &str) -> (Piece, &str) {
+        match encoded(text) {
+            Some(byte) => (self.decoded(byte), &text[..3]),
+            None if text.starts_with('%') => (Piece::Encoded(b'%'), &text[..1]),
+            None if text.starts_with('\\') => (Piece::Plain('/'), &text[..1]),
+            None => (Piece::Plain(char::from(text.as_bytes()[0].to_ascii_lowercase())), &text[..1]),
+        }
+    }
+
+    fn decoded(self, byte: u8) -> Piece {
+        match byte {
+            b'A'..=b'Z' if self.case == Case::Ignored => {
+                Piece::Plain(char::from(byte.to_ascii_lowercase()))
+            }
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                Piece::Plain(char::from(byte))
+            }
+            b'/' | b'\\' if self.encoded_slashes == EncodedSlashes::Decoded => Piece::Plain('/'),
+            byte => Piece::Encoded(byte),
+        }
+    }
+}
+
+impl Default for PathReading {
+    fn default() -> Self {
+        Self::normal()
+    }
+}
+
+/// A piece of a path in its normal form.
+enum Piece {
+    Plain(char),
+    Encoded(u8),
+}
+
+impl Piece {
+    fn is_written_as(&self, text: &str) -> bool {
+        let is_capital = |digits: &str| !digits.bytes().any(|b| b.is_ascii_lowercase());
+        matches!(self, Self::Encoded(_)) && text.len() == 3 && is_capital(text)
+    }
+
+    fn write(&self, path: &mut String) {
+        match self {
+            Self::Plain(c) => path.push(*c),
+            Self::Encoded(byte) => write!(path, "%{byte:02X}").expect("a string takes any text"),
+        }
+    }
+}
+
+/// The byte that a text begins with in percent-encoding.
+fn encoded(text: &str) -> Option<u8> {
+    let [b'%', high, low, ..] = *text.as_bytes() else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
+}
+
+/// Takes away what leads nowhere: empty segments, `.` and `..`, and a slash at the end.
+fn resolve(path: &str) -> Cow<'_, str> {
+    if path == "/" || path[1..].split('/').all(|segment| !matches!(segment, "" | "." | "..")) {
+        return Cow::Borrowed(path);
+    }
+    let mut resolved = String::with_capacity(path.len());
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => resolved.truncate(resolved.rfind('/').unwrap_or(0)),
+            segment => {
+                resolved.push('/');
+                resolved.push_str(segment);
+            }
+        }
+    }
+    if resolved.is_empty() {
+        resolved.push('/');
+    }
+    Cow::Owned(resolved)
+}
