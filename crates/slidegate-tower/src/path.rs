@@ -71,6 +71,9 @@ impl PathReading {
 
     /// Reads a path, without its query. One that is in its normal form is not copied.
     pub fn read<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        if self.form == Form::Normal && self.is_plain(path.as_bytes()) {
+            return Cow::Borrowed(path);
+        }
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         if self.form == Form::AsSent || !path.starts_with('/') {
             return Cow::Borrowed(path);
@@ -79,6 +82,24 @@ impl PathReading {
             Cow::Borrowed(path) => resolve(path),
             Cow::Owned(path) => Cow::Owned(resolve(&path).into_owned()),
         }
+    }
+
+    /// Whether a path is in its normal form at the first glance, as nearly all are.
+    fn is_plain(self, path: &[u8]) -> bool {
+        let mut after_slash = false;
+        for byte in path {
+            let odd = match byte {
+                b'/' | b'.' => after_slash,
+                b'%' | b'\\' | b'?' => true,
+                b'A'..=b'Z' => self.case == Case::Ignored,
+                _ => false,
+            };
+            if odd {
+                return false;
+            }
+            after_slash = *byte == b'/';
+        }
+        path.first() == Some(&b'/') && (!after_slash || path.len() == 1)
     }
 
     fn decode<'p>(&self, path: &'p str) -> Cow<'p, str> {
