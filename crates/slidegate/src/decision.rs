@@ -93,10 +93,11 @@ impl Decision {
 
     /// Adds what a store said about some of the charges.
     pub(crate) fn add(&mut self, charges: &Charges<'_>, receipt: &Receipt) {
-        let mut standings = receipt.standings.iter();
+        let mut standings = receipt.standings.as_slice();
         for charge in charges.as_slice() {
-            let own: Standings =
-                standings.by_ref().take(charge.quotas().as_slice().len()).copied().collect();
+            let quotas = charge.quotas().as_slice().len();
+            let (own, others) = standings.split_at(quotas.min(standings.len()));
+            standings = others;
             if !receipt.spent && !charge.is_shadow() {
                 self.deny(own.iter().map(Standing::retry_after).max().unwrap_or_default());
             }
@@ -105,7 +106,7 @@ impl Decision {
                 identity: *charge.identity(),
                 plan: charge.plan().cloned(),
                 shadow: charge.is_shadow(),
-                standings: own,
+                standings: Standings::from_slice(own),
             });
         }
         self.degraded |= receipt.degraded;

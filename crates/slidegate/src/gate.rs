@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::num::NonZeroU32;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -72,18 +72,23 @@ impl<S: Store> Gate<S> {
     /// If the future is dropped while it waits for the store, what local policies have taken stays
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        self.run(facts, Intent::Spend).await
+        let mut decision = Decision::new(Verdict::Allow);
+        self.run(facts, Intent::Spend, &mut decision).await?;
+        Ok(decision)
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        self.run(facts, Intent::Peek).await
+        let mut decision = Decision::new(Verdict::Allow);
+        self.run(facts, Intent::Peek, &mut decision).await?;
+        Ok(decision)
     }
 
     /// Takes back what a request spent, for instance because its work was not done.
     pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
         let policies = self.policies.load();
-        let Resolution::Matches(matches) = policies.resolve(facts) else { return Ok(()) };
+        let mut matches = Matches::default();
+        let Resolution::Matched = policies.resolve(facts, &mut matches) else { return Ok(()) };
         let local = matches.charges(Scope::Local).spent_by(decision);
         let shared = matches.charges(Scope::Shared).spent_by(decision);
         if let Some(at) = decision.spent.local {
@@ -183,37 +188,48 @@ impl<S: Store> Gate<S> {
         &self.local
     }
 
-    async fn run(&self, facts: &Facts<'_>, intent: Intent) -> Result<Decision, StoreError> {
+    /// Decides in place: a decision is large to hand over.
+    async fn run(
+        &self,
+        facts: &Facts<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
         let policies = self.policies.load();
-        let matches = match policies.resolve(facts) {
-            Resolution::Matches(matches) => matches,
-            Resolution::Exempt => return Ok(Decision::new(Verdict::Allow)),
-            Resolution::Blocked => return Ok(Decision::new(Verdict::Block(Block::Listed))),
-            Resolution::TooCostly => {
-                return Ok(Decision::new(Verdict::Block(Block::CostAboveUnits)));
+        let mut matches = Matches::default();
+        match policies.resolve(facts, &mut matches) {
+            Resolution::Matched => {}
+            Resolution::Exempt => return Ok(()),
+            Resolution::Blocked => {
+                decision.verdict = Verdict::Block(Block::Listed);
+                return Ok(());
             }
-        };
+            Resolution::TooCostly => {
+                decision.verdict = Verdict::Block(Block::CostAboveUnits);
+                return Ok(());
+            }
+        }
         if let Some((policy, retry_after)) = self.ban_on(&matches) {
-            return Ok(Decision::banned(policy.clone(), retry_after));
+            *decision = Decision::banned(policy.clone(), retry_after);
+            return Ok(());
         }
         let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));
-        let mut decision = Decision::new(Verdict::Allow);
         if !local.is_empty() {
-            self.run_local(&local, intent, &mut decision)?;
+            self.run_local(&local, intent, decision)?;
         }
         if decision.is_allowed() && !shared.is_empty() {
-            let outcome = self.run_shared(&shared, intent, &mut decision).await;
+            let outcome = self.run_shared(&shared, intent, decision).await;
             if (outcome.is_err() || !decision.is_allowed())
                 && let Some(at) = decision.spent.local.take()
             {
-                self.take_back(&local, at, &mut decision);
+                self.take_back(&local, at, decision);
             }
             outcome?;
         }
         if intent == Intent::Spend && !decision.is_allowed() {
-            self.count_denial(&matches, &mut decision);
+            self.count_denial(&matches, decision);
         }
-        Ok(decision)
+        Ok(())
     }
 
     /// The policy that bans one of a request's identities, and when to come back: of several, the
@@ -335,18 +351,22 @@ impl<S: Store> Gate<S> {
 impl Gate<MemoryStore> {
     /// [`decide`](Self::decide) for callers that are not async: a memory store never waits.
     pub fn decide_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        ready_now(self.decide(facts))
+        let mut decision = Decision::new(Verdict::Allow);
+        ready_now(pin!(self.run(facts, Intent::Spend, &mut decision)))?;
+        Ok(decision)
     }
 
     /// [`peek`](Self::peek) for callers that are not async.
     pub fn peek_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        ready_now(self.peek(facts))
+        let mut decision = Decision::new(Verdict::Allow);
+        ready_now(pin!(self.run(facts, Intent::Peek, &mut decision)))?;
+        Ok(decision)
     }
 }
 
 /// The output of a future that never waits.
-fn ready_now<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn ready_now<T>(future: Pin<&mut impl Future<Output = T>>) -> T {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a memory store's futures are ready at once"),
     }

@@ -70,8 +70,9 @@ pub(crate) enum Limits {
 }
 
 /// What the policies make of a request.
-pub(crate) enum Resolution<'p> {
-    Matches(Matches<'p>),
+pub(crate) enum Resolution {
+    /// It falls under those that match, which may be none.
+    Matched,
     Exempt,
     Blocked,
     /// The request costs more than this policy's quotas ever allow.
@@ -79,6 +80,7 @@ pub(crate) enum Resolution<'p> {
 }
 
 /// The policies that a request falls under.
+#[derive(Default)]
 pub(crate) struct Matches<'p>(SmallVec<[Match<'p>; 2]>);
 
 /// A policy that a request falls under, and for whom and how much.
@@ -127,22 +129,27 @@ impl Policies {
         self.policies.iter().filter(|policy| policy.ban.is_some()).map(|policy| &policy.name)
     }
 
-    pub(crate) fn resolve(&self, facts: &Facts<'_>) -> Resolution<'_> {
+    /// Adds the policies that a request falls under to `matches`, which is the caller's because it
+    /// is large to hand over.
+    pub(crate) fn resolve<'p>(
+        &'p self,
+        facts: &Facts<'_>,
+        matches: &mut Matches<'p>,
+    ) -> Resolution {
         if self.blocked.find_any(facts).is_some() {
             return Resolution::Blocked;
         }
         if self.exempt.find(facts).is_some() {
             return Resolution::Exempt;
         }
-        let mut matches = SmallVec::new();
         for policy in &self.policies {
             match self.apply(policy, facts) {
-                Applied::Match(matched) => matches.push(matched),
+                Applied::Match(matched) => matches.0.push(matched),
                 Applied::Skipped(_) => {}
                 Applied::TooCostly => return Resolution::TooCostly,
             }
         }
-        Resolution::Matches(Matches(matches))
+        Resolution::Matched
     }
 
     pub(crate) fn apply<'p>(&'p self, policy: &'p CheckedPolicy, facts: &Facts<'_>) -> Applied<'p> {
@@ -214,6 +221,7 @@ impl CheckedPolicy {
 
 impl Matches<'_> {
     /// What the request would spend under the policies of one scope.
+    #[inline]
     pub(crate) fn charges(&self, scope: Scope) -> Charges<'_> {
         let of_scope = self.0.iter().filter(|matched| matched.policy.scope == scope);
         Charges::of_policies(of_scope.map(Match::charge))

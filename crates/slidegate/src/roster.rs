@@ -93,7 +93,11 @@ impl CheckedRoster {
     }
 
     /// The entry that the request is on the list for, if there is no doubt.
+    #[inline]
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
+        if self.is_empty() {
+            return None;
+        }
         let listed = |identity: &Identity| self.roster.identities.contains(identity);
         let by_path = || facts.paths().all(|path| self.paths.contains(path));
         self.find_place(facts, by_path).or_else(|| {
@@ -103,12 +107,22 @@ impl CheckedRoster {
     }
 
     /// The entry that the request may be on the list for.
+    #[inline]
     pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<Listed> {
+        if self.is_empty() {
+            return None;
+        }
         let by_path = || facts.paths().any(|path| self.paths.contains(path));
         self.find_place(facts, by_path).or_else(|| {
             let find = |source: &Source| source.find_listed(facts, &self.roster.identities);
             self.roster.sources.iter().find_map(find).map(Listed::Identity)
         })
+    }
+
+    /// Whether nothing is listed, as in most rosters.
+    fn is_empty(&self) -> bool {
+        let Roster { sources, networks, paths, .. } = &self.roster;
+        sources.is_empty() && networks.is_empty() && paths.is_empty()
     }
 
     fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<Listed> {
