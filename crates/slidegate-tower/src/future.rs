@@ -60,8 +60,13 @@ where
         Self { state: State::Passing { inner, told: None } }
     }
 
+    // Inline, so that the decision is not copied on its way.
+    #[inline(always)]
     pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, outcome: Outcome) -> Self {
-        let told = outcome.ok().map(|decision| Told { door, decided: extensions(decision) });
+        let told = match outcome {
+            Ok(decision) => Some(Told { door, decided: extensions(decision) }),
+            Err(_) => None,
+        };
         Self { state: State::Passing { inner, told } }
     }
 
@@ -134,6 +139,7 @@ impl<S> Told<S> {
     }
 }
 
+#[inline(always)]
 fn extensions(decision: Decision) -> Extensions {
     let mut extensions = Extensions::new();
     extensions.insert(decision);

@@ -100,6 +100,7 @@ impl Headers {
                 }
             }
         }
+        values.finish();
     }
 
     pub(crate) fn are_for(&self, status: http::StatusCode) -> bool {

@@ -1,5 +1,7 @@
 //! The values of the fields.
 
+use std::cell::Cell;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -16,9 +18,21 @@ const USUAL_BYTES: usize = 128;
 /// an allocation, which has to be counted.
 pub(super) struct Values(Vec<u8>);
 
+thread_local! {
+    /// What this thread wrote its last values in.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 impl Values {
     pub(super) fn new() -> Self {
-        Self(Vec::with_capacity(USUAL_BYTES))
+        let mut buffer = BUFFER.take();
+        buffer.reserve(USUAL_BYTES);
+        Self(buffer)
+    }
+
+    /// Leaves the buffer to the next response.
+    pub(super) fn finish(self) {
+        BUFFER.set(self.0);
     }
 
     pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
@@ -101,9 +115,17 @@ impl Values {
     }
 }
 
-/// Three digits for each number below a thousand: most quotas, and all that remains of them, need
-/// no allocation.
-static SMALL: [[u8; 3]; 1000] = {
+/// The numbers below a thousand: most quotas, and all that remains of them, need no allocation.
+static SMALL: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
+    let value = |digits: &'static [u8; 3]| {
+        let zeros = digits[..2].iter().take_while(|digit| **digit == b'0').count();
+        HeaderValue::from_static(str::from_utf8(&digits[zeros..]).expect("digits are ASCII"))
+    };
+    DIGITS.iter().map(value).collect()
+});
+
+/// Three digits for each number below a thousand.
+static DIGITS: [[u8; 3]; 1000] = {
     let mut table = [[b'0'; 3]; 1000];
     let mut number = 0;
     while number < 1000 {
@@ -115,9 +137,7 @@ static SMALL: [[u8; 3]; 1000] = {
 };
 
 fn small(value: u64) -> Option<HeaderValue> {
-    let digits = SMALL.get(usize::try_from(value).ok()?)?;
-    let zeros = usize::from(value < 100) + usize::from(value < 10);
-    Some(HeaderValue::from_static(str::from_utf8(&digits[zeros..]).ok()?))
+    SMALL.get(usize::try_from(value).ok()?).cloned()
 }
 
 /// Every quota that binds the client, with its policy.
