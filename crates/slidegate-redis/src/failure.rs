@@ -4,7 +4,7 @@ use redis::RedisError;
 use slidegate::StoreError;
 
 /// Why Redis did not count.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// There is no connection, so nothing was asked.
@@ -35,6 +35,14 @@ impl Failure {
             Self::Unreachable(_) => false,
             Self::Redis(error) => matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT")),
             Self::SameKey { .. } | Self::Reply => true,
+        }
+    }
+
+    /// What the server calls its refusal.
+    pub(crate) fn code(&self) -> Option<&str> {
+        match self {
+            Self::Redis(error) => error.code(),
+            _ => None,
         }
     }
 

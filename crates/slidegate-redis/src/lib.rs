@@ -22,11 +22,13 @@
 
 mod address;
 mod apart;
+mod batch;
 mod builder;
 mod checkup;
 mod failure;
 mod key;
 mod layout;
+mod line;
 mod link;
 mod owned;
 mod resilient;

@@ -131,6 +131,17 @@ impl Link {
         }
     }
 
+    /// Tells that the server refused a part of a call that went well as a whole.
+    pub(crate) fn refused(&self, error: &RedisError) {
+        let up = match &*self.state() {
+            State::Up(connected) => Some(connected.clone()),
+            State::Down | State::Connecting(_) => None,
+        };
+        if let Some(connected) = up.filter(|connected| connected.connection.is_lost(error)) {
+            self.give_up(&connected);
+        }
+    }
+
     /// How many connections have been made.
     pub(crate) fn connections(&self) -> u64 {
         self.made.load(Ordering::Relaxed)

@@ -1,9 +1,10 @@
 //! The scripts: their texts, their arguments and their replies.
 
+use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, RedisResult, ToRedisArgs, Value};
 use slidegate::{Charge, Receipt, Standing, Timestamp};
 
 use crate::layout::Layout;
@@ -36,8 +37,8 @@ pub(crate) struct Scripts {
     pub(crate) decide: Script,
     /// Refunds and merges.
     pub(crate) amend: Script,
-    /// Whether each call of the first needs a name of its own.
-    need_names: bool,
+    /// Whether the first takes several requests at once; else each call of it needs a name of its own.
+    pub(crate) takes_several: bool,
 }
 
 impl Scripts {
@@ -46,23 +47,25 @@ impl Scripts {
         static SORTED_SET: OnceLock<Scripts> = OnceLock::new();
         let (clock, decide) = (include_str!("lua/clock.lua"), include_str!("lua/decide.lua"));
         let amend = include_str!("lua/amend.lua");
+        let (request, requests) =
+            (include_str!("lua/request.lua"), include_str!("lua/requests.lua"));
         match layout {
             Layout::Packed => PACKED.get_or_init(|| {
                 let packed = include_str!("lua/packed.lua");
                 let usual = include_str!("lua/packed_usual.lua");
                 let layout = include_str!("lua/packed_layout.lua");
                 Self {
-                    decide: Script::new(&[clock, packed, usual, layout, decide]),
+                    decide: Script::new(&[clock, packed, usual, layout, decide, requests]),
                     amend: Script::new(&[clock, packed, layout, amend]),
-                    need_names: false,
+                    takes_several: true,
                 }
             }),
             Layout::SortedSet => SORTED_SET.get_or_init(|| {
                 let sorted_set = include_str!("lua/sorted_set.lua");
                 Self {
-                    decide: Script::new(&[clock, sorted_set, decide]),
+                    decide: Script::new(&[clock, sorted_set, decide, request]),
                     amend: Script::new(&[clock, sorted_set, amend]),
-                    need_names: true,
+                    takes_several: false,
                 }
             }),
         }
@@ -108,14 +111,15 @@ const SAME_CHARGE: u8 = 4;
 const PEEK: u8 = 8;
 const DENY: u8 = 16;
 
-impl Call {
-    pub(crate) fn decide(
-        scripts: &'static Scripts,
-        mode: Mode,
-        charges: &[Charge<'_>],
-        keys: &[String],
-        name: impl FnOnce() -> String,
-    ) -> Self {
+/// A request, as the decision script is told of it.
+pub(crate) struct Request {
+    keys: Vec<String>,
+    args: Vec<u8>,
+}
+
+impl Request {
+    /// The keys are those of the charges' ledgers, in order.
+    pub(crate) fn new(mode: Mode, charges: &[Charge<'_>], keys: Vec<String>) -> Self {
         let mut args = Vec::with_capacity(15 * keys.len());
         for charge in charges {
             let mut flags = mode.flag();
@@ -129,10 +133,39 @@ impl Call {
                 flags |= SAME_CHARGE;
             }
         }
-        let mut call = Self::new(&scripts.decide, keys);
-        call.command.arg(args);
-        if scripts.need_names {
+        Self { keys, args }
+    }
+
+    /// How many ledgers it has.
+    pub(crate) fn ledgers(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+impl Call {
+    pub(crate) fn decide(
+        scripts: &'static Scripts,
+        request: &Request,
+        name: impl FnOnce() -> String,
+    ) -> Self {
+        let mut call = Self::new(&scripts.decide, &request.keys);
+        call.command.arg(&request.args);
+        if !scripts.takes_several {
             call.command.arg(name());
+        }
+        call
+    }
+
+    /// Decides several requests, none of which has more than 255 ledgers.
+    pub(crate) fn decide_all(scripts: &'static Scripts, requests: &[&Request]) -> Self {
+        let keys: Vec<&String> = requests.iter().flat_map(|request| &request.keys).collect();
+        let mut args = Vec::with_capacity(15 * keys.len());
+        requests.iter().for_each(|request| args.extend_from_slice(&request.args));
+        let mut call = Self::new(&scripts.decide, &keys);
+        call.command.arg(args);
+        if requests.len() > 1 {
+            let counts: Vec<u8> = requests.iter().map(|request| request.keys.len() as u8).collect();
+            call.command.arg(counts);
         }
         call
     }
@@ -170,7 +203,7 @@ impl Call {
         call
     }
 
-    fn new(script: &'static Script, keys: &[String]) -> Self {
+    fn new<K: ToRedisArgs>(script: &'static Script, keys: &[K]) -> Self {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.hash).arg(keys.len()).arg(keys);
         Self { script, command }
@@ -196,6 +229,32 @@ fn micros(duration: Duration) -> u64 {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The bytes of a reply that are a request's own, and those after them; or the error that is in
+/// place of an answer.
+pub(crate) fn answer_of<'r>(
+    request: &Request,
+    reply: &'r [u8],
+) -> Option<(RedisResult<&'r [u8]>, &'r [u8])> {
+    if reply.first() != Some(&FAILED) {
+        let (own, rest) = reply.split_at_checked(8 + 16 * request.ledgers())?;
+        return Some((Ok(own), rest));
+    }
+    let (length, rest) = reply[1..].split_at_checked(2)?;
+    let (text, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
+    Some((Err(error_in(text)), rest))
+}
+
+/// What the script has in place of an answer to a request that failed.
+const FAILED: u8 = 2;
+
+/// An error as it would have come by itself.
+fn error_in(text: &[u8]) -> RedisError {
+    let line = text.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+    let parsed = redis::parse_redis_value(&[b"-", line, b"\r\n"].concat());
+    let error = parsed.and_then(Value::extract_error).err();
+    error.unwrap_or_else(|| io::Error::other("an error that cannot be read").into())
 }
 
 /// Reads the reply of the decision script.

@@ -18,10 +18,11 @@ use crate::checkup::{Finding, findings};
 use crate::failure::Failure;
 use crate::key::KeyTemplate;
 use crate::layout::Layout;
+use crate::line::Line;
 use crate::link::Link;
 use crate::owned::OwnedCharge;
 use crate::resilient::Run;
-use crate::script::{Call, Mode, Scripts, receipt};
+use crate::script::{Call, Mode, Request, Scripts, receipt};
 use crate::slot::slot_of;
 use crate::times::Times;
 
@@ -51,6 +52,8 @@ pub struct RedisStore(Arc<Inner>);
 
 struct Inner {
     link: Arc<Link>,
+    /// Where spends leave, if one call can decide several.
+    line: Option<Arc<Line>>,
     scripts: &'static Scripts,
     layout: Layout,
     template: KeyTemplate,
@@ -92,8 +95,11 @@ impl RedisStore {
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let scripts = Scripts::of(builder.layout);
+        let goes_together = scripts.takes_several && !address.is_cluster();
+        let link = Arc::new(Link::new(address, builder.tls, scripts, builder.deadline));
         Self(Arc::new(Inner {
-            link: Arc::new(Link::new(address, builder.tls, scripts, builder.deadline)),
+            line: goes_together.then(|| Arc::new(Line::new(link.clone(), scripts))),
+            link,
             scripts,
             layout: builder.layout,
             template: builder.template,
@@ -160,7 +166,39 @@ impl RedisStore {
         if self.spans_slots(&keys) {
             return self.decide_apart(mode, charges, &keys).await;
         }
-        let call = Call::decide(self.0.scripts, mode, charges, &keys, || self.call_name());
+        let request = Request::new(mode, charges, keys);
+        match &self.0.line {
+            Some(line) if mode == Mode::Spend && line.takes(&request) => {
+                self.decide_in_line(line, charges, request).await
+            }
+            _ => self.decide_alone(mode, charges, &request).await,
+        }
+    }
+
+    async fn decide_in_line(
+        &self,
+        line: &Arc<Line>,
+        charges: &[Charge<'_>],
+        request: Request,
+    ) -> Result<Receipt, StoreError> {
+        let mut place = line.join(request);
+        if let Ok(answer) = tokio::time::timeout(self.0.deadline, place.answer()).await {
+            return Ok(decoded(charges, answer)?);
+        }
+        self.0.link.missed();
+        if !place.leave() {
+            self.take_back_when_known(Box::pin(async move { place.answer().await }), charges);
+        }
+        Err(StoreError::Deadline(self.0.deadline))
+    }
+
+    async fn decide_alone(
+        &self,
+        mode: Mode,
+        charges: &[Charge<'_>],
+        request: &Request,
+    ) -> Result<Receipt, StoreError> {
+        let call = Call::decide(self.0.scripts, request, || self.call_name());
         let link = self.0.link.clone();
         let running: Running<Result<Value, Failure>> =
             Box::pin(async move { link.run(&call).await });
@@ -297,8 +335,8 @@ impl RedisStore {
         mode: Mode,
         charges: &[Charge<'_>],
     ) -> Result<Receipt, Failure> {
-        let keys = self.keys(charges)?;
-        let call = Call::decide(self.0.scripts, mode, charges, &keys, || self.call_name());
+        let request = Request::new(mode, charges, self.keys(charges)?);
+        let call = Call::decide(self.0.scripts, &request, || self.call_name());
         decoded(charges, self.0.link.run(&call).await)
     }
 

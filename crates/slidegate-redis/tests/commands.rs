@@ -214,7 +214,9 @@ async fn five_hundred_at_once_share_one_connection() {
         assert_eq!(store.connections(), 1);
         // The other is this test's own.
         assert_eq!(server.info("connected_clients"), "2");
-        assert_eq!(CommandCounts::of([&server]).calls("evalsha"), 500);
+        let calls = CommandCounts::of([&server]).calls("evalsha");
+        let expected = if layout == Layout::Packed { 16..=250 } else { 500..=500 };
+        assert!(expected.contains(&calls), "{layout}: {calls} calls");
     }
 }
 

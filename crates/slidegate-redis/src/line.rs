@@ -1,0 +1,191 @@
+//! Requests that leave for Redis, those that would wait anyway together.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::batch::{self, Answer, Asker, Outcome};
+use crate::failure::Failure;
+use crate::link::Link;
+use crate::script::{Request, Scripts};
+
+/// Where requests leave for Redis. While few calls are under way a request leaves at once. Others
+/// wait until one of the calls is back or there are enough for a full one, and leave together: the
+/// server then reads the clock, a command and its own script once for all of them.
+pub(crate) struct Line {
+    link: Arc<Link>,
+    scripts: &'static Scripts,
+    state: Mutex<State>,
+    /// Whether the server has said that requests cannot go together.
+    apart: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Fewer than a full call has, in the order in which they came.
+    waiting: Vec<(u64, Asker)>,
+    /// Of all that wait.
+    ledgers: usize,
+    under_way: usize,
+    /// How many requests have come so far.
+    tickets: u64,
+}
+
+/// With fewer calls under way than this, nobody waits for others. Two keep the server at work while
+/// the answers of one are read.
+const FEW: usize = 2;
+
+/// Requests in a call. The server does nothing else meanwhile, a fifth of a millisecond for this
+/// many, and what the call has once and not for each request is by then a thirtieth.
+const MOST_REQUESTS: usize = 32;
+
+/// Ledgers in a call: as many as are looked at in the same time.
+pub(crate) const MOST_LEDGERS: usize = 64;
+
+impl Line {
+    pub(crate) fn new(link: Arc<Link>, scripts: &'static Scripts) -> Self {
+        let (state, apart) = (Mutex::default(), AtomicBool::new(false));
+        Self { link, scripts, state, apart }
+    }
+
+    /// Whether a request may go with others.
+    pub(crate) fn takes(&self, request: &Request) -> bool {
+        request.ledgers() <= MOST_LEDGERS && !self.apart.load(Ordering::Relaxed)
+    }
+
+    /// Lets a request leave, alone or with others. It has no more than [`MOST_LEDGERS`].
+    pub(crate) fn join(self: &Arc<Self>, request: Request) -> Place {
+        let (asker, awaited) = Asker::new(request);
+        let mut state = self.state();
+        if state.ledgers + asker.request.ledgers() > MOST_LEDGERS {
+            self.send_off(&mut state);
+        }
+        let ticket = state.push(asker);
+        if state.waiting.len() == MOST_REQUESTS {
+            self.send_off(&mut state);
+        } else if state.under_way < FEW {
+            self.start(&mut state, Vec::new());
+        }
+        Place { line: self.clone(), ticket, awaited }
+    }
+
+    /// Makes a call of all who wait.
+    fn send_off(self: &Arc<Self>, state: &mut State) {
+        let askers = state.take();
+        if !askers.is_empty() {
+            self.start(state, askers);
+        }
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State, askers: Vec<Asker>) {
+        state.under_way += 1;
+        tokio::spawn(UnderWay { line: self.clone(), is_over: false }.go(askers));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, asker: Asker) -> u64 {
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.ledgers += asker.request.ledgers();
+        self.waiting.push((ticket, asker));
+        ticket
+    }
+
+    fn take(&mut self) -> Vec<Asker> {
+        self.ledgers = 0;
+        self.waiting.drain(..).map(|(_, asker)| asker).collect()
+    }
+
+    /// Removes a request; tells whether it was still waiting.
+    fn remove(&mut self, ticket: u64) -> bool {
+        let Ok(place) = self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else {
+            return false;
+        };
+        let (_, asker) = self.waiting.remove(place);
+        self.ledgers -= asker.request.ledgers();
+        true
+    }
+}
+
+/// A call that is under way, and those that follow it while somebody waits.
+struct UnderWay {
+    line: Arc<Line>,
+    is_over: bool,
+}
+
+impl UnderWay {
+    async fn go(mut self, mut askers: Vec<Asker>) {
+        loop {
+            if !askers.is_empty() {
+                let outcome = batch::run(&self.line.link, self.line.scripts, askers).await;
+                if outcome == Outcome::Apart {
+                    self.line.apart.store(true, Ordering::Relaxed);
+                }
+            }
+            // Whoever is about to ask, as many do who were answered just now, comes along.
+            yield_now().await;
+            match self.next() {
+                Some(next) => askers = next,
+                None => return,
+            }
+        }
+    }
+
+    /// All who wait. If nobody does this is over, and the next who comes must start another.
+    fn next(&mut self) -> Option<Vec<Asker>> {
+        let mut state = self.line.state();
+        let askers = state.take();
+        if askers.is_empty() {
+            state.under_way -= 1;
+            self.is_over = true;
+            return None;
+        }
+        Some(askers)
+    }
+}
+
+impl Drop for UnderWay {
+    /// It may end halfway, with the runtime that it was started on.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.line.state().under_way -= 1;
+        }
+    }
+}
+
+/// A request's place in the line. Whoever drops it before the request has left was never there.
+pub(crate) struct Place {
+    line: Arc<Line>,
+    ticket: u64,
+    awaited: oneshot::Receiver<Answer>,
+}
+
+impl Place {
+    /// Waits for the answer.
+    pub(crate) async fn answer(&mut self) -> Answer {
+        let answer = (&mut self.awaited).await;
+        // It went with its runtime; nobody knows whether Redis was asked.
+        answer.unwrap_or_else(|_| Err(Failure::Redis(io::Error::other("the call is gone").into())))
+    }
+
+    /// Leaves the line; tells whether the request had not left yet.
+    pub(crate) fn leave(&self) -> bool {
+        self.line.state().remove(self.ticket)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.awaited.is_terminated() {
+            self.leave();
+        }
+    }
+}
