@@ -3,21 +3,27 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use crate::batch::{self, Answer, Asker, Outcome};
 use crate::failure::Failure;
 use crate::link::Link;
 use crate::script::{Request, Scripts};
+use crate::store::LATEST;
 
 /// Where requests leave for Redis. While few calls are under way a request leaves at once. Others
-/// wait until one of the calls is back or there are enough for a full one, and leave together: the
-/// server then reads the clock, a command and its own script once for all of them.
+/// wait until one of the calls is back or late, or until there are enough for a full one, and leave
+/// together: the server then has one command to read, one script to enter and one look at the clock
+/// for all of them.
 pub(crate) struct Line {
     link: Arc<Link>,
     scripts: &'static Scripts,
+    /// How long a call may take before nobody waits for it any more.
+    deadline: Duration,
     state: Mutex<State>,
     /// Whether the server has said that requests cannot go together.
     apart: AtomicBool,
@@ -29,6 +35,7 @@ struct State {
     waiting: Vec<(u64, Asker)>,
     /// Of all that wait.
     ledgers: usize,
+    /// Calls that are not late.
     under_way: usize,
     /// How many requests have come so far.
     tickets: u64,
@@ -46,9 +53,9 @@ const MOST_REQUESTS: usize = 32;
 pub(crate) const MOST_LEDGERS: usize = 64;
 
 impl Line {
-    pub(crate) fn new(link: Arc<Link>, scripts: &'static Scripts) -> Self {
+    pub(crate) fn new(link: Arc<Link>, scripts: &'static Scripts, deadline: Duration) -> Self {
         let (state, apart) = (Mutex::default(), AtomicBool::new(false));
-        Self { link, scripts, state, apart }
+        Self { link, scripts, deadline, state, apart }
     }
 
     /// Whether a request may go with others.
@@ -83,6 +90,12 @@ impl Line {
     fn start(self: &Arc<Self>, state: &mut State, askers: Vec<Asker>) {
         state.under_way += 1;
         tokio::spawn(UnderWay { line: self.clone(), is_over: false }.go(askers));
+    }
+
+    async fn call(self: Arc<Self>, askers: Vec<Asker>) {
+        if batch::run(&self.link, self.scripts, askers).await == Outcome::Apart {
+            self.apart.store(true, Ordering::Relaxed);
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,9 +138,12 @@ impl UnderWay {
     async fn go(mut self, mut askers: Vec<Asker>) {
         loop {
             if !askers.is_empty() {
-                let outcome = batch::run(&self.line.link, self.line.scripts, askers).await;
-                if outcome == Outcome::Apart {
-                    self.line.apart.store(true, Ordering::Relaxed);
+                let mut call = Box::pin(self.line.clone().call(askers));
+                if timeout(self.line.deadline, &mut call).await.is_err() {
+                    self.give_way();
+                    // What is not answered by then was lost with its connection.
+                    let _ = timeout(LATEST, call).await;
+                    return;
                 }
             }
             // Whoever is about to ask, as many do who were answered just now, comes along.
@@ -137,6 +153,14 @@ impl UnderWay {
                 None => return,
             }
         }
+    }
+
+    /// Lets others go: this call is late and may never be back, as when its connection is dead.
+    fn give_way(&mut self) {
+        let mut state = self.line.state();
+        state.under_way -= 1;
+        self.is_over = true;
+        self.line.send_off(&mut state);
     }
 
     /// All who wait. If nobody does this is over, and the next who comes must start another.

@@ -74,7 +74,7 @@ const MOST_LATE: usize = 4096;
 const MERGE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a late call is awaited.
-const LATEST: Duration = Duration::from_secs(60);
+pub(crate) const LATEST: Duration = Duration::from_secs(60);
 
 /// Between attempts to take back a late spend: Redis is nearly always sick when one is late.
 const TAKE_BACK_WAITS: [Duration; 5] = [
@@ -98,7 +98,8 @@ impl RedisStore {
         let goes_together = scripts.takes_several && !address.is_cluster();
         let link = Arc::new(Link::new(address, builder.tls, scripts, builder.deadline));
         Self(Arc::new(Inner {
-            line: goes_together.then(|| Arc::new(Line::new(link.clone(), scripts))),
+            line: goes_together
+                .then(|| Arc::new(Line::new(link.clone(), scripts, builder.deadline))),
             link,
             scripts,
             layout: builder.layout,

@@ -357,6 +357,23 @@ async fn nobody_waits_beyond_the_deadline_for_a_stopped_server() {
     assert!(at_once(&store, &["stopped"], quota).await[0].as_ref().unwrap().spent, "it goes on");
 }
 
+/// A call on a connection that is dead may never be back, and the next may have another connection.
+#[tokio::test]
+async fn calls_that_are_late_hold_up_nobody() {
+    let server = RedisServer::start();
+    let network = FaultyNetwork::in_front_of(&server);
+    let store = store(&network.url(), Duration::from_millis(100));
+    left(&store, "nobody", Quota::per_minute(1)).await;
+    server.pause();
+    for _ in 0..5 {
+        let sent = network.bytes_to_server();
+        let outcome = &at_once(&store, &["late"], Quota::per_minute(9)).await[0];
+        assert!(matches!(outcome, Err(StoreError::Deadline(_))), "{outcome:?}");
+        until("it is sent", || network.bytes_to_server() > sent).await;
+    }
+    server.resume();
+}
+
 /// Whoever goes away while waiting was never there, and holds up nobody.
 #[tokio::test]
 async fn whoever_goes_away_is_not_missed() {
