@@ -1,7 +1,7 @@
 //! Budgets shared by many machines: the store of [Slidegate](slidegate) on Redis and Valkey.
 //!
-//! [`RedisStore`] counts in Redis, exactly: one script call and one round trip for each decision, on
-//! the server's clock. [`ResilientStore`] is around it for the days when Redis is slow or gone.
+//! [`RedisStore`] counts in Redis, exactly: at most one script call and one round trip for each
+//! decision, on the server's clock. [`ResilientStore`] is around it for the days when Redis is slow or gone.
 //!
 //! ```no_run
 //! use slidegate::{Gate, Policies, Policy, Quota};

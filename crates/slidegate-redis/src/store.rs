@@ -28,15 +28,17 @@ use crate::times::Times;
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
 ///
-/// A decision is one call of one script, so one round trip, whatever the number of policies and
-/// windows. The server's clock is the only one. In a cluster that goes for the charges of one
-/// identity; charges of several identities may be in several places, and are spent one after the
-/// other and taken back if a later one is denied. In between, others may be denied who would have
-/// been allowed; nobody is ever allowed who should not be.
+/// A decision is one round trip and at most one call of one script, whatever the number of policies
+/// and windows; decisions that would wait anyway share a call. The server's clock is the only one.
+///
+/// In a cluster one round trip is for the charges of one identity. Charges of several identities may
+/// be in several places, and are spent one after the other and taken back if a later one is denied.
+/// In between, others may be denied who would have been allowed; nobody is ever allowed who should
+/// not be.
 ///
 /// Calls end by the [deadline](RedisStoreBuilder::deadline). A spend whose answer comes later is
 /// taken back, since its request has been decided otherwise by then. A spend whose future is
-/// dropped stays spent.
+/// dropped stays spent if it has been sent.
 ///
 /// Nearly everybody wants this inside a [`ResilientStore`](crate::ResilientStore).
 ///

@@ -1,5 +1,5 @@
-//! What the server sees: one call for each decision over one connection, by its clock alone, and
-//! scripts that it has forgotten told again.
+//! What the server sees: at most one call for each decision over one connection, by its clock alone,
+//! and scripts that it has forgotten told again.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
