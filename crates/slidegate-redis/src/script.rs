@@ -98,10 +98,6 @@ pub(crate) struct Call {
     pub(crate) command: Cmd,
 }
 
-/// How long a call may be on its way: what happened a second ago when it was sent is read by a clock
-/// that has moved on by this much.
-const WAY: Duration = Duration::from_millis(10);
-
 /// For how long it is known that a refund was made: longer than anybody asks for it again.
 const MARK_FOR: Duration = Duration::from_secs(60);
 
@@ -191,12 +187,10 @@ impl Call {
         runs: &[Run],
         mark_for: Duration,
     ) -> Self {
-        let mut packed = Vec::with_capacity(16 * runs.len());
+        let mut packed = Vec::with_capacity(10 * runs.len());
         for run in runs {
             packed.extend_from_slice(&micros(run.ago).to_le_bytes()[..6]);
             packed.extend_from_slice(&run.units.to_le_bytes());
-            let asked_ago = run.asked_ago.map_or(0, |ago| micros(ago + WAY));
-            packed.extend_from_slice(&asked_ago.to_le_bytes()[..6]);
         }
         let mut call = Self::new(&scripts.amend, keys);
         call.command.arg("merge").arg(amend_args(&[charge])).arg(packed).arg(millis(mark_for));

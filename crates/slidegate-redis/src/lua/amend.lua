@@ -4,7 +4,7 @@
 -- ARGV[1]  'refund-newest', 'refund-at' or 'merge'
 -- ARGV[2]  for each ledger: units, window in ms, how many units to take back
 -- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, oldest first: how long ago in
---          us, units, and, if they may be here already, how long ago that can be at most, else 0
+--          us, and units
 -- ARGV[4]  how long to keep the mark, in ms
 local this = layout()
 local what, count = ARGV[1], #ARGV[2] / 14
@@ -21,19 +21,13 @@ for i = 1, count do
     ledgers[i].amount = amount
 end
 
--- What of the runs is still in the ledger's window, and not in the ledger already.
-local function missing(ledger)
-    local runs, claimed = {}, 0
-    for at = 1, #ARGV[3], 16 do
-        local ago_us, spent, asked_us = unpack('<I6I4I6', ARGV[3], at)
+-- What of the runs is still in the ledger's window.
+local function live(ledger)
+    local runs = {}
+    for at = 1, #ARGV[3], 10 do
+        local ago_us, spent = unpack('<I6I4', ARGV[3], at)
         local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
-        if asked_us > 0 then
-            local since = math.floor((now_us - asked_us) / 1000)
-            local here = math.max(0, this.between(ledger, since, stamp) - claimed)
-            here = math.min(here, spent)
-            claimed, spent = claimed + here, spent - here
-        end
-        if stamp + ledger.window > now_ms and spent > 0 then
+        if stamp + ledger.window > now_ms then
             runs[#runs + 1] = { stamp, spent }
         end
     end
@@ -42,7 +36,7 @@ end
 
 for _, ledger in ipairs(ledgers) do
     if what == 'merge' then
-        this.merge(ledger, missing(ledger))
+        this.merge(ledger, live(ledger))
     elseif what == 'refund-newest' then
         this.refund(ledger, ledger.amount)
     else

@@ -275,18 +275,6 @@ local function layout()
         end
     end
 
-    -- How many units have a stamp from one to another.
-    function this.between(ledger, from, to)
-        local units = 0
-        ledger.runs = ledger.runs or runs_of(ledger)
-        for _, run in ipairs(ledger.runs) do
-            if run[1] >= from and run[1] <= to then
-                units = units + run[2]
-            end
-        end
-        return units
-    end
-
     -- Adds runs that were spent elsewhere, oldest first.
     function this.merge(ledger, others)
         local runs, merged = runs_of(ledger), {}

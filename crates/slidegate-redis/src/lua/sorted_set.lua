@@ -121,11 +121,6 @@ local function layout()
         count(ledger)
     end
 
-    -- How many units have a stamp from one to another.
-    function this.between(ledger, from, to)
-        return call('ZCOUNT', ledger.key, from, to)
-    end
-
     -- Adds runs that were spent elsewhere.
     function this.merge(ledger, runs)
         forget_expired(ledger)

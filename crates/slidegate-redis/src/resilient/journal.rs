@@ -31,8 +31,6 @@ struct Page {
 struct Spend {
     at: Timestamp,
     units: u32,
-    /// If Redis may have counted them too, because the connection broke: when it was asked.
-    asked: Option<Timestamp>,
 }
 
 /// Units to tell Redis of, by their age.
@@ -40,8 +38,6 @@ struct Spend {
 pub(crate) struct Run {
     pub(crate) ago: Duration,
     pub(crate) units: u32,
-    /// If Redis may have counted them already: how long ago that would be at most.
-    pub(crate) asked_ago: Option<Duration>,
 }
 
 /// A page on its way to Redis.
@@ -61,14 +57,8 @@ impl Journal {
         Self(Mutex::default())
     }
 
-    /// Writes down a spend; tells whether there was room. If Redis was asked and may have counted
-    /// it, `asked` says when.
-    pub(crate) fn record(
-        &self,
-        charge: &Charge<'_>,
-        at: Timestamp,
-        asked: Option<Timestamp>,
-    ) -> bool {
+    /// Writes down a spend; tells whether there was room.
+    pub(crate) fn record(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
         let mut pages = self.lock();
         let account = account_of(charge);
         if pages.open.len() >= MOST_ACCOUNTS && !pages.open.contains_key(&account) {
@@ -78,7 +68,7 @@ impl Journal {
         if page.charge != *charge {
             page.charge = charge.into();
         }
-        page.push(Spend { at, units: charge.cost().get(), asked });
+        page.push(Spend { at, units: charge.cost().get() });
         true
     }
 
@@ -175,11 +165,9 @@ impl Page {
         let mut halved = VecDeque::with_capacity(self.runs.len() / 2 + 1);
         while let Some(first) = self.runs.pop_front() {
             halved.push_back(match self.runs.pop_front() {
-                Some(second) => Spend {
-                    at: second.at,
-                    units: first.units.saturating_add(second.units),
-                    asked: first.asked.or(second.asked),
-                },
+                Some(second) => {
+                    Spend { at: second.at, units: first.units.saturating_add(second.units) }
+                }
                 None => first,
             });
         }
@@ -197,11 +185,7 @@ impl Merge {
         let charge = self.page.charge.as_charge();
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let longest = windows.max().unwrap_or_default();
-        let run = |spend: &Spend| Run {
-            ago: now.saturating_since(spend.at),
-            units: spend.units,
-            asked_ago: spend.asked.map(|asked| now.saturating_since(asked)),
-        };
+        let run = |spend: &Spend| Run { ago: now.saturating_since(spend.at), units: spend.units };
         self.page.runs.iter().map(run).filter(|run| run.ago < longest).collect()
     }
 

@@ -14,9 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use slidegate::{
-    Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError, Timestamp,
-};
+use slidegate::{Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError};
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
@@ -101,12 +99,12 @@ impl ResilientStore {
     async fn decide(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         if !inner.breaker.is_closed() {
-            return self.fall_back(mode, charges, None, StoreError::Unavailable(Box::new(Open)));
+            return self.fall_back(mode, charges, StoreError::Unavailable(Box::new(Open)));
         }
         let Some(_flight) = Flight::begin(inner) else {
             add(&inner.counters.crowded, 1);
             let error = StoreError::Unavailable(Box::new(Crowded));
-            return self.fall_back(mode, charges, None, error);
+            return self.fall_back(mode, charges, error);
         };
         let sent = inner.clock.now();
         let answer = match mode {
@@ -125,19 +123,20 @@ impl ResilientStore {
             }
             Err(error) => {
                 self.failed(&error);
-                let asked = may_have_counted(&error).then_some(sent);
-                self.fall_back(mode, charges, asked, error)
+                self.fall_back(mode, charges, error)
             }
         }
     }
 
-    /// Decides without Redis, each charge by its `on_store_error`. `asked` is when Redis was asked,
-    /// if it may have counted the request all the same.
+    /// Decides without Redis, each charge by its `on_store_error`.
+    ///
+    /// If the connection broke, Redis may have counted the request all the same, and is told of it
+    /// again: of a ledger's units nobody can say whose they are, and one too many is stricter, never
+    /// looser.
     fn fall_back(
         &self,
         mode: Mode,
         charges: &Charges<'_>,
-        asked: Option<Timestamp>,
         error: StoreError,
     ) -> Result<Receipt, StoreError> {
         let inner = &self.0;
@@ -154,7 +153,7 @@ impl ResilientStore {
         add(&inner.counters.fallbacks, 1);
         let decided = inner.warm.decide(mode, charges)?;
         for (charge, at) in decided.spent() {
-            if !inner.journal.record(&charge, at, asked) {
+            if !inner.journal.record(&charge, at) {
                 add(&inner.counters.unrecorded, 1);
             }
         }
@@ -262,14 +261,6 @@ impl fmt::Debug for ResilientStore {
             .field("breaker", &self.0.breaker.state())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether Redis may have done what it was asked. What it refused it has not done, and what it
-/// answers too late is taken back; but when a connection breaks, nobody knows. Where none could be
-/// made, as a cluster's client says of a node, nothing was asked.
-fn may_have_counted(error: &StoreError) -> bool {
-    let Some(Failure::Redis(error)) = Failure::behind(error) else { return false };
-    error.is_io_error() && !error.is_connection_refusal()
 }
 
 /// A call that is under way.

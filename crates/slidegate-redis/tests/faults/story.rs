@@ -163,9 +163,9 @@ impl Story {
     }
 
     /// Once Redis had been told, it counted all that was admitted without it: whatever it admits
-    /// then fits the window, those of the outage included. Where connections broke with `unknown`
-    /// calls under way in each task, it may take others' units for those.
-    pub(crate) fn redis_was_told_by(&self, account: usize, told: Timestamp, unknown: usize) {
+    /// then fits the window, those of the outage included, but for `lost` of each task that a
+    /// server's end took with it.
+    pub(crate) fn redis_was_told_by(&self, account: usize, told: Timestamp, lost: usize) {
         let (units, window_us) = self.quota(account);
         let told_us = told.as_nanos() / 1000;
         let known: Vec<Admission> = self
@@ -176,7 +176,7 @@ impl Story {
         for (place, it) in known.iter().enumerate().filter(|(_, it)| it.at_us > told_us) {
             let before = known[..=place].iter().rev();
             let in_window = before.take_while(|other| it.at_us - other.at_us < window_us).count();
-            let most = units + unknown * self.accounts[account].tasks;
+            let most = units + lost * self.accounts[account].tasks;
             assert!(in_window <= most, "Redis admitted the {in_window}th of {units}");
         }
     }
