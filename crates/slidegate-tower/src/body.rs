@@ -35,6 +35,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// Of a response that the layer had no part in.
+impl<B> From<B> for ResponseBody<B> {
+    fn from(body: B) -> Self {
+        Self::inner(body)
+    }
+}
+
 impl<B> Body for ResponseBody<B>
 where
     B: Body,
