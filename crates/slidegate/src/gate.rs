@@ -1,5 +1,7 @@
 //! The engine: facts in, decision out.
 
+mod named;
+
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
@@ -209,7 +211,17 @@ impl<S: Store> Gate<S> {
                 return Ok(());
             }
         }
-        if let Some((policy, retry_after)) = self.ban_on(&matches) {
+        self.run_matches(&matches, intent, decision).await
+    }
+
+    /// Decides what the matching policies charge.
+    async fn run_matches(
+        &self,
+        matches: &Matches<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        if let Some((policy, retry_after)) = self.ban_on(matches) {
             *decision = Decision::banned(policy.clone(), retry_after);
             return Ok(());
         }
@@ -227,7 +239,7 @@ impl<S: Store> Gate<S> {
             outcome?;
         }
         if intent == Intent::Spend && !decision.is_allowed() {
-            self.count_denial(&matches, decision);
+            self.count_denial(matches, decision);
         }
         Ok(())
     }

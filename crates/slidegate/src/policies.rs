@@ -1,5 +1,7 @@
 //! All policies together, checked: from facts to charges.
 
+mod named;
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,6 +21,8 @@ use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Listed};
 use crate::source::{Source, identify};
+
+pub use self::named::{NamedCharge, NamedChargeError};
 
 /// A set of policies that can be enforced: everything in it has been checked.
 ///

@@ -10,7 +10,7 @@ use crate::paths::Paths;
 use crate::source::Source;
 
 /// A list of identities, networks and paths that are exempt or blocked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Roster {
     identities: HashSet<Identity>,
     /// Where the listed identities would be read from.
@@ -81,6 +81,11 @@ pub(crate) struct CheckedRoster {
 }
 
 impl CheckedRoster {
+    /// The list as it was written.
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
     /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
     pub(crate) fn check(roster: Roster, mut report: impl FnMut(&str, String)) -> Self {
         let mut paths = Paths::default();

@@ -1,0 +1,105 @@
+//! What policies say, for those who look at them from outside.
+
+use std::num::NonZeroU32;
+
+use http::{HeaderName, Method};
+
+use crate::ban::Ban;
+use crate::identity::Identity;
+use crate::name::Name;
+use crate::plan::CheckedPlan;
+use crate::policies::{CheckedPolicy, Limits, Policies};
+use crate::policy::{OnStoreError, Scope};
+use crate::quota::Quota;
+use crate::roster::Roster;
+use crate::source::Source;
+
+/// What one policy says.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PolicyOutline {
+    /// Its name.
+    pub name: Name,
+    /// The methods that it is for; empty for all.
+    pub methods: Vec<Method>,
+    /// The patterns of paths that it is for; empty for all.
+    pub paths: Vec<String>,
+    /// Whose requests are counted together: the first of these that a request has.
+    pub identity: Vec<Source>,
+    /// Its quotas; empty if it goes by plans.
+    pub quotas: Vec<Quota>,
+    /// The plan of requests that have no other, if it goes by plans.
+    pub default_plan: Option<Name>,
+    /// The header that names the plan.
+    pub plan_header: Option<HeaderName>,
+    /// What each request costs, if the policy fixes it.
+    pub cost: Option<NonZeroU32>,
+    /// Whether denied requests count too.
+    pub count_denied: bool,
+    /// When an identity is banned.
+    pub ban: Option<Ban>,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// Where its accounts are kept.
+    pub scope: Scope,
+    /// What happens when the store cannot count.
+    pub on_store_error: OnStoreError,
+    /// Requests that this policy, and no other, passes over.
+    pub exempt: Roster,
+}
+
+impl Policies {
+    /// What each policy says, in order.
+    pub fn outlines(&self) -> impl Iterator<Item = PolicyOutline> {
+        self.policies.iter().map(PolicyOutline::of)
+    }
+
+    /// All plans, by name.
+    pub fn plans(&self) -> Vec<&CheckedPlan> {
+        let mut plans: Vec<&CheckedPlan> = self.plans.values().map(|plan| &**plan).collect();
+        plans.sort_unstable_by_key(|plan| &plan.name);
+        plans
+    }
+
+    /// The API keys that have a plan, as the identities that they are, in no order.
+    pub fn plan_keys(&self) -> impl Iterator<Item = (&Identity, &Name)> {
+        self.api_keys.iter().map(|(key, plan)| (key, &plan.name))
+    }
+
+    /// Who passes uncounted.
+    pub fn exempt(&self) -> &Roster {
+        self.exempt.roster()
+    }
+
+    /// Who may not pass.
+    pub fn blocked(&self) -> &Roster {
+        self.blocked.roster()
+    }
+}
+
+impl PolicyOutline {
+    fn of(policy: &CheckedPolicy) -> Self {
+        let (quotas, default_plan, plan_header) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas.as_slice().to_vec(), None, None),
+            Limits::Plans { header, default } => {
+                (Vec::new(), Some(default.name.clone()), header.clone())
+            }
+        };
+        Self {
+            name: policy.name.clone(),
+            methods: policy.methods.clone(),
+            paths: policy.patterns.clone(),
+            identity: policy.sources.clone(),
+            quotas,
+            default_plan,
+            plan_header,
+            cost: policy.cost,
+            count_denied: policy.count_denied,
+            ban: policy.ban,
+            shadow: policy.shadow,
+            scope: policy.scope,
+            on_store_error: policy.on_store_error,
+            exempt: policy.exempt.roster().clone(),
+        }
+    }
+}

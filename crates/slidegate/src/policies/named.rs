@@ -1,0 +1,86 @@
+//! Charges that somebody names instead of leaving them to the policies.
+
+use std::num::NonZeroU32;
+
+use super::{CheckedPolicy, Limits, Match, Matches, Policies, Resolution};
+use crate::identity::Identity;
+use crate::source::Source;
+use crate::store::StoreError;
+
+/// A charge by name: whoever makes it knows the account and needs no request to find it.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedCharge<'a> {
+    /// The policy's name.
+    pub policy: &'a str,
+    /// Whose account it is. An address counts as the policy counts addresses, by its network.
+    pub identity: Identity,
+    /// The plan, for a policy that goes by plans; an unknown one is the default.
+    pub plan: Option<&'a str>,
+    /// The units to spend, else what the policy fixes, else one.
+    pub cost: Option<NonZeroU32>,
+}
+
+/// Why named charges could not be decided.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamedChargeError {
+    /// No policy in force has this name.
+    #[error("there is no policy {0:?}")]
+    UnknownPolicy(String),
+    /// Two charges are under one policy, which counts one account of a request.
+    #[error("two charges under policy {0:?}: a request has one account under each")]
+    RepeatedPolicy(String),
+    /// The store could not count.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Policies {
+    pub(crate) fn resolve_named<'p>(
+        &'p self,
+        charges: &[NamedCharge<'_>],
+        matches: &mut Matches<'p>,
+    ) -> Result<Resolution, NamedChargeError> {
+        let mut too_costly = false;
+        for (i, charge) in charges.iter().enumerate() {
+            let named = || charge.policy.to_owned();
+            if charges[..i].iter().any(|other| other.policy == charge.policy) {
+                return Err(NamedChargeError::RepeatedPolicy(named()));
+            }
+            let policy = self.find(charge.policy);
+            let policy = policy.ok_or_else(|| NamedChargeError::UnknownPolicy(named()))?;
+            let matched = self.match_named(policy, charge);
+            if matched.cost <= matched.quotas.fewest_units() {
+                matches.0.push(matched);
+            } else {
+                too_costly |= !policy.shadow;
+            }
+        }
+        Ok(if too_costly { Resolution::TooCostly } else { Resolution::Matched })
+    }
+
+    fn match_named<'p>(&'p self, policy: &'p CheckedPolicy, charge: &NamedCharge<'_>) -> Match<'p> {
+        let (quotas, plan) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas, None),
+            Limits::Plans { default, .. } => {
+                let plan = charge.plan.and_then(|name| self.plans.get(name)).unwrap_or(default);
+                (&plan.quotas, Some(plan))
+            }
+        };
+        let cost = charge.cost.or(policy.cost).unwrap_or(NonZeroU32::MIN);
+        Match { policy, identity: policy.account_of(charge.identity), quotas, plan, cost }
+    }
+}
+
+impl CheckedPolicy {
+    /// The identity as this policy would have read it, so that one account does not become two.
+    fn account_of(&self, identity: Identity) -> Identity {
+        let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
+        let Some(address) = address else { return identity };
+        let prefixes = self.sources.iter().find_map(|source| match source {
+            Source::Ip(prefixes) => Some(*prefixes),
+            _ => None,
+        });
+        Identity::ip(address, prefixes.unwrap_or_default())
+    }
+}

@@ -1,0 +1,123 @@
+//! Charges that are named instead of found by a request's facts.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use http::Method;
+use slidegate::{
+    Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, NamedChargeError,
+    Plan, Policies, Policy, Quota, Scope, Source, Timestamp, Verdict,
+};
+use support::now;
+
+fn charge<'a>(policy: &'a str, identity: &str, cost: u32) -> NamedCharge<'a> {
+    let identity = identity.parse().unwrap();
+    NamedCharge { policy, identity, plan: None, cost: NonZeroU32::new(cost) }
+}
+
+fn gate(list: impl IntoIterator<Item = Policy>) -> Gate {
+    let clock = ManualClock::new(Timestamp::from_millis(1_000_000));
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    let plans =
+        [("free", 2), ("pro", 20)].map(|(name, units)| Plan::new(name, [Quota::per_minute(units)]));
+    let builder = plans.into_iter().fold(Policies::builder(), |builder, plan| builder.plan(plan));
+    let builder = list.into_iter().fold(builder, |builder, policy| builder.policy(policy));
+    Gate::with_local(builder.build().unwrap(), store(), store())
+}
+
+fn decide(gate: &Gate, charges: &[NamedCharge<'_>]) -> Decision {
+    now(gate.decide_named(charges)).unwrap()
+}
+
+fn remaining(gate: &Gate, charge: NamedCharge<'_>) -> u32 {
+    let decision = now(gate.peek_named(&[charge])).unwrap();
+    decision.policies()[0].standings()[0].remaining()
+}
+
+#[test]
+fn all_or_none_whatever_the_scope() {
+    let gate = gate([
+        Policy::new("burst").scope(Scope::Local).quota(Quota::per_second(9)),
+        Policy::new("tenant").quota(Quota::per_minute(10)),
+        Policy::new("mailbox").quota(Quota::per_minute(3)),
+    ]);
+    let charges = [
+        charge("burst", "user:42", 1),
+        charge("tenant", "x-tenant:acme", 2),
+        charge("mailbox", "user:42", 2),
+    ];
+    assert!(decide(&gate, &charges).is_allowed());
+    let denied = decide(&gate, &charges);
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(60)));
+    assert_eq!(charges.map(|charge| remaining(&gate, charge)), [8, 8, 1]);
+}
+
+#[test]
+fn an_address_is_the_account_that_a_request_would_have() {
+    let gate = gate([Policy::new("api").identity([Source::ip()]).quota(Quota::per_minute(2))]);
+    let method = Method::GET;
+    let facts = Facts::new(&method, "/").client("2001:db8::1".parse::<IpAddr>().unwrap());
+    assert!(gate.decide_now(&facts).unwrap().is_allowed());
+    for text in ["ip:2001:db8::2", "ip:2001:db8::/64"] {
+        assert_eq!(remaining(&gate, charge("api", text, 1)), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_plan_can_be_named() {
+    let gate = gate([Policy::new("api").plans("free")]);
+    let api = charge("api", "user:42", 1);
+    for (plan, units) in [(None, 2), (Some("pro"), 20), (Some("unheard-of"), 2)] {
+        assert_eq!(remaining(&gate, NamedCharge { plan, ..api }), units);
+    }
+}
+
+#[test]
+fn without_a_cost_the_policy_fixes_it() {
+    let gate = gate([
+        Policy::new("export").cost(5).quota(Quota::per_minute(10)),
+        Policy::new("api").quota(Quota::per_minute(10)),
+    ]);
+    let charges = [charge("export", "user:42", 0), charge("api", "user:42", 0)];
+    assert!(decide(&gate, &charges).is_allowed());
+    assert_eq!(charges.map(|charge| remaining(&gate, charge)), [5, 9]);
+}
+
+#[test]
+fn what_can_never_be_paid_is_blocked_and_a_watching_policy_blocks_nothing() {
+    let gate = gate([
+        Policy::new("api").quota(Quota::per_minute(10)),
+        Policy::new("watch").quota(Quota::per_minute(1)).shadow(),
+    ]);
+    let costly = decide(&gate, &[charge("api", "user:42", 11)]);
+    assert_eq!(costly.verdict(), Verdict::Block(Block::CostAboveUnits));
+    let watched = [charge("api", "user:42", 2), charge("watch", "user:42", 2)];
+    assert!(decide(&gate, &watched).is_allowed());
+}
+
+#[test]
+fn denials_lead_to_a_ban_and_a_ban_holds() {
+    let ban = Ban::after(Quota::per_minute(1)).lasting(Duration::from_secs(3600));
+    let gate = gate([Policy::new("login").quota(Quota::per_minute(1)).ban(ban)]);
+    let login = [charge("login", "user:42", 1)];
+    assert!(decide(&gate, &login).is_allowed());
+    assert!(!decide(&gate, &login).is_allowed());
+    let banned = decide(&gate, &login);
+    assert!(matches!(banned.verdict(), Verdict::Block(Block::Banned { .. })), "{banned:?}");
+}
+
+#[test]
+fn unknown_and_repeated_policies_are_errors_and_spend_nothing() {
+    let gate = gate([Policy::new("api").quota(Quota::per_minute(10))]);
+    let api = charge("api", "user:42", 1);
+    let unknown = now(gate.decide_named(&[api, charge("apo", "user:42", 1)]));
+    assert!(matches!(unknown, Err(NamedChargeError::UnknownPolicy(name)) if name == "apo"));
+    let repeated = now(gate.decide_named(&[api, charge("api", "user:43", 1)]));
+    assert!(matches!(repeated, Err(NamedChargeError::RepeatedPolicy(name)) if name == "api"));
+    assert_eq!(remaining(&gate, api), 10);
+}
