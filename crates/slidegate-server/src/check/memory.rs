@@ -1,0 +1,85 @@
+//! What an account takes at its worst.
+//!
+//! The figures behind it are measured in docs/benchmarks.md.
+
+use slidegate::Quota;
+use slidegate_redis::Layout;
+
+/// The most entries that a ledger has, whatever its units.
+const MOST_ENTRIES: u64 = 4097;
+/// The longest identity.
+const IDENTITY: u64 = 63;
+
+/// The most bytes that an account with these quotas takes in a process: its name and place, and
+/// for each quota a ledger with entries of a stamp in six bytes and units in four.
+pub(super) fn embedded(quotas: &[Quota]) -> u64 {
+    const ACCOUNT: u64 = 160;
+    const LEDGER: u64 = 112;
+    const ENTRY: u64 = 6 + 4;
+    let ledger = |quota: &Quota| LEDGER + ENTRY * entries(*quota);
+    ACCOUNT + quotas.iter().map(ledger).sum::<u64>()
+}
+
+/// The most bytes that an account takes in Redis: a key for each quota.
+pub(super) fn redis(quotas: &[Quota], layout: Layout, key_len: usize) -> u64 {
+    let key = key(key_len as u64 + IDENTITY);
+    let ledger = |quota: &Quota| match layout {
+        Layout::Packed => packed(*quota),
+        Layout::SortedSet => sorted_set(*quota),
+    };
+    quotas.iter().map(|quota| key + ledger(quota)).sum()
+}
+
+/// A header and slots of six bytes.
+fn packed(quota: Quota) -> u64 {
+    const HEADER: u64 = 36;
+    const SLOT: u64 = 6;
+    allocated(HEADER + SLOT * entries(quota))
+}
+
+/// A member for each unit. Up to 128 of them are in one piece of memory.
+fn sorted_set(quota: Quota) -> u64 {
+    let units = u64::from(quota.units().get());
+    if units <= 128 { allocated(64 + 40 * units) } else { 137 * units }
+}
+
+/// A key's name, and what Redis has for each key besides.
+fn key(len: u64) -> u64 {
+    const ENTRY: u64 = 24 + 16;
+    allocated(len + 4) + ENTRY
+}
+
+fn entries(quota: Quota) -> u64 {
+    u64::from(quota.units().get()).min(MOST_ENTRIES)
+}
+
+/// What Redis's allocator gives to who asks for so many bytes: four sizes for each doubling.
+fn allocated(bytes: u64) -> u64 {
+    let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
+    bytes.next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of docs/benchmarks.md, which were measured.
+    #[test]
+    fn nothing_measured_is_above_the_worst_case() {
+        let key_len = "slidegate:{:}:api:1000ms".len();
+        for (quota, in_memory, packed, sorted_set) in [
+            ("10/min", 86, 184, 472),
+            ("100/min", 831, 728, 3672),
+            ("600/min", 3900, 4184, 78_960),
+            ("6000/min", 0, 28_760, 722_048),
+            ("1000000/day", 0, 28_760, 117_715_296),
+        ] {
+            let quotas = [quota.parse().unwrap()];
+            assert!(embedded(&quotas) >= in_memory, "{quota}");
+            let worst = redis(&quotas, Layout::Packed, key_len);
+            assert!((packed..packed + 200).contains(&worst), "{quota}: {worst}");
+            let worst = redis(&quotas, Layout::SortedSet, key_len);
+            assert!((sorted_set..sorted_set * 2).contains(&worst), "{quota}: {worst}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The doors besides the gateway: for programs that ask, and for the operator.
+
+use crate::config::{ListenAddress, Secret};
+
+/// The door for programs that ask.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DecisionsConfig {
+    pub(crate) listen: Vec<ListenAddress>,
+}
+
+/// The operator's door.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AdminConfig {
+    pub(crate) listen: Vec<ListenAddress>,
+    /// What an operator has to show.
+    pub(crate) token: Option<Secret>,
+}

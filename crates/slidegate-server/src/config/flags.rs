@@ -1,0 +1,60 @@
+//! What can be said on the command line.
+
+use slidegate::{Network, Quota};
+use slidegate_tower::AddressSource;
+
+use crate::config::{ListenAddress, LogFormat, Profile, Secret};
+
+/// What is said on the command line. It outweighs the environment, which outweighs the file.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Flags {
+    /// Where allowed requests go, such as http://127.0.0.1:3000; several are taken in turn
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Vec<String>,
+
+    /// What each client address may spend, such as 100/min; all that are given must allow a request
+    #[arg(long, value_name = "QUOTA", conflicts_with = "profile")]
+    pub(crate) quota: Vec<Quota>,
+
+    /// A ready-made quota for each client address
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<Profile>,
+
+    /// Where the gateway listens: 127.0.0.1:8080, [::]:80 or unix:/path
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Vec<ListenAddress>,
+
+    /// Where metrics, health and the operator's door are
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Vec<ListenAddress>,
+
+    /// Where the decision API listens
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) decisions: Vec<ListenAddress>,
+
+    /// Count in Redis or Valkey, so that several gateways share one budget
+    ///
+    /// Other users of this machine can see a password here; REDIS_URL hides it.
+    #[arg(long, value_name = "URL")]
+    pub(crate) redis: Option<Secret>,
+
+    /// A network of your proxies, such as 10.0.0.0/8; their headers are believed
+    #[arg(long, value_name = "NET")]
+    pub(crate) trusted_proxy: Vec<Network>,
+
+    /// The header that your proxies tell the client's address in, such as x-forwarded-for
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) client_address: Option<AddressSource>,
+
+    /// Threads that serve the gateway's requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log: Option<LogFormat>,
+
+    /// Log every request
+    #[arg(long)]
+    pub(crate) access_log: bool,
+}

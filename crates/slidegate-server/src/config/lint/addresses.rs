@@ -1,0 +1,112 @@
+//! Who the client is, and who is believed.
+
+use slidegate::Source;
+use slidegate_tower::AddressSource;
+
+use crate::config::spot::Spot;
+use crate::config::warning::Warning;
+use crate::config::written::{Written, WrittenGateway};
+
+pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+    if let Some(gateway) = &written.gateway {
+        source(gateway, warnings);
+        proxies(gateway, warnings);
+    }
+    if has_gateway(written) && !trusts_anybody(written) {
+        headers(written, warnings);
+    }
+    admin(written, warnings);
+    certificate(written, warnings);
+}
+
+/// Programs that ask can say themselves whose headers are to be believed. A gateway cannot.
+fn has_gateway(written: &Written) -> bool {
+    let section = written.gateway.as_ref();
+    section.is_some_and(|gateway| gateway.upstream.is_some() || !gateway.routes.is_empty())
+}
+
+fn trusts_anybody(written: &Written) -> bool {
+    let proxies = written.gateway.as_ref().and_then(|gateway| gateway.trusted_proxies.as_ref());
+    proxies.is_some_and(|proxies| !proxies.is_empty())
+}
+
+/// What would tell the client's address, but nobody may send it.
+fn source(gateway: &WrittenGateway, warnings: &mut Vec<Warning>) {
+    if gateway.trusted_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty()) {
+        return;
+    }
+    let header = gateway.client_address.as_ref().filter(|said| said.value != AddressSource::Peer);
+    if let Some(header) = header {
+        let text = format!(
+            "{} is never believed, because there are no trusted proxies: \
+             name those that set it in trusted_proxies",
+            header.value
+        );
+        warnings.push(Warning::new(&header.spot, text));
+    }
+    if let Some(said) = gateway.proxy_protocol.as_ref().filter(|said| said.value) {
+        let text = "PROXY headers are never believed, because there are no trusted proxies";
+        warnings.push(Warning::new(&said.spot, text));
+    }
+}
+
+/// Proxies that are trusted to say what is not asked, or that are everybody.
+fn proxies(gateway: &WrittenGateway, warnings: &mut Vec<Warning>) {
+    let Some(proxies) = gateway.trusted_proxies.as_ref().filter(|p| !p.is_empty()) else { return };
+    let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
+    let proxy_protocol = gateway.proxy_protocol.as_ref().is_some_and(|said| said.value);
+    if source == AddressSource::Peer && !proxy_protocol {
+        let text = "all clients behind a trusted proxy share the proxy's account: say in \
+                    client_address which header tells their addresses, such as x-forwarded-for";
+        warnings.push(Warning::new(&proxies.spot, text));
+    }
+    let everybody = |text: &str| matches!(text, "0.0.0.0/0" | "::/0");
+    if proxies.iter().any(|network| everybody(&network.to_string())) {
+        let text = "everybody is trusted, so anybody can pass for any client";
+        warnings.push(Warning::new(&proxies.spot, text));
+    }
+}
+
+/// Headers that are read from trusted proxies only, and there are none.
+fn headers(written: &Written, warnings: &mut Vec<Warning>) {
+    let mut warn = |spot: &Spot, what: String| {
+        let text = format!("the gateway never believes {what}: there are no trusted proxies");
+        warnings.push(Warning::new(spot, text));
+    };
+    for policy in &written.policies {
+        for source in policy.identity.iter() {
+            if let Source::Header(name) = &source.source {
+                warn(&policy.identity.spot, format!("the header {name}"));
+            }
+        }
+        let plan = policy.plan.as_ref();
+        if let Some((plan, header)) = plan.and_then(|plan| Some((plan, plan.header.as_ref()?))) {
+            warn(&plan.spot, format!("the header {header}"));
+        }
+        policy.exempt.headers.iter().for_each(|spot| warn(spot, "this header".to_owned()));
+    }
+    let lists = written.exempt.headers.iter().chain(&written.blocked.headers);
+    lists.for_each(|spot| warn(spot, "this header".to_owned()));
+}
+
+/// An operator's door that others can reach, without a token.
+fn admin(written: &Written, warnings: &mut Vec<Warning>) {
+    let Some(admin) = written.admin.as_ref().filter(|admin| admin.token.is_none()) else { return };
+    if let Some(open) = admin.listen.iter().find(|address| !address.is_of_this_machine()) {
+        let text = "others than this machine can reach it, and there is no token: metrics are \
+                    open to them; give token_file, or listen on 127.0.0.1";
+        warnings.push(Warning::new(&open.spot, text));
+    }
+}
+
+/// Files of a certificate that are not there.
+fn certificate(written: &Written, warnings: &mut Vec<Warning>) {
+    let tls = written.gateway.as_ref().and_then(|gateway| gateway.tls.as_ref());
+    let Some(tls) = tls else { return };
+    for file in [&tls.certificate, &tls.key] {
+        if let Err(error) = std::fs::File::open(file) {
+            let text = format!("{} cannot be read here: {error}", file.display());
+            warnings.push(Warning::new(&tls.spot, text));
+        }
+    }
+}

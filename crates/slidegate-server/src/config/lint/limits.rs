@@ -1,0 +1,57 @@
+//! Quotas that do not matter, and costs that leave little.
+
+use slidegate::Quota;
+
+use crate::config::spot::Said;
+use crate::config::warning::Warning;
+use crate::config::written::{Written, WrittenPolicy};
+
+pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+    let plans = written.plans.iter().map(|plan| &plan.quotas);
+    let policies = written.policies.iter().map(|policy| &policy.quotas);
+    for quotas in plans.chain(policies) {
+        idle(&quotas.quotas, warnings);
+    }
+    written.policies.iter().for_each(|policy| cost(policy, warnings));
+}
+
+/// Quotas that another one of the same account keeps from ever being reached.
+fn idle(quotas: &[Said<Quota>], warnings: &mut Vec<Warning>) {
+    for short in quotas {
+        for long in quotas.iter().filter(|long| long.window() > short.window()) {
+            if long.units() <= short.units() {
+                let text = format!("{} never matters: {} is tighter", **short, **long);
+                warnings.push(Warning::new(&short.spot, text));
+            } else if u128::from(long.units().get()) >= most_within(**short, **long) {
+                let most = most_within(**short, **long);
+                let text = format!(
+                    "{} is never reached: {} allows at most {most} in that time",
+                    **long, **short
+                );
+                warnings.push(Warning::new(&long.spot, text));
+            }
+        }
+    }
+}
+
+/// The most that a short quota allows in the window of a long one.
+fn most_within(short: Quota, long: Quota) -> u128 {
+    let windows = long.window().as_millis().div_ceil(short.window().as_millis());
+    windows * u128::from(short.units().get())
+}
+
+/// A cost that only one request of a whole window can pay.
+fn cost(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
+    let Some(cost) = &policy.cost else { return };
+    let fewest = policy.quotas.quotas.iter().min_by_key(|quota| quota.units());
+    let Some(fewest) = fewest else { return };
+    let units = fewest.units().get();
+    if cost.value > 1 && cost.value > units / 2 && cost.value < units {
+        let text = format!(
+            "one request fits {}, and {} units of it can never be spent",
+            **fewest,
+            units - cost.value
+        );
+        warnings.push(Warning::new(&cost.spot, text));
+    }
+}

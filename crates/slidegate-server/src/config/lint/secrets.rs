@@ -1,0 +1,61 @@
+//! Secrets where others may see them.
+
+use crate::config::spot::{Place, Spot};
+use crate::config::warning::Warning;
+use crate::config::written::{Written, WrittenRoster};
+
+pub(super) fn lint(written: &Written, is_open_to_all: bool, warnings: &mut Vec<Warning>) {
+    let before = warnings.len();
+    admin(written, warnings);
+    password(written, warnings);
+    api_keys(written, warnings);
+    let lists = [&written.exempt, &written.blocked].into_iter();
+    let own = written.policies.iter().map(|policy| &policy.exempt);
+    lists.chain(own).for_each(|list| roster(list, warnings));
+    let in_file = warnings[before..].iter().find(|warning| warning.spot().is_in_file());
+    if let Some(first) = in_file.filter(|_| is_open_to_all) {
+        let Place::File { name, .. } = &first.spot().place else { return };
+        let place = Place::File { name: name.clone(), line: None };
+        let text = "every user of this machine may read the file, and it has secrets: chmod o-r";
+        warnings.push(Warning::new(&Spot { place, key: String::new() }, text));
+    }
+}
+
+fn admin(written: &Written, warnings: &mut Vec<Warning>) {
+    let Some(admin) = written.admin.as_ref().filter(|admin| admin.is_in_file) else { return };
+    if let Some(token) = &admin.token {
+        let text = "a secret in the file: name a token_file, or set SLIDEGATE_ADMIN_TOKEN";
+        warnings.push(Warning::new(&token.spot, text));
+    }
+}
+
+fn password(written: &Written, warnings: &mut Vec<Warning>) {
+    let url = written.store.url.as_ref().filter(|url| has_password(url.reveal()));
+    let Some(url) = url else { return };
+    let text = match url.spot.place {
+        Place::File { .. } => "a password in the file: set REDIS_URL in its place",
+        Place::Flag(_) => "other users of this machine see the password: set REDIS_URL instead",
+        _ => return,
+    };
+    warnings.push(Warning::new(&url.spot, text));
+}
+
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let login = rest.rsplit_once('@').map(|(login, _)| login);
+    let queried = ["pass=", "password="].iter().any(|key| rest.contains(key));
+    queried || login.is_some_and(|login| login.contains(':'))
+}
+
+fn api_keys(written: &Written, warnings: &mut Vec<Warning>) {
+    for key in written.api_keys.iter().filter(|key| key.is_in_file) {
+        let text = "a secret in the file: name a key_file in place of the key";
+        warnings.push(Warning::new(&key.spot, text));
+    }
+}
+
+fn roster(roster: &WrittenRoster, warnings: &mut Vec<Warning>) {
+    for spot in &roster.secrets {
+        warnings.push(Warning::new(spot, "secrets in the file: keep it from others' eyes"));
+    }
+}

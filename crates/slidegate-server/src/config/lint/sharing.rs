@@ -1,0 +1,30 @@
+//! Punishments that hit those who share an account with the culprit.
+
+use slidegate::Source;
+
+use crate::config::warning::Warning;
+use crate::config::written::{Written, WrittenPolicy};
+
+pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+    for policy in &written.policies {
+        let Some(shared) = shared(policy) else { continue };
+        if let Some(ban) = &policy.ban {
+            let text = format!("one client can have all others banned: they share {shared}");
+            warnings.push(Warning::new(&ban.spot, text));
+        }
+        if let Some(said) = policy.count_denied.as_ref().filter(|said| said.value) {
+            let text = format!("one client can keep all others out: they share {shared}");
+            warnings.push(Warning::new(&said.spot, text));
+        }
+    }
+}
+
+/// The account that clients of the policy can share, if they can.
+fn shared(policy: &WrittenPolicy) -> Option<&'static str> {
+    let last = policy.identity.iter().find_map(|written| match written.source {
+        Source::Everyone => Some(Some("the account everyone")),
+        Source::Ip(_) => Some(None),
+        _ => None,
+    });
+    last.unwrap_or(Some("the account anonymous, if they have none of the identities"))
+}

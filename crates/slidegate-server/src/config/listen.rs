@@ -1,0 +1,92 @@
+//! Where to listen.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where to listen: `127.0.0.1:8080`, `[::]:80` or `unix:/run/slidegate.sock`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum ListenAddress {
+    Tcp(SocketAddr),
+    /// `unix:/run/slidegate.sock`.
+    Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// Whether only this machine can reach it.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Whether both cannot be listened on at once. Port 0 is any free one.
+    pub(super) fn collides_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(two)) => {
+                let everywhere = one.ip().is_unspecified() || two.ip().is_unspecified();
+                one.port() != 0 && one.port() == two.port() && (everywhere || one.ip() == two.ip())
+            }
+            _ => self == other,
+        }
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = ListenAddressError;
+
+    fn from_str(text: &str) -> Result<Self, ListenAddressError> {
+        match text.strip_prefix("unix:") {
+            Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
+            Some(_) => Err(ListenAddressError),
+            None => text.parse().map(Self::Tcp).map_err(|_| ListenAddressError),
+        }
+    }
+}
+
+/// A text that is nowhere to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected an address and a port such as 127.0.0.1:8080 or [::]:80, or unix:/path")]
+pub(crate) struct ListenAddressError;
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back() {
+        for text in ["127.0.0.1:8080", "[::]:80", "[::1]:0", "unix:/run/slidegate.sock"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+        for text in ["", "8080", ":8080", "localhost:80", "127.0.0.1", "unix:", "unix:x.sock"] {
+            assert_eq!(text.parse::<ListenAddress>(), Err(ListenAddressError), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_place_has_room_for_one_listener() {
+        for (one, two, collide) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            ("unix:/a", "unix:/a", true),
+            ("unix:/a", "127.0.0.1:80", false),
+        ] {
+            let (one, two): (ListenAddress, ListenAddress) =
+                (one.parse().unwrap(), two.parse().unwrap());
+            assert_eq!(one.collides_with(&two), collide, "{one} {two}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the server is to do, checked: from a file, flags and the environment.
+//!
+//! ```text
+//! config::load(&Sources) -> Result<Loaded, Problems>
+//! Sources { file: Option<File>, flags: Flags, environment: Environment }       Clone
+//! Loaded { config: Config, warnings: Vec<Warning> }
+//! ```
+//!
+//! A flag outweighs the environment, which outweighs the file, which outweighs the defaults.
+//! [`Problems`] has everything that is wrong, a line each. A reload calls [`load`] again with the
+//! same sources. The way of a file is: text, tree with lines (`document`, `reader`), what is written
+//! (`written`), what is said on top (`settle::overlay`), what it means (`settle`), what is probably
+//! not meant (`lint`).
+
+mod document;
+mod doors;
+mod environment;
+mod flags;
+mod gateway;
+mod lint;
+mod listen;
+mod outline;
+mod period;
+mod problem;
+mod profile;
+mod reader;
+mod record;
+mod rules;
+mod secret;
+mod settle;
+mod sources;
+mod spot;
+mod store;
+mod suggestion;
+mod warning;
+mod written;
+
+#[cfg(test)]
+mod tests;
+
+use self::document::Document;
+pub(crate) use self::doors::{AdminConfig, DecisionsConfig};
+pub(crate) use self::environment::Environment;
+pub(crate) use self::flags::Flags;
+pub(crate) use self::gateway::{Bounds, GatewayConfig, HostRule, RouteConfig, Timeouts, TlsFiles};
+pub(crate) use self::listen::ListenAddress;
+pub(crate) use self::outline::{LimitsOutline, Outline, PolicyOutline};
+use self::problem::Problem;
+pub(crate) use self::problem::Problems;
+pub(crate) use self::profile::Profile;
+pub(crate) use self::record::{AuditConfig, LogConfig, LogFormat};
+pub(crate) use self::rules::Rules;
+pub(crate) use self::secret::Secret;
+use self::sources::FileText;
+pub(crate) use self::sources::{File, Sources};
+pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
+pub(crate) use self::warning::Warning;
+use self::written::Written;
+
+/// Everything that the server is told.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The proxying door, if there is an upstream.
+    pub(crate) gateway: Option<GatewayConfig>,
+    /// The door for programs that ask and do the rest themselves.
+    pub(crate) decisions: Option<DecisionsConfig>,
+    /// Metrics, health and the operator's door.
+    pub(crate) admin: AdminConfig,
+    /// Where accounts are kept.
+    pub(crate) store: StoreConfig,
+    /// What is limited, and what clients are told. The part that a reload can change.
+    pub(crate) rules: Rules,
+    /// What is logged.
+    pub(crate) log: LogConfig,
+    /// The trail of what was denied and done, if there is to be one.
+    pub(crate) audit: Option<AuditConfig>,
+}
+
+/// What the server is told, and what is probably not meant.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Reads and checks everything that the server is told; the error has all that is wrong.
+pub(crate) fn load(sources: &Sources) -> Result<Loaded, Problems> {
+    let mut problems = Vec::new();
+    let file = sources.read().unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let mut written = file.as_ref().map_or_else(Written::default, |file| read(file, &mut problems));
+    let config = settle::settle(&mut written, &sources.flags, &sources.environment, &mut problems);
+    match config {
+        Some(config) if problems.is_empty() => {
+            let is_open_to_all = file.is_some_and(|file| file.is_open_to_all);
+            let warnings = lint::lint(&written, &sources.environment, is_open_to_all);
+            Ok(Loaded { config, warnings })
+        }
+        _ => Err(Problems::new(problems)),
+    }
+}
+
+fn read(file: &FileText, problems: &mut Vec<Problem>) -> Written {
+    let document = Document::new(&file.name, &file.folder, &file.text);
+    let written = document.read(&file.text, Written::read);
+    problems.extend(document.into_problems());
+    written
+}

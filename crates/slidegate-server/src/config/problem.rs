@@ -1,0 +1,73 @@
+//! What is wrong with what the server was told, all of it at once.
+
+use std::fmt;
+
+use crate::config::spot::Spot;
+
+/// One thing that is wrong: where, with which value, and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Problem {
+    spot: Spot,
+    /// As it was written; none if there is no value, or it is not to be shown.
+    value: Option<String>,
+    expected: String,
+}
+
+impl Problem {
+    pub(crate) fn new(spot: Spot, expected: impl fmt::Display) -> Self {
+        Self { spot, value: None, expected: expected.to_string() }
+    }
+
+    pub(crate) fn with_value(self, value: impl Into<String>) -> Self {
+        Self { value: Some(value.into()), ..self }
+    }
+
+    pub(crate) fn spot(&self) -> &Spot {
+        &self.spot
+    }
+
+    pub(crate) fn has_value(&self) -> bool {
+        self.value.is_some()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { spot, value, expected } = self;
+        match value {
+            Some(value) => write!(f, "{spot} = {value}: {expected}"),
+            None => write!(f, "{spot}: {expected}"),
+        }
+    }
+}
+
+/// Everything that is wrong, a line each, in the order in which it stands in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problems(Vec<Problem>);
+
+/// More than this nobody reads at once.
+const SHOWN: usize = 100;
+
+impl Problems {
+    pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort();
+        problems.dedup();
+        Self(problems)
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [problem] = self.0.as_slice() {
+            return problem.fmt(f);
+        }
+        write!(f, "{} problems:", self.0.len())?;
+        self.0.iter().take(SHOWN).try_for_each(|problem| write!(f, "\n{problem}"))?;
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What is limited and what clients are told: the part that a reload can change.
+
+use slidegate::Policies;
+use slidegate_tower::{Answers, ClientAddress, PathReading};
+
+use crate::config::Outline;
+
+/// What is limited and what clients are told.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) policies: Policies,
+    pub(crate) answers: Answers,
+    pub(crate) client_address: ClientAddress,
+    /// What an encoded slash in a path is, `%2F`.
+    pub(crate) encoded_slashes: EncodedSlashes,
+    /// Whether `/Login` is `/login`.
+    pub(crate) ignore_case: bool,
+    /// False if the operator has switched all policies off. Then `policies` has none.
+    pub(crate) enforced: bool,
+    /// The policies and plans in words.
+    pub(crate) outline: Outline,
+}
+
+impl Rules {
+    /// How paths are read, beside how they were sent.
+    pub(crate) fn paths(&self) -> PathReading {
+        let mut paths = PathReading::normal();
+        if self.ignore_case {
+            paths = paths.ignoring_case();
+        }
+        match self.encoded_slashes {
+            EncodedSlashes::Keep => paths,
+            EncodedSlashes::Decode => paths.decoding_slashes(),
+        }
+    }
+
+    /// Rules that are otherwise as by default.
+    #[cfg(test)]
+    pub(crate) fn new(policies: Policies, answers: Answers, client_address: ClientAddress) -> Self {
+        Self {
+            policies,
+            answers,
+            client_address,
+            encoded_slashes: EncodedSlashes::default(),
+            ignore_case: false,
+            enforced: true,
+            outline: Outline::default(),
+        }
+    }
+}
+
+/// What an encoded slash in a path is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum EncodedSlashes {
+    /// A letter like others.
+    #[default]
+    Keep,
+    /// A slash.
+    Decode,
+}

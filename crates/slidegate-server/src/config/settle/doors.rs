@@ -1,0 +1,59 @@
+//! The doors besides the gateway, and that no two are in one place.
+
+use crate::config::doors::{AdminConfig, DecisionsConfig};
+use crate::config::listen::ListenAddress;
+use crate::config::problem::Problem;
+use crate::config::spot::{Said, Spot};
+use crate::config::written::{Written, WrittenAdmin, WrittenDoor};
+
+const DEFAULT_DECISIONS: &str = "127.0.0.1:8081";
+const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
+
+/// An address that this program has in it.
+pub(super) fn known(address: &str) -> ListenAddress {
+    address.parse().expect("an address that is well formed")
+}
+
+/// The decision API: where it is said, and where there would be no other door.
+pub(super) fn decisions(written: &mut Written, has_gateway: bool) -> Option<DecisionsConfig> {
+    if written.decisions.is_none() && has_gateway {
+        return None;
+    }
+    let door = written
+        .decisions
+        .get_or_insert_with(|| Spot::default_of("decisions").says(WrittenDoor::default()));
+    if door.listen.is_empty() {
+        let spot = door.spot.below("listen");
+        door.value.listen.push(spot.says(known(DEFAULT_DECISIONS)));
+    }
+    Some(DecisionsConfig { listen: values(&door.listen) })
+}
+
+pub(super) fn admin(written: &mut Written) -> AdminConfig {
+    let admin = written.admin.get_or_insert_with(WrittenAdmin::default);
+    if admin.listen.is_empty() {
+        let spot = Spot::default_of("admin.listen");
+        admin.listen.push(spot.says(known(DEFAULT_ADMIN)));
+    }
+    let token = admin.token.as_ref().map(|said| said.value.clone());
+    AdminConfig { listen: values(&admin.listen), token }
+}
+
+fn values(listen: &[Said<ListenAddress>]) -> Vec<ListenAddress> {
+    listen.iter().map(|said| said.value.clone()).collect()
+}
+
+/// Reports listeners that would be in one another's place.
+pub(super) fn check_collisions(written: &Written, problems: &mut Vec<Problem>) {
+    let gateway = written.gateway.iter().flat_map(|section| &section.listen);
+    let decisions = written.decisions.iter().flat_map(|door| &door.listen);
+    let admin = written.admin.iter().flat_map(|admin| &admin.listen);
+    let all: Vec<&Said<ListenAddress>> = gateway.chain(decisions).chain(admin).collect();
+    for (i, one) in all.iter().enumerate() {
+        if let Some(other) = all[..i].iter().find(|other| one.collides_with(other)) {
+            let expected = format!("{} is there already: expected a place of its own", other.spot);
+            let problem = Problem::new(one.spot.clone(), expected);
+            problems.push(problem.with_value(format!("{:?}", one.to_string())));
+        }
+    }
+}

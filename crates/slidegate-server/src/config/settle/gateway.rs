@@ -1,0 +1,95 @@
+//! What the proxying door is to do.
+
+use crate::config::gateway::{Bounds, GatewayConfig, RouteConfig, Timeouts};
+use crate::config::problem::Problem;
+use crate::config::spot::Said;
+use crate::config::written::{Written, WrittenGateway, WrittenRoute};
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+pub(super) fn gateway(written: &mut Written, problems: &mut Vec<Problem>) -> Option<GatewayConfig> {
+    let section = written.gateway.as_mut()?;
+    if section.upstream.is_none() && section.routes.is_empty() {
+        check_doorless(section, problems);
+        return None;
+    }
+    if section.listen.is_empty() {
+        let spot = section.spot.below("listen");
+        section.value.listen.push(spot.says(super::doors::known(DEFAULT_LISTEN)));
+    }
+    Some(GatewayConfig {
+        listen: section.listen.iter().map(|said| said.value.clone()).collect(),
+        tls: section.tls.as_ref().map(|said| said.value.clone()),
+        proxy_protocol: section.proxy_protocol.as_ref().is_some_and(|said| said.value),
+        routes: routes(section, problems),
+        host: section.host.unwrap_or_default(),
+        workers: section.workers.map_or_else(processors, usize::from),
+        timeouts: timeouts(section),
+        bounds: bounds(section),
+    })
+}
+
+/// A section without an upstream can still tell who is trusted, for the other doors.
+fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
+    let useful = section.trusted_proxies.is_some()
+        || section.client_address.is_some()
+        || section.encoded_slashes.is_some()
+        || section.ignore_case.is_some();
+    if !section.listen.is_empty() || section.tls.is_some() || !useful {
+        let expected = "missing: expected where allowed requests go, such as http://127.0.0.1:3000";
+        problems.push(Problem::new(section.spot.below("upstream"), expected));
+    }
+}
+
+fn routes(section: &WrittenGateway, problems: &mut Vec<Problem>) -> Vec<RouteConfig> {
+    let rest = section.upstream.as_ref().map(|servers| RouteConfig {
+        prefix: "/".to_owned(),
+        servers: servers.iter().map(|said| said.value.clone()).collect(),
+        http2: section.http2_upstream.as_ref().is_some_and(|said| said.value),
+    });
+    let mut routes: Vec<RouteConfig> = rest.into_iter().collect();
+    for route in &section.routes {
+        let Some(prefix) = &route.prefix else { continue };
+        if routes.iter().any(|other| other.prefix == prefix.value) {
+            let expected = "another route has this prefix: expected each once";
+            let problem = Problem::new(prefix.spot.clone(), expected);
+            problems.push(problem.with_value(format!("{:?}", prefix.value)));
+        }
+        routes.push(route.to_route(prefix));
+    }
+    routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+    routes
+}
+
+impl WrittenRoute {
+    fn to_route(&self, prefix: &str) -> RouteConfig {
+        let servers = self.servers.iter().map(|said| said.value.clone()).collect();
+        RouteConfig { prefix: prefix.to_owned(), servers, http2: self.http2 }
+    }
+}
+
+fn timeouts(section: &WrittenGateway) -> Timeouts {
+    let (written, default) = (&section.timeouts, Timeouts::default());
+    Timeouts {
+        head: written.head.unwrap_or(default.head),
+        idle: written.idle.unwrap_or(default.idle),
+        connect: written.connect.unwrap_or(default.connect),
+        response: written.response.unwrap_or(default.response),
+        drain: written.drain.unwrap_or(default.drain),
+    }
+}
+
+fn bounds(section: &WrittenGateway) -> Bounds {
+    let (written, default) = (&section.bounds, Bounds::default());
+    let or = |number: Option<u32>, default| number.map_or(default, |number| number as usize);
+    Bounds {
+        head_bytes: or(written.head_bytes, default.head_bytes),
+        connections: or(written.connections, default.connections),
+        in_flight: or(written.in_flight, default.in_flight),
+        idle_upstream: or(written.idle_upstream, default.idle_upstream),
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,184 @@
+//! What is limited and what clients are told.
+
+use slidegate::{Identity, Plan, Policies, PoliciesBuilder, PolicyError};
+use slidegate_tower::{Answers, ClientAddress, Headers};
+
+use crate::config::outline::Outline;
+use crate::config::problem::Problem;
+use crate::config::rules::Rules;
+use crate::config::spot::Spot;
+use crate::config::written::{Written, WrittenApiKey, WrittenPlan, WrittenPolicy, WrittenRoster};
+
+pub(super) fn rules(written: &Written, problems: &mut Vec<Problem>) -> Option<Rules> {
+    let enforced = written.enforced.as_ref().is_none_or(|said| said.value);
+    check_names(written, problems);
+    let policies = builder(written, true).build();
+    let policies = match policies {
+        Ok(policies) if enforced => Some(policies),
+        Ok(_) => builder(written, false).build().ok(),
+        Err(errors) => {
+            let index = Index::of(written);
+            let errors = errors.as_slice().iter().filter(|error| !follows(written, error));
+            problems.extend(errors.map(|error| index.problem(error)));
+            None
+        }
+    };
+    let gateway = written.gateway.as_ref().map(|said| &said.value);
+    Some(Rules {
+        policies: policies?,
+        answers: answers(written),
+        client_address: client_address(written),
+        encoded_slashes: gateway.and_then(|g| g.encoded_slashes).unwrap_or_default(),
+        ignore_case: gateway.and_then(|g| g.ignore_case).unwrap_or_default(),
+        enforced,
+        outline: Outline::of(written),
+    })
+}
+
+/// Whether the error only follows from another: a plan that is there is not found because it is
+/// wrong itself.
+fn follows(written: &Written, error: &PolicyError) -> bool {
+    error.key() == "plan" && written.plans.iter().any(|plan| plan.name.value == error.value())
+}
+
+/// Reports names that two policies have. The library looks only at policies that are otherwise
+/// good.
+fn check_names(written: &Written, problems: &mut Vec<Problem>) {
+    for (i, policy) in written.policies.iter().enumerate() {
+        let name = &policy.name;
+        if written.policies[..i].iter().any(|other| other.name.value == name.value) {
+            let problem = Problem::new(name.spot.clone(), "another policy has this name");
+            problems.push(problem.with_value(format!("{:?}", name.value)));
+        }
+    }
+}
+
+fn builder(written: &Written, with_policies: bool) -> PoliciesBuilder {
+    let mut builder = Policies::builder()
+        .exempt(written.exempt.roster.clone())
+        .blocked(written.blocked.roster.clone());
+    builder = written.plans.iter().map(WrittenPlan::to_plan).fold(builder, PoliciesBuilder::plan);
+    let keys = written.api_keys.iter();
+    builder = keys.fold(builder, |b, key| b.api_key(key.key.reveal(), key.plan.value.clone()));
+    let policies = written.policies.iter().filter(|_| with_policies);
+    policies.map(WrittenPolicy::to_policy).fold(builder, PoliciesBuilder::policy)
+}
+
+impl WrittenPlan {
+    fn to_plan(&self) -> Plan {
+        let plan = Plan::new(self.name.value.clone(), self.quotas.or_stand_in());
+        self.upgrade_url.iter().fold(plan, |plan, url| plan.upgrade_url(url.clone()))
+    }
+}
+
+fn answers(written: &Written) -> Answers {
+    let written_headers = &written.headers;
+    let mut headers = match &written_headers.dialects {
+        Some(dialects) => Headers::new(dialects.iter().copied()),
+        None => Headers::default(),
+    };
+    if written_headers.on_redirects == Some(false) {
+        headers = headers.not_on_redirects();
+    }
+    let mut answers = Answers::new().headers(headers);
+    if let Some(written) = &written.refusal {
+        answers = answers.refusal(written.refusal.clone());
+    }
+    for policy in &written.policies {
+        if let Some(written) = &policy.refusal {
+            answers = answers.refusal_for(policy.name.value.as_str(), written.refusal.clone());
+        }
+    }
+    answers
+}
+
+fn client_address(written: &Written) -> ClientAddress {
+    let Some(gateway) = &written.gateway else { return ClientAddress::default() };
+    let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
+    let trusted = gateway.trusted_proxies.as_ref().map(|said| said.value.clone());
+    ClientAddress::new(source, trusted.unwrap_or_default())
+}
+
+/// Where everything stands that the library checks, by the names that it has for it.
+struct Index(Vec<Entry>);
+
+struct Entry {
+    place: String,
+    key: &'static str,
+    value: Option<String>,
+    spot: Spot,
+}
+
+impl Index {
+    fn of(written: &Written) -> Self {
+        let mut index = Self(Vec::new());
+        written.plans.iter().for_each(|plan| index.plan(plan));
+        written.api_keys.iter().for_each(|key| index.api_key(key));
+        written.policies.iter().for_each(|policy| index.policy(policy));
+        index.roster("exempt", "path", &written.exempt);
+        index.roster("blocked", "path", &written.blocked);
+        index
+    }
+
+    fn add(&mut self, place: &str, key: &'static str, value: Option<&str>, spot: &Spot) {
+        let (place, value) = (place.to_owned(), value.map(str::to_owned));
+        self.0.push(Entry { place, key, value, spot: spot.clone() });
+    }
+
+    fn plan(&mut self, plan: &WrittenPlan) {
+        let place = format!("plan {:?}", plan.name.value);
+        self.add(&place, "name", None, &plan.name.spot);
+        self.add(&place, "quotas", None, &plan.quotas.spot);
+    }
+
+    fn api_key(&mut self, key: &WrittenApiKey) {
+        let place = Identity::api_key(key.key.reveal().as_bytes()).to_string();
+        self.add(&place, "plan", Some(&key.plan.value), &key.plan.spot);
+        self.add(&place, "plan", Some(""), &key.spot);
+    }
+
+    fn policy(&mut self, policy: &WrittenPolicy) {
+        let place = format!("policy {:?}", policy.name.value);
+        self.add(&place, "name", None, &policy.name.spot);
+        self.add(&place, "identity", None, &policy.identity.spot);
+        self.add(&place, "quotas", None, &policy.quotas.spot);
+        for path in &policy.paths {
+            self.add(&place, "path", Some(&path.value), &path.spot);
+        }
+        if let Some(plan) = &policy.plan {
+            self.add(&place, "plan", None, &plan.default.spot);
+        }
+        if let Some(cost) = &policy.cost {
+            self.add(&place, "cost", None, &cost.spot);
+        }
+        if let Some(ban) = &policy.ban {
+            self.add(&place, "ban", None, &ban.spot);
+        }
+        self.roster(&place, "exempt", &policy.exempt);
+    }
+
+    fn roster(&mut self, place: &str, key: &'static str, roster: &WrittenRoster) {
+        for path in &roster.paths {
+            self.add(place, key, Some(&path.value), &path.spot);
+        }
+    }
+
+    /// An error of the library with its place in the file. Of two that have one name, the later is
+    /// the one that is wrong.
+    fn problem(&self, error: &PolicyError) -> Problem {
+        let here = |entry: &&Entry| entry.place == error.place();
+        let key = |entry: &&Entry| here(entry) && entry.key == error.key();
+        let value = |entry: &&Entry| {
+            key(entry) && entry.value.as_deref().is_none_or(|value| value == error.value())
+        };
+        let entries = || self.0.iter().rev();
+        let found = entries().find(value).or_else(|| entries().find(key));
+        let found = found.or_else(|| entries().find(here)).map(|entry| entry.spot.clone());
+        let spot = found.unwrap_or_else(|| Spot::default_of(error.place()));
+        let problem = Problem::new(spot, error.problem());
+        match error.value() {
+            "" => problem,
+            value => problem.with_value(format!("{value:?}")),
+        }
+    }
+}

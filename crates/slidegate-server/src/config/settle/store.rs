@@ -1,0 +1,136 @@
+//! Where accounts are kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use slidegate::Name;
+use slidegate_redis::{BuildError, RedisStore, Tls};
+
+use crate::config::problem::Problem;
+use crate::config::secret::Secret;
+use crate::config::spot::{Said, Spot};
+use crate::config::store::{RedisConfig, StoreConfig};
+use crate::config::written::{StoreKind, Written, WrittenStore};
+
+/// What the Redis store has itself: many times what a call takes.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+pub(super) fn store(written: &Written, problems: &mut Vec<Problem>) -> Option<StoreConfig> {
+    let store = &written.store;
+    let kind = store.kind.as_ref().map(|kind| kind.value);
+    match (kind, &store.url) {
+        (Some(StoreKind::Redis) | None, Some(url)) => redis(written, url, problems),
+        (Some(StoreKind::Redis), None) => {
+            let spot = store.kind.as_ref().map(|kind| kind.spot.clone());
+            let mut spot = spot.unwrap_or(Spot::default_of("store.url"));
+            spot.key = "store.url".to_owned();
+            let expected = "missing: expected where Redis is, such as redis://127.0.0.1:6379";
+            problems.push(Problem::new(spot, expected));
+            None
+        }
+        (Some(StoreKind::Memory) | None, _) => {
+            check_memory(store, problems);
+            let snapshot = store.snapshot.as_ref().map(|said| said.value.clone());
+            Some(StoreConfig::Memory { capacity: store.capacity, snapshot })
+        }
+    }
+}
+
+/// Reports what means nothing to a store in memory.
+fn check_memory(store: &WrittenStore, problems: &mut Vec<Problem>) {
+    let spots = [
+        store.url.as_ref().map(|said| &said.spot),
+        store.layout.as_ref().map(|said| &said.spot),
+        store.deadline.as_ref().map(|said| &said.spot),
+        store.key_template.as_ref().map(|said| &said.spot),
+        store.key_templates.first().map(|(policy, _)| &policy.spot),
+        store.share.as_ref().map(|said| &said.spot),
+        store.ca.as_ref().map(|said| &said.spot),
+        store.certificate.as_ref().map(|said| &said.spot),
+        store.key.as_ref().map(|said| &said.spot),
+    ];
+    for spot in spots.into_iter().flatten() {
+        let expected = "only for kind = \"redis\": the store is in memory";
+        problems.push(Problem::new(spot.clone(), expected));
+    }
+}
+
+fn redis(
+    written: &Written,
+    url: &Said<Secret>,
+    problems: &mut Vec<Problem>,
+) -> Option<StoreConfig> {
+    let store = &written.store;
+    if let Some(snapshot) = &store.snapshot {
+        let expected = "only for kind = \"memory\": Redis keeps accounts by itself";
+        problems.push(Problem::new(snapshot.spot.clone(), expected));
+    }
+    check_certificate(store, problems);
+    check_template_policies(written, problems);
+    let config = RedisConfig {
+        url: url.reveal().to_owned(),
+        layout: store.layout.as_ref().map(|said| said.value).unwrap_or_default(),
+        deadline: store.deadline.as_ref().map_or(DEADLINE, |said| said.value),
+        key_template: store.key_template.as_ref().map(|said| said.value.clone()),
+        key_templates: templates(store),
+        share: store.share.as_ref().map(|said| said.value),
+        capacity: store.capacity,
+        ca: store.ca.as_ref().map(|said| said.value.clone()),
+        client: store.client(),
+    };
+    check_build(store, url, &config, problems);
+    Some(StoreConfig::Redis(config))
+}
+
+fn templates(store: &WrittenStore) -> BTreeMap<String, slidegate_redis::KeyTemplate> {
+    let entry =
+        |(policy, template): &(Said<String>, _)| (policy.value.clone(), Clone::clone(template));
+    store.key_templates.iter().map(entry).collect()
+}
+
+fn check_certificate(store: &WrittenStore, problems: &mut Vec<Problem>) {
+    let (alone, other) = match (&store.certificate, &store.key) {
+        (Some(certificate), None) => (certificate, "key"),
+        (None, Some(key)) => (key, "certificate"),
+        _ => return,
+    };
+    let expected = format!("expected its {other} too");
+    problems.push(Problem::new(alone.spot.clone(), expected));
+}
+
+fn check_template_policies(written: &Written, problems: &mut Vec<Problem>) {
+    for (name, _) in &written.store.key_templates {
+        if !written.policies.iter().any(|policy| policy.name.value == name.value) {
+            problems.push(Problem::new(name.spot.clone(), "there is no such policy"));
+        }
+    }
+}
+
+/// Makes the store, which connects to nothing yet, only to hear what is wrong.
+fn check_build(
+    store: &WrittenStore,
+    url: &Said<Secret>,
+    config: &RedisConfig,
+    problems: &mut Vec<Problem>,
+) {
+    let mut builder = RedisStore::builder(&config.url).deadline(config.deadline);
+    if config.ca.is_some() || config.client.is_some() {
+        builder = builder.tls(Tls::new());
+    }
+    builder = config.key_template.iter().fold(builder, |b, t| b.key_template(t.clone()));
+    for (policy, template) in &config.key_templates {
+        if let Ok(policy) = policy.parse::<Name>() {
+            builder = builder.key_template_of(policy, template.clone());
+        }
+    }
+    let Err(error) = builder.build() else { return };
+    let template = store.key_template.as_ref().map(|said| &said.spot);
+    let first = store.key_templates.first().map(|(policy, _)| &policy.spot);
+    let certificate = store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.spot);
+    let spot = match error {
+        BuildError::ClusterTemplate(_) => template.or(first),
+        BuildError::UnusedCertificates => certificate,
+        _ => None,
+    };
+    problems.push(Problem::new(spot.unwrap_or(&url.spot).clone(), error));
+}

@@ -1,0 +1,138 @@
+//! Where the server is told what to do.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::config::environment::{self, Environment};
+use crate::config::flags::Flags;
+use crate::config::problem::{Problem, Problems};
+use crate::config::spot::{Place, Spot};
+
+/// Where the server is told what to do. Kept, so that a reload can read it all again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    /// The file; without it, the one that `SLIDEGATE_CONFIG` names, if it does.
+    pub(crate) file: Option<File>,
+    pub(crate) flags: Flags,
+    pub(crate) environment: Environment,
+}
+
+/// A configuration file.
+#[derive(Clone)]
+pub(crate) enum File {
+    /// One that is read whenever it is asked for.
+    Path(PathBuf),
+    /// One that was read already, as from standard input.
+    Text { name: String, text: String },
+}
+
+impl fmt::Debug for File {
+    /// Without the text, which may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Text { name, .. } => f.debug_tuple("Text").field(name).finish(),
+        }
+    }
+}
+
+/// A file as it was read.
+pub(super) struct FileText {
+    pub(super) name: String,
+    /// Where relative paths start.
+    pub(super) folder: PathBuf,
+    pub(super) text: String,
+    /// Whether every user of this machine may read it.
+    pub(super) is_open_to_all: bool,
+}
+
+/// Hundreds of times what any team writes.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+impl File {
+    /// The file of a path, or for `-` what comes from standard input.
+    pub(crate) fn or_stdin(path: &Path) -> anyhow::Result<Self> {
+        if path.as_os_str() != "-" {
+            return Ok(Self::Path(path.to_owned()));
+        }
+        let mut bytes = Vec::new();
+        let input = std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
+        input.context("standard input cannot be read")?;
+        let name = "standard input".to_owned();
+        let text = text(&name, bytes).map_err(|problem| Problems::new(vec![problem]))?;
+        Ok(Self::Text { name, text })
+    }
+}
+
+impl Sources {
+    /// The file to watch, if there is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        match &self.file {
+            Some(File::Path(path)) => Some(path.clone()),
+            Some(File::Text { .. }) => None,
+            None => self.environment.get(environment::CONFIG).map(PathBuf::from),
+        }
+    }
+
+    /// Reads the file, if there is one.
+    pub(super) fn read(&self) -> Result<Option<FileText>, Problem> {
+        if let Some(File::Text { name, text }) = &self.file {
+            let (name, text) = (name.clone(), text.clone());
+            return Ok(Some(FileText {
+                name,
+                folder: PathBuf::new(),
+                text,
+                is_open_to_all: false,
+            }));
+        }
+        self.path().map(|path| read(&path)).transpose()
+    }
+}
+
+fn read(path: &Path) -> Result<FileText, Problem> {
+    let name = path.display().to_string();
+    let problem = |what: String| whole(&name, None, what);
+    let cannot = |error: std::io::Error| problem(format!("cannot be read: {error}"));
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let is_open_to_all = is_open_to_all(&file);
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.trim_ascii().is_empty() {
+        // More likely a file in the making than a wish for defaults.
+        return Err(problem("is empty: expected at least one key".to_owned()));
+    }
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    Ok(FileText { text: text(&name, bytes)?, name, folder, is_open_to_all })
+}
+
+/// The text of a file that may be anything.
+pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Problem> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(whole(name, None, format!("expected at most {MAX_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        whole(name, Some(line), "this is not UTF-8 text".to_owned())
+    })
+}
+
+fn whole(name: &str, line: Option<usize>, what: String) -> Problem {
+    let place = Place::File { name: Arc::from(name), line };
+    Problem::new(Spot { place, key: String::new() }, what)
+}
+
+#[cfg(unix)]
+fn is_open_to_all(file: &std::fs::File) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_all(_: &std::fs::File) -> bool {
+    false
+}

@@ -1,0 +1,435 @@
+//! Files that are wrong: each problem with its line, key, value and what was expected.
+
+use proptest::prelude::*;
+
+use super::file;
+use crate::config::sources::text;
+
+/// A section or key to begin with, the bad line, and all that is said about it.
+const BAD: &[(&str, &str)] = &[
+    (
+        "profile = 'loud'",
+        "test.toml:1: profile = \"loud\": expected development, staging, production or strict",
+    ),
+    ("profil = 'strict'", "test.toml:1: profil: unknown key: did you mean profile?"),
+    ("banana = 1", "test.toml:1: banana: unknown key: expected admin, api_key, audit, blocked,"),
+    ("gateway = 1", "test.toml:1: gateway = 1: expected a table"),
+    ("policy = 'x'", "test.toml:1: policy = (a string): expected a table"),
+    ("[gateway]", "test.toml:1: gateway.upstream: missing: expected where allowed requests go"),
+    (
+        "[gateway]\nupstream = []",
+        "test.toml:2: gateway.upstream = (a list): expected http or https",
+    ),
+    (
+        "[gateway]\nupstream = 'localhost:3000'",
+        "test.toml:2: gateway.upstream = \"localhost:3000\": expected http or https, a host",
+    ),
+    (
+        "[gateway]\nupstream = ['http://a',\n 'http://b/c']",
+        "test.toml:3: gateway.upstream[1] = \"http://b/c\": expected http or https",
+    ),
+    (
+        "[gateway]\nupstream = 'http://me:hunter2@a'",
+        "test.toml:2: gateway.upstream = (hidden): expected http or https",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nlisten = 8080",
+        "test.toml:3: gateway.listen = 8080: expected a string",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nlisten = ':80'",
+        "test.toml:3: gateway.listen = \":80\": expected an address and a port",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nlisten = []",
+        "test.toml:3: gateway.listen = (a list): expected at least one address",
+    ),
+    (
+        "[gateway]\nlisten = '127.0.0.1:1'\nignore_case = true",
+        "test.toml:1: gateway.upstream: missing",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\ntrusted_proxies = '10.0.0.1/8'",
+        "test.toml:3: gateway.trusted_proxies = \"10.0.0.1/8\": \"10.0.0.1/8\" is not a network: bits after the prefix are set; did you mean 10.0.0.0/8?",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nclient_address = 'x-forwarded'",
+        "test.toml:3: gateway.client_address = \"x-forwarded\": \"x-forwarded\" is not a source of client addresses: expected peer",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nhost = 'drop'",
+        "test.toml:3: gateway.host = \"drop\": expected keep or upstream",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nworkers = 0",
+        "test.toml:3: gateway.workers = 0: expected a whole number from 1 to 1024",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nworkers = '4'",
+        "test.toml:3: gateway.workers = \"4\": expected a whole number",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nproxy_protocol = 'v2'",
+        "test.toml:3: gateway.proxy_protocol = \"v2\": expected true or false",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nencoded_slashes = 'drop'",
+        "test.toml:3: gateway.encoded_slashes = \"drop\": expected keep or decode",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\ntls = { certificate = 'a.pem' }",
+        "test.toml:3: gateway.tls.key: missing: expected the path of a PEM file",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.timeouts]\nidle = 60",
+        "test.toml:4: gateway.timeouts.idle = 60: expected a string",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.timeouts]\nidle = '0s'",
+        "test.toml:4: gateway.timeouts.idle = \"0s\": expected a length of time",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.timeouts]\nidle = '2d'",
+        "test.toml:4: gateway.timeouts.idle = \"2d\": expected at most 1d",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.timeouts]\nread = '2s'",
+        "test.toml:4: gateway.timeouts.read: unknown key: did you mean head?",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nhead_bytes = 10",
+        "test.toml:4: gateway.bounds.head_bytes = 10: expected a whole number from 8192 to 16777216",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[[gateway.route]]\nprefix = '/'\nupstream = 'http://b'",
+        "test.toml:4: gateway.route[0].prefix = \"/\": another route has this prefix",
+    ),
+    (
+        "[[gateway.route]]\nprefix = 'api'\nupstream = 'http://b'",
+        "test.toml:2: gateway.route[0].prefix = \"api\": expected the beginning of a path",
+    ),
+    (
+        "[[gateway.route]]\nprefix = '/api'",
+        "test.toml:1: gateway.route[0].upstream: missing: expected a URL",
+    ),
+    (
+        "[admin]\nlisten = '127.0.0.1:8081'",
+        "test.toml:2: admin.listen = \"127.0.0.1:8081\": default: decisions.listen is there already",
+    ),
+    ("[admin]\ntoken = ''", "test.toml:2: admin.token = (hidden): expected at least one character"),
+    ("[admin]\ntoken = ['hunter2']", "test.toml:2: admin.token = (hidden): expected a string"),
+    (
+        "[admin]\ntoken = 'hunter2'\ntoken_file = 'x'",
+        "test.toml:3: admin.token_file = \"x\": a token is given already",
+    ),
+    (
+        "[admin]\ntoken_file = '/does/not/exist'",
+        "test.toml:2: admin.token_file = \"/does/not/exist\": the file cannot be read: No such file",
+    ),
+    ("[store]\nkind = 'disk'", "test.toml:2: store.kind = \"disk\": expected memory or redis"),
+    ("[store]\nkind = 'redis'", "test.toml:2: store.url: missing: expected where Redis is"),
+    (
+        "[store]\nkind = 'memory'\nurl = 'redis://:hunter2@a'",
+        "test.toml:3: store.url: only for kind = \"redis\"",
+    ),
+    ("[store]\nlayout = 'packed'", "test.toml:2: store.layout: only for kind = \"redis\""),
+    (
+        "[store]\nurl = 'http://:hunter2@a'",
+        "test.toml:2: store.url: the Redis URL has the scheme \"http\": expected redis",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nlayout = 'list'",
+        "test.toml:3: store.layout = \"list\": \"list\" is no layout: expected packed or sorted-set",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\ndeadline = '2min'",
+        "test.toml:3: store.deadline = \"2min\": expected at most 1min",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nshare = '2/4'",
+        "test.toml:3: store.share = \"2/4\": \"2/4\" is no share: expected",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nkey_template = 'rl:<policy>'",
+        "test.toml:3: store.key_template = \"rl:<policy>\": key template",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\n[store.key_templates]\nnobody = '<identity>'",
+        "test.toml:4: store.key_templates.nobody: there is no such policy",
+    ),
+    (
+        "[store]\nurl = 'redis-cluster://a'\nkey_template = '<identity>:<window>'",
+        "test.toml:3: store.key_template: the key template",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nca = 'ca.pem'",
+        "test.toml:3: store.ca: certificates are given, but the URL does not ask for TLS",
+    ),
+    (
+        "[store]\nurl = 'rediss://a'\nkey = 'me.key'",
+        "test.toml:3: store.key: expected its certificate too",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nsnapshot = { file = 'x' }",
+        "test.toml:3: store.snapshot: only for kind = \"memory\"",
+    ),
+    ("[store]\nsnapshot = { every = '1min' }", "test.toml:2: store.snapshot.file: missing"),
+    (
+        "[store]\ncapacity = 0",
+        "test.toml:2: store.capacity = 0: expected a whole number from 1 to 2147483647",
+    ),
+    (
+        "[headers]\ndialects = ['draft-99']",
+        "test.toml:2: headers.dialects[0] = \"draft-99\": \"draft-99\" is not a dialect of headers: expected ietf-draft-11",
+    ),
+    (
+        "[refusal]\nshape = 'loud'",
+        "test.toml:2: refusal.shape = \"loud\": \"loud\" is not a shape of refusals: expected problem",
+    ),
+    (
+        "[refusal]\ntemplate = 'wait {seconds}'",
+        "test.toml:2: refusal.template = \"wait {seconds}\": {seconds} is not a placeholder",
+    ),
+    (
+        "[refusal]\ncontent_type = \"a\\nb\"\ntemplate = 'x'",
+        "test.toml:2: refusal.content_type = \"a\\nb\": ",
+    ),
+    ("[refusal]", "test.toml:1: refusal.shape: missing"),
+    (
+        "[plans.free]",
+        "test.toml:1: plans.free.quotas: no quotas: expected at least one, such as 60/min",
+    ),
+    (
+        "[plans.free]\nquotas = ['60/min', '60/mn']",
+        "test.toml:2: plans.free.quotas[1] = \"60/mn\": \"mn\" is not a window: expected",
+    ),
+    (
+        "[plans.free]\nquotas = ['60/min', '70/60s']",
+        "test.toml:2: plans.free.quotas = \"60/min, 70/min\": 60/min and 70/min have the same window",
+    ),
+    (
+        "[plans.free]\nquotas = '1/s'\nupgrade_url = 'app'",
+        "test.toml:3: plans.free.upgrade_url = \"app\": expected a URL",
+    ),
+    (
+        "[plans.'a b']\nquotas = '1/s'",
+        "test.toml:1: plans.\"a b\" = \"a b\": \"a b\" is not a name: expected up to 64 letters",
+    ),
+    ("[[policy]]\nquotas = '1/s'", "test.toml:1: policy[0].name: missing: expected a name"),
+    ("[[policy]]\nname = 'api'", "test.toml:1: policy[0].quotas: no quotas: expected at least one"),
+    (
+        "[[policy]]\nname = 'api'\nqoutas = '1/s'\nquotas = '1/s'",
+        "test.toml:3: policy[0].qoutas: unknown key: did you mean quotas?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '0/s'",
+        "test.toml:3: policy[0].quotas = \"0/s\": \"0\" are not units: expected a whole number from 1",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'post' }",
+        "test.toml:4: policy[0].match.method = \"post\": expected a method in capital letters",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { paths = ['/a', 'b'] }",
+        "test.toml:4: policy[0].match.paths[1] = \"b\": expected a path that starts with /",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = []",
+        "test.toml:4: policy[0].identity = \"[]\": expected at least one identity source",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = ['ip', 'cookie']",
+        "test.toml:4: policy[0].identity[1] = \"cookie\": \"cookie\" is not an identity source: expected user",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = { ip = { v6 = 129 } }",
+        "test.toml:4: policy[0].identity.ip.v6 = 129: expected a whole number from 1 to 128",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = 'gold'",
+        "test.toml:3: policy[0].plan = \"gold\": there is no such plan; there is none",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = { header = 'x plan', default = 'p' }\n[plans.p]\nquotas = '1/s'",
+        "test.toml:3: policy[0].plan.header = \"x plan\": expected the name of a header",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = { header = 'x-plan' }",
+        "test.toml:3: policy[0].plan.default: missing: expected the name of a plan",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = 'free'\nquotas = '1/s'\n[plans.free]\nquotas = '1/s'",
+        "test.toml:4: policy[0].quotas = \"1/s\": a policy has quotas or goes by plans, not both",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 6",
+        "test.toml:4: policy[0].cost = \"6\": no request could ever pass a quota of 5 units",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 0",
+        "test.toml:4: policy[0].cost = 0: expected a whole number from 1",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nban = { for = '1h' }",
+        "test.toml:4: policy[0].ban.after: missing: expected how many denials",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nban = { after = '20/min', for = 'an hour' }",
+        "test.toml:4: policy[0].ban.for = \"an hour\": expected a length of time",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nscope = 'global'",
+        "test.toml:4: policy[0].scope = \"global\": expected shared or local",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\non_store_error = 'panic'",
+        "test.toml:4: policy[0].on_store_error = \"panic\": \"panic\" is not an action on a store's error: expected local",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nexempt = { paths = ['status'] }",
+        "test.toml:4: policy[0].exempt.paths[0] = \"status\": expected a path that starts with /",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '5/min'\n[[policy]]\nname = 'a'\nquotas = '5/h'",
+        "test.toml:5: policy[1].name = \"a\": another policy has this name",
+    ),
+    (
+        "[[api_key]]\nplan = 'free'\n[plans.free]\nquotas = '1/s'",
+        "test.toml:1: api_key[0].key: missing: expected key or key_file",
+    ),
+    ("[[api_key]]\nkey = 'hunter2'\n", "test.toml:1: api_key[0].plan: missing"),
+    (
+        "[[api_key]]\nkey = 'hunter2'\nplan = 'gold'",
+        "test.toml:3: api_key[0].plan = \"gold\": there is no such plan",
+    ),
+    ("api_key = ['hunter2']", "test.toml:1: api_key[0] = (hidden): expected a table"),
+    (
+        "[exempt]\nnetworks = ['10.0.0.0/33']",
+        "test.toml:2: exempt.networks[0] = \"10.0.0.0/33\": \"10.0.0.0/33\" is not a network: expected an address",
+    ),
+    ("[exempt]\nusers = [42]", "test.toml:2: exempt.users[0] = 42: expected a string"),
+    (
+        "[blocked]\npaths = 'x'",
+        "test.toml:2: blocked.paths = \"x\": expected a path that starts with /",
+    ),
+    (
+        "[blocked]\nheaders = { 'x y' = 'hunter2' }",
+        "test.toml:2: blocked.headers.\"x y\" = (hidden): expected the name of a header",
+    ),
+    ("[log]\nformat = 'xml'", "test.toml:2: log.format = \"xml\": expected auto, json or pretty"),
+    (
+        "[log]\nlevel = 'loud=very'",
+        "test.toml:2: log.level = \"loud=very\": expected a level or filter",
+    ),
+    ("[audit]", "test.toml:1: audit.file: missing: expected the path of a file"),
+    (
+        "[audit]\nfile = 'a'\nkeep = -1",
+        "test.toml:3: audit.keep = -1: expected a whole number from 0",
+    ),
+    ("x = ", "test.toml:1: this is not TOML: "),
+    ("[log]\n[log]", "test.toml:2: this is not TOML: duplicate key"),
+];
+
+#[test]
+fn every_problem_has_its_line_key_value_and_what_was_expected() {
+    for (text, expected) in BAD {
+        let problem = file(text).map(|_| ()).unwrap_err();
+        assert!(problem.starts_with(expected), "{text}\n  said {problem}\n  not  {expected}");
+        assert_eq!(problem.lines().count(), 1, "one cause, one problem: {problem}");
+        assert!(!problem.contains("hunter2"), "{problem}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    let text = r#"
+        profile = "loud"
+        [gateway]
+        upstream = 3
+        trusted_proxies = ["10.0.0.0/8", "10.1.2.3/8"]
+        [plans.free]
+        quotas = ["60/min", "ten"]
+        [[policy]]
+        name = "two words"
+        quotas = "5/min"
+        cost = 6
+        shadow = "yes"
+        [[policy]]
+        name = "api"
+        plan = "gold"
+        [log]
+        format = "xml"
+    "#;
+    let problems = file(text).map(|_| ()).unwrap_err();
+    let keys: Vec<&str> =
+        problems.lines().skip(1).map(|line| line.split(" = ").next().unwrap()).collect();
+    assert_eq!(
+        keys,
+        [
+            "test.toml:2: profile",
+            "test.toml:4: gateway.upstream",
+            "test.toml:5: gateway.trusted_proxies[1]",
+            "test.toml:7: plans.free.quotas[1]",
+            "test.toml:9: policy[0].name",
+            "test.toml:11: policy[0].cost",
+            "test.toml:12: policy[0].shadow",
+            "test.toml:15: policy[1].plan",
+            "test.toml:17: log.format",
+        ]
+    );
+    assert!(problems.starts_with("9 problems:\n"), "{problems}");
+}
+
+#[test]
+fn a_plan_that_is_wrong_is_not_said_to_be_missing() {
+    let text = "[plans.free]\nquotas = '60/mn'\n[[policy]]\nname = 'a'\nplan = 'free'\ncost = 5\n";
+    let problem = file(text).map(|_| ()).unwrap_err();
+    assert!(problem.starts_with("test.toml:2: plans.free.quotas = "), "{problem}");
+    let text = text.replace("'60/mn'", "['1/min', '2/min']").replace("cost = 5\n", "");
+    let problem = file(&text).map(|_| ()).unwrap_err();
+    assert!(problem.starts_with("test.toml:2: plans.free.quotas = "), "{problem}");
+}
+
+#[test]
+fn what_is_not_toml_does_not_hide_what_is_wrong_elsewhere() {
+    let text = "profile = 'loud'\n[log]\nformat = \n[audit]\nfile = 3\n";
+    let problems = file(text).map(|_| ()).unwrap_err();
+    assert!(problems.contains("test.toml:1: profile = \"loud\""), "{problems}");
+    assert!(problems.contains("test.toml:3: this is not TOML"), "{problems}");
+    assert!(problems.contains("test.toml:5: audit.file = 3"), "{problems}");
+    assert!(!problems.contains("log.format"), "{problems}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let lossy = String::from_utf8_lossy(&bytes).into_owned();
+        let _ = text("test.toml", bytes);
+        let _ = file(&lossy);
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(written in "\\PC{0,200}") {
+        let _ = file(&written);
+    }
+
+    #[test]
+    fn no_lines_that_look_like_a_file_make_it_panic(
+        lines in prop::collection::vec(
+            prop_oneof![
+                prop::sample::select(vec![
+                    "[gateway]", "[[policy]]", "[plans.x]", "[[api_key]]", "[store]", "[exempt]",
+                    "match = {", "}", "name = 'x'", "quotas = ['1/s'", "]", "identity = [{ip={v4=0}}]",
+                    "plan = 'x'", "cost = 18446744073709551616", "upstream = 'http://\u{e9}'",
+                    "url = 'redis://'", "url = 'redis-cluster://@,'", "ban = {after='1/s',for='9d'}",
+                    "[[gateway.route]]", "prefix = ''", "key = \"\\u0000\"", "headers = {'' = ''}",
+                    "refusal = {template='{'}", "level = '['", "paths = ['{', '/{*}', '/{a}{b}']",
+                ]).prop_map(str::to_owned),
+                "[a-z_]{1,8} = [-0-9a-z'\"{}\\[\\].]{0,8}",
+            ],
+            0..12,
+        ),
+    ) {
+        let _ = file(&lines.join("\n"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Files that are good.
+
+use std::time::Duration;
+
+use slidegate::Facts;
+use slidegate_tower::AddressSource;
+
+use super::file;
+use crate::config::{GatewayConfig, StoreConfig};
+
+/// The example that the design of the configuration began with.
+const FIRST: &str = r#"
+[gateway]
+listen = "127.0.0.1:8080"
+upstream = "http://127.0.0.1:3000"
+trusted_proxies = ["10.0.0.0/8"]
+client_address = "x-forwarded-for"      # or forwarded, x-real-ip, cf-connecting-ip, peer
+
+[decisions]
+listen = "127.0.0.1:8081"               # POST /v1/decide, /v1/auth (Caddy, Traefik, Envoy), /v1/auth/nginx
+
+[admin]
+listen = "127.0.0.1:9090"               # /metrics /healthz /readyz, operator API, dashboard
+
+[store]
+kind = "redis"                          # default: memory
+url = "redis://127.0.0.1:6379"
+
+[plans.free]
+quotas = ["60/min", "10000/day"]
+upgrade_url = "https://app.example.com/upgrade"
+[plans.pro]
+quotas = ["600/min", "100000/day"]
+
+[[policy]]
+name = "flood"
+scope = "local"                         # decided in this process, before everything else
+identity = ["ip"]
+quotas = ["50/s"]
+refusal = "bare"
+
+[[policy]]
+name = "api"
+identity = ["user", "api-key", "ip"]
+plan = { header = "x-plan", default = "free" }
+
+[[policy]]
+name = "login"
+match = { method = "POST", path = "/api/v1/auth/login" }
+identity = ["ip"]
+quotas = ["5/min"]
+on_store_error = "deny"
+"#;
+
+fn gateway(text: &str) -> GatewayConfig {
+    file(text).unwrap().config.gateway.unwrap()
+}
+
+#[test]
+fn the_first_example_loads() {
+    let config = file(FIRST).unwrap().config;
+    let gateway = config.gateway.unwrap();
+    assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
+    assert_eq!(gateway.routes[0].servers[0], "http://127.0.0.1:3000");
+    assert_eq!(config.decisions.unwrap().listen[0].to_string(), "127.0.0.1:8081");
+    assert_eq!(config.admin.listen[0].to_string(), "127.0.0.1:9090");
+    let StoreConfig::Redis(redis) = config.store else { panic!("not Redis") };
+    assert_eq!(redis.shown(), "127.0.0.1:6379");
+    assert_eq!(redis.deadline, Duration::from_millis(50));
+    let rules = config.rules;
+    assert_eq!(rules.client_address.source(), AddressSource::XForwardedFor);
+    assert!(rules.client_address.trusts("10.1.2.3".parse().unwrap()));
+    let facts = Facts::new(&http::Method::POST, "/api/v1/auth/login")
+        .client("203.0.113.7".parse().unwrap());
+    assert_eq!(
+        rules.policies.explain(&facts).to_string(),
+        "flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
+         api: takes 1 unit of 60/min, 10000/day from ip:203.0.113.7, plan free, having no user, api-key\n\
+         login: takes 1 unit of 5/min from ip:203.0.113.7\n"
+    );
+}
+
+#[test]
+fn routes_are_found_longest_first() {
+    let gateway = gateway(
+        r#"
+        [gateway]
+        upstream = ["http://a", "http://b:81"]
+        [[gateway.route]]
+        prefix = "/api"
+        upstream = "https://api.internal"
+        [[gateway.route]]
+        prefix = "/api/grpc"
+        upstream = "http://grpc:50051"
+        http2_upstream = true
+        "#,
+    );
+    let routes: Vec<_> = gateway.routes.iter().map(|route| route.prefix.as_str()).collect();
+    assert_eq!(routes, ["/api/grpc", "/api", "/"]);
+    assert!(gateway.routes[0].http2 && !gateway.routes[1].http2);
+    assert_eq!(gateway.routes[2].servers.len(), 2);
+}

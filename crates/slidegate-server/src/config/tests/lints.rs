@@ -1,0 +1,247 @@
+//! What is probably not meant: a case that warns and one that does not, for each.
+
+use super::{file, with};
+use crate::config::Flags;
+
+/// A policy to build on, so that nothing else is to be warned about.
+const API: &str = "[[policy]]\nname = 'api'\nquotas = '5/min'\n";
+const GATEWAY: &str = "[gateway]\nupstream = 'http://a'\n";
+
+#[track_caller]
+fn check(warned: &str, expected: &str, unwarned: &str) {
+    let warnings = |text: &str| {
+        let loaded = file(text).unwrap_or_else(|problems| panic!("{text}\n{problems}"));
+        loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let found = warnings(warned);
+    assert!(found.len() == 1 && found[0].contains(expected), "{warned}\n{found:?}\n{expected}");
+    assert_eq!(warnings(unwarned), [""; 0], "{unwarned}");
+}
+
+#[test]
+fn a_header_that_nobody_may_send() {
+    check(
+        &format!("{GATEWAY}client_address = 'x-forwarded-for'"),
+        "test.toml:3: gateway.client_address: x-forwarded-for is never believed",
+        &format!("{GATEWAY}client_address = 'x-forwarded-for'\ntrusted_proxies = '10.0.0.0/8'"),
+    );
+    check(
+        &format!("{GATEWAY}proxy_protocol = true"),
+        "gateway.proxy_protocol: PROXY headers are never believed",
+        &format!("{GATEWAY}proxy_protocol = true\ntrusted_proxies = '10.0.0.0/8'"),
+    );
+}
+
+#[test]
+fn proxies_without_a_source_and_proxies_that_are_everybody() {
+    check(
+        &format!("{GATEWAY}trusted_proxies = '10.0.0.0/8'"),
+        "gateway.trusted_proxies: all clients behind a trusted proxy share",
+        &format!("{GATEWAY}trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'"),
+    );
+    check(
+        &format!("{GATEWAY}trusted_proxies = '0.0.0.0/0'\nclient_address = 'x-real-ip'"),
+        "everybody is trusted",
+        &format!("{GATEWAY}trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'"),
+    );
+}
+
+#[test]
+fn headers_of_identities_plans_and_lists_without_proxies() {
+    let proxies = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
+    for (text, expected) in [
+        (
+            format!("{API}identity = ['header:x-tenant', 'ip']\n"),
+            "policy[0].identity: the gateway never believes the header x-tenant",
+        ),
+        (
+            "[plans.free]\nquotas = '1/s'\n[[policy]]\nname = 'a'\n\
+             plan = { header = 'x-plan', default = 'free' }\n"
+                .to_owned(),
+            "policy[0].plan: the gateway never believes the header x-plan",
+        ),
+        (
+            "[exempt]\nheaders = { x-tenant = 'acme' }\n".to_owned(),
+            "exempt.headers.x-tenant: the gateway never believes this header",
+        ),
+    ] {
+        let untrusted = format!("{GATEWAY}{text}");
+        check(&untrusted, expected, &format!("{GATEWAY}{proxies}{text}"));
+        check(&untrusted, expected, &text);
+    }
+}
+
+#[test]
+fn an_open_operators_door() {
+    check(
+        "[admin]\nlisten = '0.0.0.0:9090'",
+        "admin.listen: others than this machine can reach it, and there is no token",
+        "[admin]\nlisten = ['[::1]:9090', 'unix:/run/admin.sock']",
+    );
+}
+
+#[test]
+fn certificates_that_are_not_there() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    check(
+        &format!("{GATEWAY}tls = {{ certificate = '/no/such.pem', key = '{file}' }}"),
+        "gateway.tls: /no/such.pem cannot be read here",
+        &format!("{GATEWAY}tls = {{ certificate = '{file}', key = '{file}' }}"),
+    );
+}
+
+#[test]
+fn quotas_that_do_not_matter() {
+    let policy = |quotas: &str| format!("[[policy]]\nname = 'a'\nquotas = {quotas}\n");
+    let good = policy("['60/min', '10000/day']");
+    check(
+        &policy("['60/min', '50/day']"),
+        "policy[0].quotas[0]: 60/min never matters: 50/day is tighter",
+        &good,
+    );
+    check(
+        &policy("['5/min', '10000/day']"),
+        "policy[0].quotas[1]: 10000/day is never reached: 5/min allows at most 7200 in that time",
+        &good,
+    );
+    check(&policy("['5/min', '7200/day']"), "is never reached", &policy("['5/min', '7199/day']"));
+    let plan = |quotas: &str| {
+        format!("[plans.p]\nquotas = {quotas}\n[[policy]]\nname = 'a'\nplan = 'p'\n")
+    };
+    check(
+        &plan("['60/min', '60/day']"),
+        "plans.p.quotas[0]: 60/min never matters",
+        &plan("['60/min', '61/day']"),
+    );
+}
+
+#[test]
+fn a_cost_that_one_request_can_pay() {
+    check(
+        &format!("{API}cost = 3"),
+        "policy[0].cost: one request fits 5/min, and 2 units",
+        &format!("{API}cost = 2"),
+    );
+    assert!(file(&format!("{API}cost = 5")).unwrap().warnings.is_empty(), "all of it is meant");
+}
+
+#[test]
+fn policies_that_never_take_part() {
+    let policy = |path: &str| format!("{API}match = {{ path = '{path}' }}\n");
+    let never = "policy[0]: it never takes part: its paths are exempt";
+    check(
+        &format!("{}[exempt]\npaths = ['/static/{{*rest}}']", policy("/static/{file}")),
+        never,
+        &format!("{}[exempt]\npaths = ['/static/logo.svg']", policy("/static/{file}")),
+    );
+    check(
+        &format!("{}[blocked]\npaths = '/admin'", policy("/admin")),
+        "its paths are blocked",
+        &format!("{}[blocked]\npaths = '/admin'", policy("/admin/{*rest}")),
+    );
+    check(
+        &format!("{API}match = {{ path = '/a' }}\nexempt = {{ paths = '/a' }}"),
+        "its paths are exempt from it",
+        &format!("{API}match = {{ paths = ['/a', '/b'] }}\nexempt = {{ paths = '/a' }}"),
+    );
+    check(&policy("/a?b=c"), "paths are matched without their query", &policy("/a"));
+    check(&policy("/a//b"), "without dots and double slashes", &policy("/a/b"));
+    let ignoring = format!("{GATEWAY}ignore_case = true\n");
+    check(
+        &format!("{ignoring}{}", policy("/Login")),
+        "in small letters",
+        &format!("{ignoring}{}", policy("/login/{userId}")),
+    );
+}
+
+#[test]
+fn policies_that_are_there_twice() {
+    let two = |second: &str| format!("{API}[[policy]]\nname = 'two'\nquotas = '{second}'\n");
+    check(&two("5/60s"), "policy[1]: it says what policy api says already", &two("5/h"));
+}
+
+#[test]
+fn plans_and_users_that_nobody_can_be() {
+    let plan = "[plans.gold]\nquotas = '1/s'\n";
+    check(&format!("{plan}{API}"), "plans.gold: no policy goes by plans", API);
+    let two = format!(
+        "{GATEWAY}{plan}[plans.free]\nquotas = '2/s'\n[[policy]]\nname = 'a'\nplan = 'free'\n"
+    );
+    check(&two, "plans.gold: nobody can have this plan", &format!("{two}[decisions]\n"));
+    let users = format!("{API}identity = 'user'\n");
+    check(
+        &format!("{GATEWAY}{users}"),
+        "policy[0].identity: all requests are one anonymous",
+        &users,
+    );
+}
+
+#[test]
+fn punishments_that_hit_others() {
+    let ban =
+        |identity: &str| format!("{API}identity = {identity}\nban = {{ after = '20/min' }}\n");
+    check(
+        &ban("'everyone'"),
+        "policy[0].ban: one client can have all others banned: they share the account everyone",
+        &ban("'ip'"),
+    );
+    check(&ban("['api-key']"), "the account anonymous", &ban("['api-key', 'ip']"));
+    let count = |identity: &str| format!("{API}identity = {identity}\ncount_denied = true\n");
+    check(
+        &count("'everyone'"),
+        "policy[0].count_denied: one client can keep all others out",
+        &count("'ip'"),
+    );
+}
+
+#[test]
+fn a_watching_policy_that_bans_and_keys_of_a_local_one() {
+    let ban = format!("{API}ban = {{ after = '20/min' }}\n");
+    check(&format!("{ban}shadow = true"), "policy[0].ban: it never bans", &ban);
+    let template = "[store]\nurl = 'redis://a'\nkey_templates = { api = 'rl:<identity>' }\n";
+    check(
+        &format!("{API}scope = 'local'\n{template}"),
+        "store.key_templates.api: it has no keys",
+        &format!("{API}{template}"),
+    );
+}
+
+#[test]
+fn secrets_in_the_file() {
+    let token = concat!("[admin]\ntoken_file = '", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
+    check("[admin]\ntoken = 'hunter2'", "test.toml:2: admin.token: a secret in the file", token);
+    check(
+        "[store]\nurl = 'redis://:hunter2@a'",
+        "store.url: a password in the file",
+        "[store]\nurl = 'redis://me@a'",
+    );
+    check(
+        "[store]\nurl = 'unix:///s?pass=hunter2'",
+        "store.url: a password in the file",
+        "[store]\nurl = 'unix:///s'",
+    );
+    check(
+        "[exempt]\napi_keys = 'hunter2'",
+        "exempt.api_keys: secrets in the file",
+        "[exempt]\nusers = 'ann'",
+    );
+    let key =
+        "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nplan = 'p'\n[[api_key]]\nplan = 'p'\n";
+    let key_file = concat!("key_file = '", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
+    check(
+        &format!("{key}key = 'hunter2'"),
+        "api_key[0]: a secret in the file",
+        &format!("{key}{key_file}"),
+    );
+}
+
+#[test]
+fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
+    let flags = |url: &str| Flags { redis: Some(url.parse().unwrap()), ..Flags::default() };
+    let warnings = |loaded: crate::config::Loaded| loaded.warnings.len();
+    assert_eq!(warnings(with("", flags("redis://:hunter2@a"), &[]).unwrap()), 1);
+    assert_eq!(warnings(with("", flags("redis://a"), &[]).unwrap()), 0);
+    let variable = [("REDIS_URL", "redis://:hunter2@a")];
+    assert_eq!(warnings(with("", Flags::default(), &variable).unwrap()), 0);
+    assert_eq!(warnings(with("[store]\nkind = 'memory'", Flags::default(), &variable).unwrap()), 1);
+}

@@ -1,0 +1,252 @@
+//! `[gateway]`.
+
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::Authority;
+use slidegate::Network;
+use slidegate_tower::AddressSource;
+
+use crate::config::gateway::{HostRule, TlsFiles};
+use crate::config::listen::ListenAddress;
+use crate::config::problem::Problem;
+use crate::config::reader::{Table, Value};
+use crate::config::rules::EncodedSlashes;
+use crate::config::spot::{Said, Spot};
+use crate::config::written::tables;
+
+/// `[gateway]`.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct WrittenGateway {
+    pub(in crate::config) listen: Vec<Said<ListenAddress>>,
+    /// None if the key is missing; empty if what is there is no good.
+    pub(in crate::config) upstream: Option<Vec<Said<Uri>>>,
+    pub(in crate::config) http2_upstream: Option<Said<bool>>,
+    pub(in crate::config) routes: Vec<WrittenRoute>,
+    pub(in crate::config) trusted_proxies: Option<Said<Vec<Network>>>,
+    pub(in crate::config) client_address: Option<Said<AddressSource>>,
+    pub(in crate::config) proxy_protocol: Option<Said<bool>>,
+    pub(in crate::config) host: Option<HostRule>,
+    pub(in crate::config) workers: Option<u16>,
+    pub(in crate::config) tls: Option<Said<TlsFiles>>,
+    pub(in crate::config) encoded_slashes: Option<EncodedSlashes>,
+    pub(in crate::config) ignore_case: Option<bool>,
+    pub(in crate::config) timeouts: WrittenTimeouts,
+    pub(in crate::config) bounds: WrittenBounds,
+}
+
+/// `[[gateway.route]]`.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct WrittenRoute {
+    pub(in crate::config) prefix: Option<Said<String>>,
+    pub(in crate::config) servers: Vec<Said<Uri>>,
+    pub(in crate::config) http2: bool,
+}
+
+/// `[gateway.timeouts]`.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct WrittenTimeouts {
+    pub(in crate::config) head: Option<Duration>,
+    pub(in crate::config) idle: Option<Duration>,
+    pub(in crate::config) connect: Option<Duration>,
+    pub(in crate::config) response: Option<Duration>,
+    pub(in crate::config) drain: Option<Duration>,
+}
+
+/// `[gateway.bounds]`.
+#[derive(Debug, Clone, Default)]
+pub(in crate::config) struct WrittenBounds {
+    pub(in crate::config) head_bytes: Option<u32>,
+    pub(in crate::config) connections: Option<u32>,
+    pub(in crate::config) in_flight: Option<u32>,
+    pub(in crate::config) idle_upstream: Option<u32>,
+}
+
+/// Who waits longer has forgotten a unit, or wants no timeout.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// The HTTP server reads at least this much at once, and a head is in memory as a whole.
+const HEAD_BYTES: std::ops::RangeInclusive<u32> = 8192..=16 * 1024 * 1024;
+const AT_ONCE: std::ops::RangeInclusive<u32> = 1..=10_000_000;
+
+impl WrittenGateway {
+    pub(super) fn read(table: &Table<'_>) -> Self {
+        Self {
+            listen: listen(table),
+            upstream: table.get("upstream").map(|value| servers(&value)),
+            http2_upstream: table.said("http2_upstream", Value::boolean),
+            routes: tables(table.get("route"), WrittenRoute::read),
+            trusted_proxies: table.said("trusted_proxies", |value| {
+                Some(value.each(Value::parsed).into_iter().map(|said| said.value).collect())
+            }),
+            client_address: table.said("client_address", Value::parsed),
+            proxy_protocol: table.said("proxy_protocol", Value::boolean),
+            host: table.get("host").and_then(|v| {
+                v.word(&[("keep", HostRule::Keep), ("upstream", HostRule::Upstream)])
+            }),
+            workers: table.get("workers").and_then(|value| value.number(1..=1024)),
+            tls: table.said("tls", |value| value.table(tls)?),
+            encoded_slashes: table.get("encoded_slashes").and_then(|value| {
+                value.word(&[("keep", EncodedSlashes::Keep), ("decode", EncodedSlashes::Decode)])
+            }),
+            ignore_case: table.get("ignore_case").and_then(|value| value.boolean()),
+            timeouts: table
+                .get("timeouts")
+                .and_then(|value| value.table(WrittenTimeouts::read))
+                .unwrap_or_default(),
+            bounds: table
+                .get("bounds")
+                .and_then(|value| value.table(WrittenBounds::read))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl WrittenRoute {
+    fn read(table: &Table<'_>) -> Self {
+        let prefix = table.said("prefix", |value| {
+            let text = value.text()?;
+            if !text.starts_with('/') || text.contains(['?', '#', '{', '}']) {
+                value.report("expected the beginning of a path, such as /api");
+            }
+            Some(text.to_owned())
+        });
+        if prefix.is_none() && table.get("prefix").is_none() {
+            table.missing("prefix", "the beginning of a path, such as /api");
+        }
+        let upstream = table.get("upstream");
+        if upstream.is_none() {
+            table.missing("upstream", "a URL such as http://127.0.0.1:3000");
+        }
+        let http2 = table.get("http2_upstream").and_then(|value| value.boolean());
+        Self {
+            prefix,
+            servers: upstream.map(|value| servers(&value)).unwrap_or_default(),
+            http2: http2.unwrap_or_default(),
+        }
+    }
+}
+
+impl WrittenTimeouts {
+    fn read(table: &Table<'_>) -> Self {
+        let period = |key| table.get(key).and_then(|value| value.period(LONGEST_WAIT));
+        Self {
+            head: period("head"),
+            idle: period("idle"),
+            connect: period("connect"),
+            response: period("response"),
+            drain: period("drain"),
+        }
+    }
+}
+
+impl WrittenBounds {
+    fn read(table: &Table<'_>) -> Self {
+        let number = |key, range| table.get(key).and_then(|value| value.number(range));
+        Self {
+            head_bytes: number("head_bytes", HEAD_BYTES),
+            connections: number("connections", AT_ONCE),
+            in_flight: number("in_flight", AT_ONCE),
+            idle_upstream: number("idle_upstream", AT_ONCE),
+        }
+    }
+}
+
+pub(super) fn listen(table: &Table<'_>) -> Vec<Said<ListenAddress>> {
+    let Some(value) = table.get("listen") else { return Vec::new() };
+    let addresses = value.each(Value::parsed);
+    if value.count() == 0 {
+        value.report("expected at least one address, such as 127.0.0.1:8080");
+    }
+    addresses
+}
+
+pub(super) fn tls(table: &Table<'_>) -> Option<TlsFiles> {
+    let file = |key| {
+        let value = table.get(key);
+        if value.is_none() {
+            table.missing(key, "the path of a PEM file");
+        }
+        value.and_then(|value| value.file())
+    };
+    let (certificate, key) = (file("certificate"), file("key"));
+    Some(TlsFiles { certificate: certificate?, key: key? })
+}
+
+fn servers(value: &Value<'_>) -> Vec<Said<Uri>> {
+    if value.count() == 0 {
+        value.report(EXPECTED_UPSTREAM);
+    }
+    let uri = |value: &Value<'_>| {
+        let text = value.text()?;
+        match upstream(text) {
+            Ok(uri) => Some(uri),
+            // Who writes a name and a password into it would read them in the log.
+            Err(expected) if text.contains('@') => {
+                value.report_hidden(expected);
+                None
+            }
+            Err(expected) => {
+                value.report(expected);
+                None
+            }
+        }
+    };
+    value.each(uri)
+}
+
+const EXPECTED_UPSTREAM: &str =
+    "expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:3000";
+
+/// An upstream server as it is written; the error says what was expected.
+pub(in crate::config) fn upstream(text: &str) -> Result<Uri, &'static str> {
+    let uri: Uri = text.parse().map_err(|_| EXPECTED_UPSTREAM)?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let server = uri.authority().is_some_and(is_server);
+    if known && plain && server { Ok(uri) } else { Err(EXPECTED_UPSTREAM) }
+}
+
+/// A host and perhaps a port. An authority may also have a user, or a port that is no port.
+fn is_server(authority: &Authority) -> bool {
+    let (text, host) = (authority.as_str(), authority.host());
+    let port = text.strip_prefix(host).map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    !host.is_empty() && (text == host || port.is_some_and(is_port))
+}
+
+/// A problem with an upstream that was said elsewhere than in the file.
+pub(in crate::config) fn upstream_problem(spot: Spot, text: &str, expected: &str) -> Problem {
+    let problem = Problem::new(spot, expected);
+    if text.contains('@') { problem } else { problem.with_value(format!("{text:?}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstreams_are_servers_and_nothing_more() {
+        for good in
+            ["http://127.0.0.1:3000", "https://api.internal", "http://[::1]:80/", "http://a"]
+        {
+            assert!(upstream(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "127.0.0.1:3000",
+            "localhost",
+            "ftp://a",
+            "http://",
+            "http://a/b",
+            "http://a?b",
+            "http://me:hunter2@a",
+            "http://a:99999",
+            "http://a:",
+            "http://:80",
+            "/x",
+            "*",
+        ] {
+            assert!(upstream(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The file as it is written: every value read, nothing filled in yet.
+
+mod answers;
+mod doors;
+mod gateway;
+mod policy;
+mod roster;
+mod store;
+
+use slidegate::Quota;
+
+pub(super) use self::answers::{WrittenHeaders, WrittenRefusal};
+pub(super) use self::doors::{WrittenAdmin, WrittenAudit, WrittenDoor, WrittenLog};
+pub(super) use self::gateway::{WrittenGateway, WrittenRoute, upstream, upstream_problem};
+pub(super) use self::policy::WrittenPolicy;
+pub(super) use self::roster::WrittenRoster;
+pub(super) use self::store::{StoreKind, WrittenStore};
+use crate::config::profile::Profile;
+use crate::config::reader::{Table, Value};
+use crate::config::secret::Secret;
+use crate::config::spot::{Said, Spot};
+
+/// The file as it is written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written {
+    pub(super) gateway: Option<Said<WrittenGateway>>,
+    pub(super) decisions: Option<Said<WrittenDoor>>,
+    pub(super) admin: Option<WrittenAdmin>,
+    pub(super) store: WrittenStore,
+    pub(super) headers: WrittenHeaders,
+    pub(super) refusal: Option<WrittenRefusal>,
+    pub(super) profile: Option<Said<Profile>>,
+    pub(super) plans: Vec<WrittenPlan>,
+    pub(super) policies: Vec<WrittenPolicy>,
+    pub(super) api_keys: Vec<WrittenApiKey>,
+    pub(super) exempt: WrittenRoster,
+    pub(super) blocked: WrittenRoster,
+    pub(super) log: WrittenLog,
+    pub(super) audit: Option<WrittenAudit>,
+    /// Said by the environment alone: whether policies are enforced.
+    pub(super) enforced: Option<Said<bool>>,
+}
+
+/// A plan.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenPlan {
+    pub(super) name: Said<String>,
+    pub(super) quotas: WrittenQuotas,
+    pub(super) upgrade_url: Option<String>,
+}
+
+/// The plan of an API key.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenApiKey {
+    pub(super) key: Secret,
+    /// Whether the key itself is in the file.
+    pub(super) is_in_file: bool,
+    pub(super) plan: Said<String>,
+    pub(super) spot: Spot,
+}
+
+/// Quotas, and whether some could not be read.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenQuotas {
+    pub(super) spot: Spot,
+    pub(super) quotas: Vec<Said<Quota>>,
+    pub(super) is_whole: bool,
+}
+
+impl Written {
+    pub(super) fn read(root: &Table<'_>) -> Self {
+        let section = |key| root.get(key);
+        Self {
+            gateway: root.said("gateway", |value| value.table(WrittenGateway::read)),
+            decisions: root.said("decisions", |value| value.table(WrittenDoor::read)),
+            admin: section("admin").and_then(|value| value.table(WrittenAdmin::read)),
+            store: section("store").and_then(|v| v.table(WrittenStore::read)).unwrap_or_default(),
+            headers: section("headers")
+                .and_then(|value| value.table(WrittenHeaders::read))
+                .unwrap_or_default(),
+            refusal: section("refusal").and_then(|value| WrittenRefusal::read(&value)),
+            profile: root.said("profile", |value| value.word(&Profile::WORDS)),
+            plans: section("plans").and_then(|v| v.names(plans)).unwrap_or_default(),
+            policies: tables(root.get("policy"), WrittenPolicy::read),
+            api_keys: tables(root.get_secret("api_key"), WrittenApiKey::read)
+                .into_iter()
+                .flatten()
+                .collect(),
+            exempt: WrittenRoster::read(root.get("exempt")),
+            blocked: WrittenRoster::read(root.get("blocked")),
+            log: section("log").and_then(|value| value.table(WrittenLog::read)).unwrap_or_default(),
+            audit: section("audit").and_then(|value| value.table(WrittenAudit::read)?),
+            enforced: None,
+        }
+    }
+}
+
+/// What `read` makes of each table of a list.
+fn tables<T>(list: Option<Value<'_>>, read: impl Fn(&Table<'_>) -> T) -> Vec<T> {
+    let each = list.map(|list| list.each(|value| value.table(&read))).unwrap_or_default();
+    each.into_iter().map(|said| said.value).collect()
+}
+
+fn plans(entries: Vec<(&str, Value<'_>)>) -> Vec<WrittenPlan> {
+    let plan = |(name, value): (&str, Value<'_>)| {
+        let name = value.spot().says(name.to_owned());
+        value.table(|table| WrittenPlan::read(name, table))
+    };
+    entries.into_iter().filter_map(plan).collect()
+}
+
+impl WrittenPlan {
+    fn read(name: Said<String>, table: &Table<'_>) -> Self {
+        let url = |value: Value<'_>| {
+            let text = value.text()?;
+            let is_whole = text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some());
+            if !is_whole {
+                value.report("expected a URL such as https://app.example.com/upgrade");
+            }
+            Some(text.to_owned())
+        };
+        Self {
+            name,
+            quotas: WrittenQuotas::read(table),
+            upgrade_url: table.get("upgrade_url").and_then(url),
+        }
+    }
+}
+
+impl WrittenApiKey {
+    fn read(table: &Table<'_>) -> Option<Self> {
+        let (key, file) = (table.get("key"), table.get("key_file"));
+        let is_in_file = key.is_some();
+        let secret = match (&key, &file) {
+            (Some(key), None) => key.secret(),
+            (None, Some(file)) => file.secret_in_file(),
+            (Some(_), Some(file)) => {
+                file.report("a key is given already: expected key or key_file, not both");
+                None
+            }
+            (None, None) => {
+                table.missing("key", "key or key_file");
+                None
+            }
+        };
+        let plan = table.said("plan", |value| value.text().map(str::to_owned));
+        if plan.is_none() && table.get("plan").is_none() {
+            table.missing("plan", "the name of a plan");
+        }
+        Some(Self { key: secret?, is_in_file, plan: plan?, spot: table.spot() })
+    }
+}
+
+impl WrittenQuotas {
+    pub(super) fn read(table: &Table<'_>) -> Self {
+        let Some(list) = table.get("quotas") else {
+            return Self { spot: table.spot().below("quotas"), quotas: Vec::new(), is_whole: true };
+        };
+        let quotas = list.each(Value::parsed::<Quota>);
+        Self { spot: list.spot(), is_whole: quotas.len() == list.count(), quotas }
+    }
+
+    /// What can stand for them, so that the rest can be checked.
+    pub(super) fn or_stand_in(&self) -> Vec<Quota> {
+        if self.is_whole { self.values() } else { vec![Quota::per_day(u32::MAX)] }
+    }
+
+    pub(super) fn values(&self) -> Vec<Quota> {
+        self.quotas.iter().map(|said| said.value).collect()
+    }
+}

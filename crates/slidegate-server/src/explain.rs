@@ -1,0 +1,147 @@
+//! `slidegate explain`: which policies a request falls under, and why not under the others.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::Facts;
+use slidegate_tower::{AddressSource, ClientAddress};
+
+use crate::config::{self, File, Rules, Sources};
+use crate::terminal;
+
+pub(crate) const AFTER_HELP: &str = "\
+The file is looked at by itself, and nothing is connected to or counted. API keys and other secrets
+are shown as digests, as everywhere.
+
+Exit codes:
+  0  the request is explained
+  1  the file or the request is wrong
+  2  the command line is wrong
+
+Examples:
+  slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
+  slidegate explain --config slidegate.toml --path /reports --header 'x-api-key: k-123'
+  slidegate explain --config slidegate.toml --path / --peer 10.0.0.1 \\
+      --header 'x-forwarded-for: 203.0.113.7' --header 'x-plan: pro'";
+
+/// What `explain` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArguments {
+    /// The configuration file, or - for standard input
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// The request's method
+    #[arg(long, default_value = "GET")]
+    method: Method,
+
+    /// The request's path
+    #[arg(long)]
+    path: String,
+
+    /// A header of the request, as 'name: value'; repeat it for several
+    #[arg(long, value_name = "HEADER")]
+    header: Vec<String>,
+
+    /// The client's address; without it, the one that is found by --peer and headers
+    #[arg(long, value_name = "ADDR")]
+    client: Option<IpAddr>,
+
+    /// Who holds the connection: the client, or one of your proxies
+    #[arg(long, value_name = "ADDR")]
+    peer: Option<IpAddr>,
+
+    /// The user, as if an application had authenticated one
+    #[arg(long, value_name = "ID")]
+    user: Option<String>,
+
+    /// The plan, as if an application had named it
+    #[arg(long, value_name = "NAME")]
+    plan: Option<String>,
+
+    /// What the request costs, for policies that do not fix it
+    #[arg(long, value_name = "UNITS")]
+    cost: Option<NonZeroU32>,
+}
+
+/// Explains the request.
+pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
+    let sources = Sources { file: Some(File::or_stdin(&arguments.config)?), ..Sources::default() };
+    let rules = config::load(&sources)?.config.rules;
+    Ok(terminal::show(&arguments.explain(&rules)?)?)
+}
+
+impl ExplainArguments {
+    fn explain(&self, rules: &Rules) -> anyhow::Result<String> {
+        if !self.path.starts_with('/') {
+            bail!("--path {:?}: expected a path that starts with /", self.path);
+        }
+        let headers = self.headers()?;
+        let sent = self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path);
+        let read = rules.paths().read(sent);
+        let peer = self.peer.or(self.client);
+        let client = self.client.or_else(|| rules.client_address.resolve(peer, &headers));
+        let mut facts = self.facts().headers(&headers).other_path(&read);
+        if peer.is_some_and(|peer| rules.client_address.trusts(peer)) {
+            facts = facts.headers_trusted();
+        }
+        facts = client.map_or(facts, |client| facts.client(client));
+        let mut text = format!("request: {} {}\n", self.method, self.path);
+        if read != sent {
+            let _ = writeln!(text, "path: also read as {read}");
+        }
+        let _ = writeln!(text, "client: {}", self.found(client, &rules.client_address));
+        let _ = write!(text, "\n{}", rules.policies.explain(&facts));
+        Ok(text)
+    }
+
+    /// What the command line says of the request, but for its headers and its client.
+    fn facts(&self) -> Facts<'_> {
+        let mut facts = Facts::new(&self.method, &self.path);
+        facts = self.user.as_deref().map_or(facts, |user| facts.user(user));
+        facts = self.plan.as_deref().map_or(facts, |plan| facts.plan(plan));
+        self.cost.map_or(facts, |cost| facts.cost(cost))
+    }
+
+    /// The client's address and how it is known.
+    fn found(&self, client: Option<IpAddr>, trust: &ClientAddress) -> String {
+        let Some(client) = client else {
+            return "unknown, as neither --client nor --peer says".to_owned();
+        };
+        let source = trust.source();
+        match self.peer {
+            _ if self.client.is_some() => format!("{client}, as given"),
+            Some(peer) if !trust.trusts(peer) && source != AddressSource::Peer => {
+                format!(
+                    "{client}, the peer, whose {source} is not believed: it is no trusted proxy"
+                )
+            }
+            Some(peer) if peer.to_canonical() != client => {
+                format!("{client}, by {source} of the trusted proxy {peer}")
+            }
+            _ => format!("{client}, the peer"),
+        }
+    }
+
+    /// The headers; an error tells which is wrong without repeating it.
+    fn headers(&self) -> anyhow::Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        for (i, line) in self.header.iter().enumerate() {
+            let parsed = header(line);
+            let (name, value) = parsed.with_context(|| {
+                format!("--header number {}: expected a header such as 'x-api-key: k'", i + 1)
+            })?;
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+fn header(line: &str) -> Option<(HeaderName, HeaderValue)> {
+    let (name, value) = line.split_once(':')?;
+    Some((name.trim().parse().ok()?, value.trim().parse().ok()?))
+}
