@@ -1,0 +1,176 @@
+//! One client's connection.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::select;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::course::End;
+use super::guarded::{Guarded, Place};
+use super::http::{Protocols, Version};
+use super::proxy_header::read_proxy_header;
+use super::stream::{Rewound, Socket, Stream};
+use super::{Accepted, Answer, ConnectionCounts, Settings, TrustedPeers, tls};
+use crate::shutdown::Shutdown;
+
+/// How long a connection without a request is kept when it is time to go: its first request may
+/// already be on its way.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// What all connections of a worker have in common.
+#[derive(Debug)]
+pub(super) struct Manner {
+    settings: Settings,
+    protocols: Protocols,
+}
+
+impl Manner {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self { protocols: Protocols::new(&settings), settings }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+/// A connection that the kernel has handed over.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    socket: Socket,
+    peer: Option<IpAddr>,
+}
+
+impl Arrival {
+    pub(super) fn tcp(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self { socket: Socket::Tcp(stream), peer: Some(peer.ip().to_canonical()) }
+    }
+
+    pub(super) fn unix(stream: UnixStream) -> Self {
+        Self { socket: Socket::Unix(stream), peer: None }
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn attend(
+    arrival: Arrival,
+    place: Place,
+    manner: Arc<Manner>,
+    answer: impl Answer,
+    mut shutdown: Shutdown,
+) {
+    let opened = select! {
+        biased;
+        opened = open(arrival, &manner.settings) => opened,
+        () = no_more_grace(shutdown.clone()) => return,
+    };
+    let Open { stream, accepted, version } = match opened {
+        Ok(opened) => opened,
+        Err(failure) => return failure.report(&manner.settings.counts),
+    };
+    let stream = Guarded::new(stream, manner.settings.timeouts.idle, place);
+    let end = manner.protocols.speak(version, stream, answer, accepted, &mut shutdown).await;
+    if end == End::TimedOut {
+        manner.settings.counts.timed_out();
+    }
+}
+
+async fn no_more_grace(mut shutdown: Shutdown) {
+    shutdown.begun().await;
+    sleep(GRACE).await;
+}
+
+/// A connection on which HTTP has begun.
+struct Open {
+    stream: Rewound<Stream>,
+    accepted: Accepted,
+    version: Version,
+}
+
+/// Why a connection did not come to HTTP.
+enum Failure {
+    Untrusted { peer: Option<IpAddr> },
+    ProxyHeader { peer: Option<IpAddr>, error: io::Error },
+    Tls(io::Error),
+    Silence(io::Error),
+}
+
+async fn open(arrival: Arrival, settings: &Settings) -> Result<Open, Failure> {
+    let deadline = Instant::now() + settings.timeouts.head;
+    let Arrival { socket, peer } = arrival;
+    let mut socket = Rewound::new(socket);
+    let peer = match &settings.proxy_header {
+        Some(trusted) => speaks_for(peer, &mut socket, trusted, deadline).await?,
+        None => peer,
+    };
+    let accepted = Accepted { peer, secure: settings.tls.is_some() };
+    let Some(tls) = &settings.tls else {
+        return listen_for_http(Stream::Plain(socket), accepted, settings).await;
+    };
+    let stream = in_time(deadline, tls.accept(socket)).await.map_err(Failure::Tls)?;
+    let negotiated = tls::negotiated(&stream);
+    let stream = Stream::Tls(Box::new(stream));
+    match negotiated {
+        Some(version) => Ok(Open { stream: Rewound::new(stream), accepted, version }),
+        None => listen_for_http(stream, accepted, settings).await,
+    }
+}
+
+/// Who it is that a peer speaks for by its PROXY header.
+async fn speaks_for(
+    peer: Option<IpAddr>,
+    socket: &mut Rewound<Socket>,
+    trusted: &TrustedPeers,
+    deadline: Instant,
+) -> Result<Option<IpAddr>, Failure> {
+    if !trusted.trusts(peer) {
+        return Err(Failure::Untrusted { peer });
+    }
+    match in_time(deadline, read_proxy_header(socket)).await {
+        Ok(source) => Ok(source.or(peer)),
+        Err(error) => Err(Failure::ProxyHeader { peer, error }),
+    }
+}
+
+/// Waits for HTTP to begin, to see which version it is.
+async fn listen_for_http(
+    stream: Stream,
+    accepted: Accepted,
+    settings: &Settings,
+) -> Result<Open, Failure> {
+    let deadline = Instant::now() + settings.timeouts.head;
+    let mut stream = Rewound::new(stream);
+    let detected = in_time(deadline, Version::detect(&mut stream)).await;
+    let (version, bytes) = detected.map_err(Failure::Silence)?;
+    stream.unread(bytes);
+    Ok(Open { stream, accepted, version })
+}
+
+async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+impl Failure {
+    fn report(self, counts: &ConnectionCounts) {
+        match self {
+            Self::Untrusted { peer } => {
+                counts.was_refused();
+                tracing::debug!(?peer, "the peer may not send a PROXY header, and must");
+            }
+            Self::ProxyHeader { peer, error } => {
+                counts.proxy_header_failed();
+                tracing::debug!(?peer, %error, "no PROXY header");
+            }
+            Self::Tls(error) => {
+                counts.tls_failed();
+                tracing::debug!(%error, "no TLS handshake");
+            }
+            Self::Silence(error) if error.kind() == io::ErrorKind::TimedOut => counts.timed_out(),
+            Self::Silence(_) => {}
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! How long a connection may go on as it is.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::activity::Activity;
+use super::http::Version;
+use crate::config::Timeouts;
+
+/// Looks at a connection now and then, and says until when it may stay as it is.
+///
+/// Reads the time at most once a request, and nobody has to set a timer for every request: the
+/// timer of the last deadline goes off too early and is set anew.
+#[derive(Debug)]
+pub(super) struct Patience {
+    head: Duration,
+    idle: Duration,
+    version: Version,
+    phase: Phase,
+    since: Instant,
+    requests: usize,
+    /// How much a busy client had taken of its answers when it was seen to take no more, and when.
+    stuck: Option<(usize, Instant)>,
+}
+
+/// What a connection is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A request's head has begun.
+    Head,
+    /// Requests are answered. How long that may take is for those to say who answer, unless all
+    /// wait for the client.
+    Busy,
+    /// Between requests.
+    Idle,
+}
+
+impl Patience {
+    /// For a connection whose first bytes have come: of HTTP/2 they are no head yet.
+    pub(super) fn new(timeouts: &Timeouts, version: Version) -> Self {
+        let phase = match version {
+            Version::Http1 => Phase::Head,
+            Version::Http2 => Phase::Idle,
+        };
+        let (head, idle) = (timeouts.head, timeouts.idle);
+        Self { head, idle, version, phase, since: Instant::now(), requests: 0, stuck: None }
+    }
+
+    pub(super) fn look_at(&mut self, activity: &Activity) -> Phase {
+        let requests = activity.requests();
+        let has_answered = requests != self.requests || self.phase == Phase::Busy;
+        self.requests = requests;
+        if activity.is_busy() {
+            self.phase = Phase::Busy;
+            self.look_whether_stuck(activity);
+        } else if has_answered {
+            // What was heard meanwhile was the request's body. If it was the next head's beginning,
+            // then it has the time of an idle connection for its first part.
+            activity.forget_heard();
+            self.enter(Phase::Idle);
+        } else if self.phase == Phase::Idle && self.begins_a_head(activity) {
+            self.enter(Phase::Head);
+        }
+        self.phase
+    }
+
+    /// The phase that was last seen.
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether nothing has come since an idle connection was last looked at.
+    pub(super) fn is_still_idle(&self, activity: &Activity) -> bool {
+        self.phase == Phase::Idle && activity.requests() == self.requests
+    }
+
+    /// Until when the connection may stay in the phase that was last seen.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Head => Some(self.since + self.head),
+            Phase::Busy => self.stuck.map(|(_, since)| since + self.idle),
+            Phase::Idle => Some(self.since + self.idle),
+        }
+    }
+
+    /// The same for a connection that is to end.
+    pub(super) fn last_deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Busy => self.deadline(),
+            Phase::Head | Phase::Idle => Some(self.since + self.head.min(self.idle)),
+        }
+    }
+
+    /// Starts the time of the phase anew.
+    pub(super) fn renew(&mut self) {
+        self.since = Instant::now();
+    }
+
+    /// When to look again at a connection that is busy.
+    pub(super) fn next_look(&self) -> Instant {
+        Instant::now() + self.idle
+    }
+
+    /// An HTTP/2 client can hold its answers up without holding up the connection.
+    fn look_whether_stuck(&mut self, activity: &Activity) {
+        self.stuck = match (self.version, activity.stuck_at(), self.stuck) {
+            (Version::Http1, ..) | (_, None, _) => None,
+            (_, Some(now_at), Some((at, since))) if now_at == at => Some((at, since)),
+            (_, Some(now_at), _) => Some((now_at, Instant::now())),
+        };
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Instant::now();
+    }
+
+    /// HTTP/2 has other things to say than heads.
+    fn begins_a_head(&self, activity: &Activity) -> bool {
+        self.version == Version::Http1 && activity.has_heard()
+    }
+}

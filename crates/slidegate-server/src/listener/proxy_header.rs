@@ -1,0 +1,105 @@
+//! The PROXY protocol's header, by which a balancer says for whom it speaks.
+
+use std::io;
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use ppp::{v1, v2};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::stream::Rewound;
+
+/// A header of version 1, with its line's end.
+const LONGEST_LINE_BYTES: usize = 107;
+
+/// A header of version 2: addresses, and what balancers add to them, among it perhaps the
+/// certificate of a client.
+const LONGEST_BINARY_BYTES: usize = 16 * 1024;
+
+/// Version 2's signature, version and family, and the length of the rest.
+const PREAMBLE_BYTES: usize = 16;
+
+/// Enough for what balancers usually send.
+const FIRST_READ_BYTES: usize = 512;
+
+/// What version 1 begins with.
+const LINE_PREFIX: &[u8] = b"PROXY ";
+
+/// Reads a header off a stream, and nothing behind it. Returns whom the header speaks for: `None`
+/// if for nobody but the peer itself.
+pub(super) async fn read_proxy_header<S>(stream: &mut Rewound<S>) -> io::Result<Option<IpAddr>>
+where
+    S: AsyncRead + Unpin,
+{
+    let mut bytes = BytesMut::with_capacity(FIRST_READ_BYTES);
+    let length = loop {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match header_length(&bytes)? {
+            Some(length) if length <= bytes.len() => break length,
+            _ => {}
+        }
+    };
+    let header = bytes.split_to(length);
+    stream.unread(bytes.freeze());
+    source(&header)
+}
+
+/// How long the header is that begins like this; `None` if it cannot be said yet.
+fn header_length(bytes: &[u8]) -> io::Result<Option<usize>> {
+    if begins_like(bytes, v2::PROTOCOL_PREFIX) {
+        return binary_length(bytes);
+    }
+    if !begins_like(bytes, LINE_PREFIX) {
+        return Err(invalid("not a PROXY header"));
+    }
+    match bytes.iter().take(LONGEST_LINE_BYTES).position(|byte| *byte == b'\n') {
+        Some(at) => Ok(Some(at + 1)),
+        None if bytes.len() >= LONGEST_LINE_BYTES => Err(invalid("a PROXY line without end")),
+        None => Ok(None),
+    }
+}
+
+fn binary_length(bytes: &[u8]) -> io::Result<Option<usize>> {
+    let Some(&[high, low]) = bytes.get(PREAMBLE_BYTES - 2..PREAMBLE_BYTES) else {
+        return Ok(None);
+    };
+    let length = PREAMBLE_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    if length > LONGEST_BINARY_BYTES {
+        return Err(invalid("a PROXY header that is too long"));
+    }
+    Ok(Some(length))
+}
+
+fn begins_like(bytes: &[u8], prefix: &[u8]) -> bool {
+    let compared = bytes.len().min(prefix.len());
+    bytes[..compared] == prefix[..compared]
+}
+
+/// Whom a complete header speaks for.
+fn source(header: &[u8]) -> io::Result<Option<IpAddr>> {
+    let address = if header.starts_with(LINE_PREFIX) {
+        match v1::Header::try_from(header).map_err(invalid)?.addresses {
+            v1::Addresses::Unknown => None,
+            v1::Addresses::Tcp4(addresses) => Some(addresses.source_address.into()),
+            v1::Addresses::Tcp6(addresses) => Some(addresses.source_address.into()),
+        }
+    } else {
+        let header = v2::Header::try_from(header).map_err(invalid)?;
+        match (header.command, header.addresses) {
+            (v2::Command::Proxy, v2::Addresses::IPv4(addresses)) => {
+                Some(addresses.source_address.into())
+            }
+            (v2::Command::Proxy, v2::Addresses::IPv6(addresses)) => {
+                Some(addresses.source_address.into())
+            }
+            _ => None,
+        }
+    };
+    Ok(address.map(|address: IpAddr| address.to_canonical()))
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}

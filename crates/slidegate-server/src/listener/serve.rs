@@ -1,0 +1,98 @@
+//! A worker's share of a door: taking connections until it is time to go, and then seeing the last
+//! ones out.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use tokio::select;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use super::accept::Acceptor;
+use super::bind::Sockets;
+use super::connection::{Arrival, Manner, attend};
+use super::guarded::Place;
+use super::{Answer, Settings};
+use crate::shutdown::{Shutdown, shutdown};
+
+/// Serves connections until it is time to go, and then those that are left for as long as
+/// `timeouts.drain`, and cuts the rest.
+///
+/// Returns when all connections are gone, or the time is over. An upgraded connection that is left
+/// then is in the hands of whoever took it over, and ends with the runtime.
+pub(crate) async fn serve<A: Answer>(
+    sockets: Sockets,
+    settings: Settings,
+    answer: A,
+    mut stop: Shutdown,
+) -> io::Result<()> {
+    let mut acceptor = Acceptor::new(sockets, &settings.room, &settings.counts)?;
+    let mut worker = Worker::new(settings, answer);
+    loop {
+        select! {
+            biased;
+            () = stop.begun() => break,
+            Some(ended) = worker.tasks.join_next() => report(ended),
+            (arrival, permit) = acceptor.next() => worker.attend(arrival, permit),
+        }
+    }
+    for (arrival, permit) in acceptor.close() {
+        worker.attend(arrival, permit);
+    }
+    worker.drain().await;
+    Ok(())
+}
+
+/// A worker's connections.
+struct Worker<A> {
+    manner: Arc<Manner>,
+    answer: A,
+    tasks: JoinSet<()>,
+    /// Every connection has a sender, so that this ends with the last of them.
+    gone: mpsc::Receiver<Infallible>,
+    here: mpsc::Sender<Infallible>,
+    closing: crate::shutdown::Closing,
+    /// Of this worker alone, because all its connections ask whenever they are polled.
+    shutdown: Shutdown,
+}
+
+impl<A: Answer> Worker<A> {
+    fn new(settings: Settings, answer: A) -> Self {
+        let (here, gone) = mpsc::channel(1);
+        let (closing, shutdown) = shutdown();
+        let manner = Arc::new(Manner::new(settings));
+        Self { manner, answer, tasks: JoinSet::new(), gone, here, closing, shutdown }
+    }
+
+    fn attend(&mut self, arrival: Arrival, permit: OwnedSemaphorePermit) {
+        let place = Place::new(&self.manner.settings().counts, permit, self.here.clone());
+        let (manner, answer) = (Arc::clone(&self.manner), self.answer.clone());
+        self.tasks.spawn(attend(arrival, place, manner, answer, self.shutdown.clone()));
+    }
+
+    async fn drain(self) {
+        let Self { manner, mut tasks, mut gone, here, closing, .. } = self;
+        drop(here);
+        closing.begin();
+        let all_gone = async {
+            while let Some(ended) = tasks.join_next().await {
+                report(ended);
+            }
+            gone.recv().await;
+        };
+        if timeout(manner.settings().timeouts.drain, all_gone).await.is_err() {
+            tracing::warn!(connections = tasks.len(), "cutting connections that are still busy");
+            tasks.shutdown().await;
+        }
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a connection was lost to a mistake of ours");
+    }
+}
