@@ -1,0 +1,26 @@
+//! What went wrong, as RFC 9457 says it.
+
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde_json::json;
+
+/// A response that says what went wrong.
+pub(super) fn problem(status: StatusCode, detail: &str) -> Response {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = json!({
+        "type": "about:blank",
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    let media_type = [(header::CONTENT_TYPE, "application/problem+json")];
+    (status, media_type, body.to_string()).into_response()
+}
+
+pub(super) async fn not_found() -> Response {
+    problem(StatusCode::NOT_FOUND, "There is no such page. GET / tells what there is.")
+}
+
+pub(super) async fn method_not_allowed() -> Response {
+    problem(StatusCode::METHOD_NOT_ALLOWED, "This page can only be read: GET or HEAD.")
+}

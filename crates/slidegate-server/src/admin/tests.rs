@@ -1,0 +1,154 @@
+//! The operator's pages, asked for as probes and scrapers do.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope};
+use slidegate_redis::{RedisStore, ResilientStore};
+use tower_service::Service;
+
+use super::router;
+use crate::config::{LogConfig, LogFormat, Secret};
+use crate::observe::{GateReport, Observer};
+use crate::shutdown::{Closing, shutdown};
+
+const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
+
+fn door(gate: Arc<dyn GateReport>) -> (Router, Closing) {
+    let (closing, shutdown) = shutdown();
+    (router(Observer::new(gate, &LOG, None), shutdown, None), closing)
+}
+
+fn memory_door() -> (Router, Closing) {
+    door(Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new())))
+}
+
+/// One shared policy that says this to a store in trouble, and others that do not care.
+fn policies(action: OnStoreError) -> Policies {
+    let policy = |name| Policy::new(name).quota(Quota::per_minute(100));
+    Policies::builder()
+        .policy(policy("api").on_store_error(action))
+        .policy(policy("flood").scope(Scope::Local).on_store_error(OnStoreError::Deny))
+        .policy(policy("trial").shadow().on_store_error(OnStoreError::Deny))
+        .build()
+        .unwrap()
+}
+
+async fn ask(router: &Router, method: Method, path: &str) -> Response<Body> {
+    let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+    router.clone().call(request).await.unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn readiness(router: &Router) -> (StatusCode, Value) {
+    let response = ask(router, Method::GET, "/readyz").await;
+    assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
+    (response.status(), serde_json::from_str(&text(response).await).unwrap())
+}
+
+#[tokio::test]
+async fn the_pages_are_there_and_others_are_problems() {
+    let (router, _closing) = memory_door();
+    let metrics = ask(&router, Method::GET, "/metrics").await;
+    let media_type = metrics.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+    assert!(media_type.starts_with("application/openmetrics-text; version=1.0.0"), "{media_type}");
+    assert!(text(metrics).await.ends_with("# EOF\n"));
+    assert_eq!(text(ask(&router, Method::GET, "/healthz").await).await, "ok\n");
+    assert!(text(ask(&router, Method::GET, "/").await).await.contains("/readyz"));
+    assert_eq!(ask(&router, Method::HEAD, "/healthz").await.status(), StatusCode::OK);
+    for (method, path, status) in [
+        (Method::GET, "/nowhere", StatusCode::NOT_FOUND),
+        (Method::POST, "/metrics", StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let response = ask(&router, method, path).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+        let problem: Value = serde_json::from_str(&text(response).await).unwrap();
+        assert_eq!(problem["status"], status.as_u16());
+    }
+}
+
+#[tokio::test]
+async fn metrics_need_the_token_and_probes_do_not() {
+    let gate = Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new()));
+    let (_closing, shutdown) = shutdown();
+    let router = router(Observer::new(gate, &LOG, None), shutdown, Some(&Secret::new("hunter2")));
+    for (path, shown, status) in [
+        ("/metrics", Some("Bearer hunter2"), StatusCode::OK),
+        ("/metrics", Some("bearer  hunter2"), StatusCode::OK),
+        ("/metrics", None, StatusCode::UNAUTHORIZED),
+        ("/metrics", Some(""), StatusCode::UNAUTHORIZED),
+        ("/metrics", Some("Bearer "), StatusCode::UNAUTHORIZED),
+        ("/metrics", Some("Bearer hunter"), StatusCode::UNAUTHORIZED),
+        ("/metrics", Some("Bearer hunter22"), StatusCode::UNAUTHORIZED),
+        ("/metrics", Some("hunter2"), StatusCode::UNAUTHORIZED),
+        ("/metrics", Some("Basic hunter2"), StatusCode::UNAUTHORIZED),
+        ("/", None, StatusCode::OK),
+        ("/healthz", None, StatusCode::OK),
+        ("/readyz", None, StatusCode::OK),
+        ("/nowhere", None, StatusCode::NOT_FOUND),
+    ] {
+        let request = Request::builder().uri(path);
+        let request = shown.iter().fold(request, |r, s| r.header(header::AUTHORIZATION, *s));
+        let response = router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), status, "{path} with {shown:?}");
+        if status == StatusCode::UNAUTHORIZED {
+            assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+            assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+            let problem: Value = serde_json::from_str(&text(response).await).unwrap();
+            assert_eq!(problem["status"], 401);
+        }
+    }
+}
+
+#[tokio::test]
+async fn memory_is_ready_until_it_drains() {
+    let (router, closing) = memory_door();
+    let (status, said) = readiness(&router).await;
+    assert_eq!(status, StatusCode::OK);
+    let expected =
+        serde_json::json!({"ready": true, "degraded": false, "draining": false, "store": "memory"});
+    assert_eq!(said, expected);
+    closing.begin();
+    let (status, said) = readiness(&router).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((&said["ready"], &said["draining"]), (&Value::from(false), &Value::from(true)));
+    assert_eq!(ask(&router, Method::GET, "/healthz").await.status(), StatusCode::OK);
+}
+
+/// A gate on a Redis that is not there.
+fn forsaken(action: OnStoreError) -> Arc<Gate<ResilientStore>> {
+    let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
+    let store = ResilientStore::builder(redis).opens_after(1).build();
+    Arc::new(Gate::new(policies(action), store))
+}
+
+#[tokio::test]
+async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
+    for (action, status) in [
+        (OnStoreError::Local, StatusCode::OK),
+        (OnStoreError::Allow, StatusCode::OK),
+        (OnStoreError::Deny, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let gate = forsaken(action);
+        let (router, _closing) = door(gate.clone());
+        let (before, said) = readiness(&router).await;
+        assert_eq!((before, &said["state"]), (StatusCode::OK, &Value::from("untried")));
+        let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());
+        let _ = gate.decide(&facts).await;
+        let (after, said) = readiness(&router).await;
+        assert_eq!(after, status, "{said}");
+        assert_eq!((&said["store"], &said["state"]), (&Value::from("redis"), &Value::from("open")));
+        assert_eq!(said["degraded"], true);
+        let refusing = (action == OnStoreError::Deny).then(|| serde_json::json!(["api"]));
+        assert_eq!(said.get("refusing"), refusing.as_ref());
+    }
+}

@@ -1,0 +1,21 @@
+//! The access log: a line for every request, if the operator wants it.
+
+use super::Answered;
+use super::denial_log::shortened;
+use super::verdict::Verdict;
+
+/// Writes the line. Neither headers nor the query are in it: they may have secrets.
+pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
+    let tightest = answered.decision.and_then(|decision| decision.tightest());
+    tracing::info!(
+        target: "slidegate::access",
+        door = answered.door.as_str(),
+        method = answered.method.as_str(),
+        path = shortened(answered.path),
+        status = answered.status.as_u16(),
+        client = answered.client.map(tracing::field::display),
+        duration_ms = answered.took.as_secs_f64() * 1000.0,
+        verdict = verdict.as_str(),
+        policy = tightest.map(|(policy, _)| &**policy.policy()),
+    );
+}

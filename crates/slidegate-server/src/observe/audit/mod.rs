@@ -1,0 +1,94 @@
+//! The audit trail: who was refused and what was changed, as lines of JSON in a file.
+//!
+//! Whoever decides only hands a record to a queue, and only if it is to be written down. What finds
+//! no room there, or none on the disk, is counted, and the next line tells how many.
+
+mod calendar;
+mod line;
+mod record;
+mod rotated;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use slidegate::{Clock, Timestamp};
+
+pub(super) use self::record::Event;
+use self::record::{Record, Seen};
+use self::rotated::RotatedFile;
+use self::writer::Writer;
+use super::Answered;
+use super::exposition::Page;
+use super::stripe::count;
+use super::verdict::Verdict;
+use crate::config::AuditConfig;
+use crate::queue::{Queue, Sender};
+
+/// The trail. When it is dropped, what was recorded before is written, if the disk takes it.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    queue: Queue<Record>,
+    dropped: Arc<AtomicU64>,
+    every_decision: bool,
+}
+
+/// Hands records to a trail.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    sender: Sender<Record>,
+    dropped: Arc<AtomicU64>,
+    every_decision: bool,
+}
+
+impl Trail {
+    /// Opens the file and begins.
+    pub(crate) fn begin(config: &AuditConfig) -> anyhow::Result<Self> {
+        let file = RotatedFile::open(config)
+            .with_context(|| format!("audit.file: cannot open {}", config.file.display()))?;
+        let dropped = Arc::<AtomicU64>::default();
+        let writer = Writer::new(file, dropped.clone());
+        let queue = Queue::start("audit", move |waiting| writer.write_all(waiting))?;
+        Ok(Self { queue, dropped, every_decision: config.every_decision })
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        let (sender, dropped) = (self.queue.sender(), self.dropped.clone());
+        Recorder { sender, dropped, every_decision: self.every_decision }
+    }
+}
+
+impl Recorder {
+    #[inline]
+    pub(super) fn answered(&self, answered: &Answered<'_>, verdict: Verdict, clock: &dyn Clock) {
+        let is_wanted = match verdict {
+            Verdict::Deny | Verdict::Block(_) | Verdict::Unavailable => true,
+            Verdict::Allow => self.every_decision,
+            Verdict::None => false,
+        };
+        if is_wanted {
+            let seen = Box::new(Seen::of(answered, verdict));
+            self.record(clock.wall(), Event::Decision(seen));
+        }
+    }
+
+    /// The server did, or was told, something.
+    pub(super) fn record(&self, at: Timestamp, event: Event) {
+        if !self.sender.try_send(Record { at, event }) {
+            count(&self.dropped);
+        }
+    }
+}
+
+pub(super) fn expose(recorder: Option<&Recorder>, page: &mut Page<'_>) -> fmt::Result {
+    page.counter(
+        "slidegate_audit_dropped",
+        "Records that are not in the audit trail, because the disk did not take them fast enough \
+         or at all.",
+        recorder.map_or(0, |recorder| recorder.dropped.load(Ordering::Relaxed)),
+    )
+}

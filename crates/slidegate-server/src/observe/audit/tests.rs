@@ -1,0 +1,141 @@
+//! Trails that are read again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::*;
+use crate::queue::MOST_WAITING;
+
+/// An empty directory, gone on drop.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("slidegate-audit-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("audit.jsonl")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config(file: PathBuf) -> AuditConfig {
+    AuditConfig { file, every_decision: false, rotate_bytes: 4096, keep: 2 }
+}
+
+fn reload(change: &str) -> Event {
+    Event::Reload { policies: Vec::new(), changes: vec![change.to_owned()] }
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+#[test]
+fn what_was_recorded_is_written_when_the_trail_ends() {
+    let place = Place::new();
+    let trail = Trail::begin(&config(place.file())).unwrap();
+    trail.recorder().record(Timestamp::default(), reload("policy api added"));
+    trail.recorder().record(Timestamp::default(), Event::Stop);
+    drop(trail);
+    let lines = lines(&place.file());
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["time"], "1970-01-01T00:00:00.000Z");
+    assert_eq!(lines[0]["event"], "reload");
+    assert_eq!(lines[0]["changes"][0], "policy api added");
+    assert_eq!(lines[1]["event"], "stop");
+    let mode = fs::metadata(place.file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn full_files_are_kept_as_many_as_asked_for() {
+    for keep in [0, 1, 3] {
+        let place = Place::new();
+        let trail = Trail::begin(&AuditConfig { keep, ..config(place.file()) }).unwrap();
+        for number in 0..500 {
+            trail.recorder().record(Timestamp::default(), reload(&format!("number {number}")));
+        }
+        drop(trail);
+        let mut newest = 499;
+        let numbered = (1..=keep).map(|n| place.0.join(format!("audit.jsonl.{n}")));
+        for path in std::iter::once(place.file()).chain(numbered) {
+            assert!(fs::metadata(&path).unwrap().len() <= 4096);
+            for line in lines(&path).iter().rev() {
+                assert_eq!(line["changes"][0], format!("number {newest}"));
+                newest -= 1;
+            }
+        }
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), keep + 1);
+    }
+}
+
+#[test]
+fn another_life_goes_on_where_the_last_one_ended() {
+    let place = Place::new();
+    for _ in 0..2 {
+        let trail = Trail::begin(&config(place.file())).unwrap();
+        trail.recorder().record(Timestamp::default(), Event::Stop);
+    }
+    assert_eq!(lines(&place.file()).len(), 2);
+}
+
+#[test]
+fn a_full_disk_loses_records_and_counts_them() {
+    let trail = Trail::begin(&config("/dev/full".into())).unwrap();
+    let recorder = trail.recorder();
+    (0..100).for_each(|_| recorder.record(Timestamp::default(), Event::Stop));
+    drop(trail);
+    assert_eq!(recorder.dropped.load(Ordering::Relaxed), 100);
+}
+
+#[test]
+fn what_was_lost_is_told_in_the_next_line() {
+    let place = Place::new();
+    let trail = Trail::begin(&config(place.file())).unwrap();
+    let recorder = trail.recorder();
+    recorder.dropped.store(7, Ordering::Relaxed);
+    recorder.record(Timestamp::default(), Event::Stop);
+    recorder.record(Timestamp::default(), Event::Stop);
+    drop(trail);
+    let lines = lines(&place.file());
+    assert_eq!(lines[0]["dropped"], 7);
+    assert_eq!(lines[1].get("dropped"), None);
+}
+
+#[test]
+fn a_stuck_disk_holds_nobody_up() {
+    let place = Place::new();
+    let made = std::process::Command::new("mkfifo").arg(place.file()).status().unwrap();
+    assert!(made.success());
+    let trail = Trail::begin(&config(place.file())).unwrap();
+    let recorder = trail.recorder();
+    let more_than_a_pipe_takes = 20_000;
+    for _ in 0..MOST_WAITING + more_than_a_pipe_takes {
+        recorder.record(Timestamp::default(), Event::Stop);
+    }
+    assert!(recorder.dropped.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named() {
+    let error = Trail::begin(&config("/nowhere/at/all".into())).unwrap_err();
+    let text = format!("{error:#}");
+    assert!(text.starts_with("audit.file: cannot open /nowhere/at/all: "), "{text}");
+}

@@ -1,0 +1,101 @@
+//! The thread that writes the trail.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::line;
+use super::record::Record;
+use super::rotated::RotatedFile;
+use crate::queue::Waiting;
+
+/// Writes records, many at once when there are many.
+#[derive(Debug)]
+pub(super) struct Writer {
+    file: RotatedFile,
+    /// Lines that are to be written together.
+    batch: Vec<u8>,
+    batch_lines: u64,
+    /// All that was lost, by whomever.
+    dropped: Arc<AtomicU64>,
+    /// How many of those a line has told of, and how many before this batch.
+    told: u64,
+    told_before: u64,
+    /// Whether the last batch was lost.
+    is_failing: bool,
+}
+
+/// Large enough that a system call for it hardly counts.
+const BATCH_BYTES: usize = 64 * 1024;
+
+impl Writer {
+    pub(super) fn new(file: RotatedFile, dropped: Arc<AtomicU64>) -> Self {
+        let (batch, batch_lines) = (Vec::with_capacity(BATCH_BYTES), 0);
+        Self { file, batch, batch_lines, dropped, told: 0, told_before: 0, is_failing: false }
+    }
+
+    pub(super) fn write_all(mut self, mut waiting: Waiting<Record>) {
+        while let Some(record) = waiting.next() {
+            self.add(&record);
+            while let Some(record) = waiting.next_if_there() {
+                self.add(&record);
+            }
+            self.flush();
+        }
+    }
+
+    fn add(&mut self, record: &Record) {
+        let start = self.batch.len();
+        let mut told = self.encode(record);
+        if !self.file.has_room_for(self.batch.len()) {
+            self.batch.truncate(start);
+            self.flush();
+            self.rotate();
+            // Again, because the others may have been lost since.
+            told = self.encode(record);
+        }
+        self.told = told;
+        self.batch_lines += 1;
+        if self.batch.len() >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Adds the line to the batch, and returns how many losses are told of with it.
+    fn encode(&mut self, record: &Record) -> u64 {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        line::append(&mut self.batch, record, dropped - self.told);
+        dropped
+    }
+
+    fn rotate(&mut self) {
+        // A line that is longer than a file may be has one to itself.
+        if self.file.is_empty() {
+            return;
+        }
+        if let Err(error) = self.file.rotate() {
+            tracing::error!(%error, "the audit trail goes on in a file that is full");
+        }
+    }
+
+    fn flush(&mut self) {
+        let lines = mem::take(&mut self.batch_lines);
+        if lines == 0 {
+            return;
+        }
+        match self.file.append(&self.batch) {
+            Ok(()) => {
+                self.told_before = self.told;
+                self.is_failing = false;
+            }
+            Err(error) => {
+                self.told = self.told_before;
+                self.dropped.fetch_add(lines, Ordering::Relaxed);
+                if !mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "the audit trail cannot be written; what is lost is counted");
+                }
+            }
+        }
+        self.batch.clear();
+    }
+}

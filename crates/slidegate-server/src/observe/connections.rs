@@ -1,0 +1,102 @@
+//! The connections that listeners hold, told when they are asked.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use super::Door;
+use super::exposition::{Label, Page};
+
+/// What a listener knows of its connections: those open now, and the others since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ConnectionStats {
+    pub(crate) open: u64,
+    pub(crate) accepted: u64,
+    /// Had to wait for another's end.
+    pub(crate) waited: u64,
+    /// Closed because the peer may not send the PROXY header that there must be.
+    pub(crate) refused: u64,
+    /// Closed because the TLS handshake failed.
+    pub(crate) tls_failures: u64,
+    /// Closed because a trusted peer's PROXY header was none.
+    pub(crate) proxy_header_failures: u64,
+    /// Cut because the client took too long over a request's head.
+    pub(crate) timeouts: u64,
+}
+
+type Source = Box<dyn Fn() -> ConnectionStats + Send + Sync>;
+
+/// Whom to ask, by door.
+#[derive(Default)]
+pub(super) struct Connections(Mutex<Vec<(Door, Source)>>);
+
+impl Connections {
+    pub(super) fn add(&self, door: Door, source: Source) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((door, source));
+    }
+
+    pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
+        let doors = self.by_door();
+        let labelled = |value: fn(&ConnectionStats) -> u64| {
+            doors.iter().map(move |(door, stats)| ([("door", door.as_str())], value(stats)))
+        };
+        let open = labelled(|stats| stats.open).map(|(door, open)| (door, open as f64));
+        page.gauges("slidegate_connections", "Connections of clients that are open.", open)?;
+        page.counters(
+            "slidegate_connections_accepted",
+            "Connections of clients that were accepted.",
+            labelled(|stats| stats.accepted),
+        )?;
+        page.counters(
+            "slidegate_connections_waited",
+            "Connections that had to wait for another's end, because there were as many as may be.",
+            labelled(|stats| stats.waited),
+        )?;
+        page.counters(
+            "slidegate_connection_failures",
+            "Connections that were closed early, by reason: an untrusted peer where a PROXY header \
+             is needed (refused), a failed TLS handshake (tls), a bad PROXY header (proxy-header), \
+             a request's head that took too long (timeout).",
+            doors.iter().flat_map(|(door, stats)| failures(*door, stats)),
+        )
+    }
+
+    /// A door may have several listeners.
+    fn by_door(&self) -> Vec<(Door, ConnectionStats)> {
+        let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |door| {
+            let own = sources.iter().filter(|(of, _)| *of == door).map(|(_, source)| source());
+            own.reduce(ConnectionStats::with).map(|sum| (door, sum))
+        };
+        Door::ALL.into_iter().filter_map(of).collect()
+    }
+}
+
+fn failures(door: Door, stats: &ConnectionStats) -> [([Label<'static>; 2], u64); 4] {
+    [
+        ("refused", stats.refused),
+        ("tls", stats.tls_failures),
+        ("proxy-header", stats.proxy_header_failures),
+        ("timeout", stats.timeouts),
+    ]
+    .map(|(reason, value)| ([("door", door.as_str()), ("reason", reason)], value))
+}
+
+impl ConnectionStats {
+    fn with(self, other: Self) -> Self {
+        Self {
+            open: self.open + other.open,
+            accepted: self.accepted + other.accepted,
+            waited: self.waited + other.waited,
+            refused: self.refused + other.refused,
+            tls_failures: self.tls_failures + other.tls_failures,
+            proxy_header_failures: self.proxy_header_failures + other.proxy_header_failures,
+            timeouts: self.timeouts + other.timeouts,
+        }
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").finish_non_exhaustive()
+    }
+}

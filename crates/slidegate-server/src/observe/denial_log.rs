@@ -1,0 +1,232 @@
+//! The log of denials, which those who are denied cannot flood.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::quality::RandomState;
+use slidegate::{Clock, Decision, PolicyStanding, Standing, Verdict};
+use tracing::Level;
+
+use super::Answered;
+use super::exposition::Page;
+use super::stripe::count;
+
+const TARGET: &str = "slidegate::denied";
+
+/// An identity has at most one line for a policy in this time.
+const PAUSE_S: u32 = 60;
+/// All together have at most this many lines in a second.
+const LINES_PER_SECOND: u32 = 10;
+/// Those with a line in the last minute fill an eighth of it, so a set is hardly ever full.
+const SETS: usize = 1024;
+const SLOTS: usize = 4;
+/// Of a path.
+const MOST_CHARS: usize = 200;
+
+/// Writes a line for a denial, unless its identity had one just now or there are too many. What is
+/// left out is counted, and the next line tells how many.
+#[derive(Debug)]
+pub(super) struct DenialLog {
+    recent: Recent,
+    budget: Budget,
+    left_out: AtomicU64,
+    /// How many of those have been told.
+    told: AtomicU64,
+}
+
+impl Default for DenialLog {
+    fn default() -> Self {
+        let (recent, budget) = (Recent::new(), Budget::default());
+        Self { recent, budget, left_out: AtomicU64::new(0), told: AtomicU64::new(0) }
+    }
+}
+
+impl DenialLog {
+    #[inline]
+    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision, clock: &dyn Clock) {
+        if let Some(denial) = Denial::of(decision) {
+            self.consider(answered, &denial, clock);
+        }
+    }
+
+    #[cold]
+    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, clock: &dyn Clock) {
+        if !tracing::enabled!(target: TARGET, Level::INFO) {
+            return;
+        }
+        let second = (clock.now().as_millis() / 1000) as u32;
+        let hash = self.recent.hash(denial.policy);
+        let due = !self.recent.has(hash, second)
+            && self.budget.take(second)
+            && self.recent.insert(hash, second);
+        if due {
+            let left_out = self.left_out.load(Ordering::Relaxed);
+            let told = self.told.swap(left_out, Ordering::Relaxed);
+            denial.write(answered, left_out.saturating_sub(told));
+        } else {
+            count(&self.left_out);
+        }
+    }
+
+    pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.counter(
+            "slidegate_denial_log_left_out",
+            "Denials without a log line of their own, because there were too many.",
+            self.left_out.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// The part of a decision that is worth a line.
+struct Denial<'a> {
+    policy: &'a PolicyStanding,
+    standing: &'a Standing,
+}
+
+impl<'a> Denial<'a> {
+    #[inline]
+    fn of(decision: &'a Decision) -> Option<Self> {
+        if matches!(decision.verdict(), Verdict::Deny { .. }) {
+            return decision.tightest().map(|(policy, standing)| Self { policy, standing });
+        }
+        let mut shadows = decision.policies().iter().filter(|policy| policy.is_shadow());
+        let policy = shadows.find(|policy| policy.is_violated())?;
+        let standing = policy.standings().iter().max_by_key(|standing| standing.retry_after())?;
+        Some(Self { policy, standing })
+    }
+
+    fn write(&self, answered: &Answered<'_>, left_out: u64) {
+        let quota = self.standing.quota();
+        let (units, remaining) = (quota.units().get(), self.standing.remaining());
+        tracing::info!(
+            target: TARGET,
+            policy = &**self.policy.policy(),
+            identity = self.policy.identity().as_str(),
+            plan = self.policy.plan().map(|plan| &**plan.name()),
+            units,
+            window_s = quota.window().as_secs_f64(),
+            spent = units.saturating_sub(remaining),
+            remaining,
+            retry_after_s = self.standing.retry_after().as_secs_f64(),
+            shadow = self.policy.is_shadow(),
+            door = answered.door.as_str(),
+            method = answered.method.as_str(),
+            path = shortened(answered.path),
+            client = answered.client.map(tracing::field::display),
+            left_out,
+            "limit exceeded"
+        );
+    }
+}
+
+/// Who had a line lately: sets of a few slots, each with a part of a hash and a second. It has room
+/// for a fixed number; a newcomer whose set is full of others has no line.
+struct Recent {
+    sets: Box<[[AtomicU64; SLOTS]]>,
+    hasher: RandomState,
+}
+
+/// Of who had a line never.
+const EMPTY: u64 = 0;
+
+impl Recent {
+    fn new() -> Self {
+        Self {
+            sets: (0..SETS).map(|_| Default::default()).collect(),
+            hasher: RandomState::default(),
+        }
+    }
+
+    fn hash(&self, policy: &PolicyStanding) -> u64 {
+        self.hasher.hash_one((policy.policy(), policy.identity()))
+    }
+
+    fn has(&self, hash: u64, second: u32) -> bool {
+        let same = |slot: u64| is_live(slot, second) && slot >> 32 == hash >> 32;
+        self.set(hash).iter().any(|slot| same(slot.load(Ordering::Relaxed)))
+    }
+
+    /// Tells whether it found room.
+    fn insert(&self, hash: u64, second: u32) -> bool {
+        let entry = hash >> 32 << 32 | u64::from(second);
+        self.set(hash).iter().any(|slot| {
+            let old = slot.load(Ordering::Relaxed);
+            let order = Ordering::Relaxed;
+            !is_live(old, second) && slot.compare_exchange(old, entry, order, order).is_ok()
+        })
+    }
+
+    fn set(&self, hash: u64) -> &[AtomicU64; SLOTS] {
+        &self.sets[hash as usize % SETS]
+    }
+}
+
+fn is_live(slot: u64, second: u32) -> bool {
+    slot != EMPTY && second.saturating_sub(slot as u32) < PAUSE_S
+}
+
+impl fmt::Debug for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recent").finish_non_exhaustive()
+    }
+}
+
+/// The current second, and how many lines it has had.
+#[derive(Debug, Default)]
+struct Budget(AtomicU64);
+
+impl Budget {
+    fn take(&self, second: u32) -> bool {
+        let order = Ordering::Relaxed;
+        let next = |now: u64| match now as u32 {
+            _ if now >> 32 != u64::from(second) => Some(u64::from(second) << 32 | 1),
+            used => (used < LINES_PER_SECOND).then_some(now + 1),
+        };
+        self.0.fetch_update(order, order, next).is_ok()
+    }
+}
+
+/// As much of a path as a line has room for.
+pub(super) fn shortened(path: &str) -> &str {
+    path.char_indices().nth(MOST_CHARS).map_or(path, |(end, _)| &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_recent_for_a_minute() {
+        let recent = Recent::new();
+        assert!(!recent.has(7 << 32, 100));
+        assert!(recent.insert(7 << 32, 100));
+        assert!(recent.has(7 << 32, 100) && recent.has(7 << 32, 159));
+        assert!(!recent.has(7 << 32, 160) && !recent.has(8 << 32, 100));
+    }
+
+    #[test]
+    fn a_set_that_is_full_of_others_takes_nobody_until_one_is_old() {
+        let recent = Recent::new();
+        for i in 0..SLOTS as u64 {
+            assert!(recent.insert((i + 1) << 32, 100 + i as u32));
+        }
+        assert!(!recent.insert(99 << 32, 159));
+        assert!(recent.insert(99 << 32, 160));
+        assert!(recent.has(99 << 32, 160) && recent.has(2 << 32, 160));
+    }
+
+    #[test]
+    fn a_second_has_so_many_lines() {
+        let budget = Budget::default();
+        let lines = |second| (0..100).filter(|_| budget.take(second)).count() as u32;
+        assert_eq!((lines(100), lines(100)), (LINES_PER_SECOND, 0));
+        assert_eq!(lines(101), LINES_PER_SECOND);
+    }
+
+    #[test]
+    fn paths_are_cut_between_characters() {
+        assert_eq!(shortened("/short"), "/short");
+        assert_eq!(shortened(&"\u{fc}".repeat(500)), "\u{fc}".repeat(MOST_CHARS));
+    }
+}

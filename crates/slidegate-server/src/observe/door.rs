@@ -1,0 +1,110 @@
+//! What one door has answered.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use http::StatusCode;
+
+use super::exposition::{Histogram, Label, Page};
+use super::stripe::{Striped, count};
+use super::timing::Timing;
+use super::verdict::{BlockReason, Verdict};
+use super::{Answered, Door};
+
+/// The numbers of all doors.
+#[derive(Debug, Default)]
+pub(super) struct Doors([Striped<Answers>; Door::ALL.len()]);
+
+/// What one door has answered, by one thread.
+#[derive(Debug, Default)]
+struct Answers {
+    verdicts: [AtomicU64; Verdict::COUNT],
+    blocks: [AtomicU64; BlockReason::COUNT],
+    classes: [AtomicU64; CLASSES.len()],
+    degraded: AtomicU64,
+    timing: Timing,
+}
+
+/// By the first digit of the status.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl Doors {
+    #[inline]
+    pub(super) fn count(&self, answered: &Answered<'_>, verdict: Verdict) {
+        let own = self.0[answered.door as usize].own();
+        count(&own.verdicts[verdict.index()]);
+        count(&own.classes[class_index(answered.status)]);
+        own.timing.add(answered.took);
+        if let Verdict::Block(reason) = verdict {
+            count(&own.blocks[reason.index()]);
+        }
+        if answered.decision.is_some_and(|decision| decision.is_degraded()) {
+            count(&own.degraded);
+        }
+    }
+
+    pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
+        page.counters(
+            "slidegate_requests",
+            "Requests answered, by what the gate said: allow, deny (a quota is used up), block \
+             (listed, banned or too costly), unavailable (the store could not count and a policy \
+             says deny to that), none (the gate was not asked).",
+            self.by("verdict", Verdict::NAMES, |own| &own.verdicts),
+        )?;
+        page.counters(
+            "slidegate_responses",
+            "Responses sent, by the class of their status.",
+            self.by("class", CLASSES, |own| &own.classes),
+        )?;
+        page.counters(
+            "slidegate_blocks",
+            "Requests refused whatever their quotas had left, by reason: listed as blocked, \
+             costing more than a quota allows in a whole window, banned.",
+            self.by("reason", BlockReason::NAMES, |own| &own.blocks),
+        )?;
+        page.counters(
+            "slidegate_fallback_decisions",
+            "Decisions in which a store's trouble had a part: made without it, by on_store_error.",
+            self.each(|answers| answers.sum(|own| &own.degraded)),
+        )?;
+        page.histograms(
+            "slidegate_response_seconds",
+            "Time from a request's head to its response's, upstream included.",
+            self.timings(),
+        )
+    }
+
+    fn by<const N: usize>(
+        &self,
+        label: &'static str,
+        names: [&'static str; N],
+        counters: impl Fn(&Answers) -> &[AtomicU64; N],
+    ) -> Vec<([Label<'static>; 2], u64)> {
+        let mut values = Vec::with_capacity(Door::ALL.len() * N);
+        for door in Door::ALL {
+            let answers = &self.0[door as usize];
+            let numbered = names.into_iter().enumerate();
+            values.extend(numbered.map(|(i, name)| {
+                ([("door", door.as_str()), (label, name)], answers.sum(|own| &counters(own)[i]))
+            }));
+        }
+        values
+    }
+
+    fn each<V>(
+        &self,
+        value: impl Fn(&Striped<Answers>) -> V,
+    ) -> impl Iterator<Item = ([Label<'static>; 1], V)> {
+        Door::ALL
+            .into_iter()
+            .map(move |door| ([("door", door.as_str())], value(&self.0[door as usize])))
+    }
+
+    fn timings(&self) -> impl Iterator<Item = ([Label<'static>; 1], Histogram)> {
+        self.each(|answers| Timing::histogram(answers, |own| &own.timing))
+    }
+}
+
+fn class_index(status: StatusCode) -> usize {
+    usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1
+}

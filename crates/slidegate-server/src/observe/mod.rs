@@ -1,0 +1,69 @@
+//! What is seen from outside: metrics and logs of every answer.
+
+mod access;
+mod audit;
+mod connections;
+mod denial_log;
+mod door;
+mod exposition;
+mod lowest;
+mod observer;
+mod policy;
+mod process;
+mod reloads;
+mod report;
+mod snapshots;
+mod store;
+mod stripe;
+#[cfg(test)]
+mod tests;
+mod timing;
+mod upstream;
+mod verdict;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use slidegate::Decision;
+
+pub(crate) use self::audit::Trail;
+pub(crate) use self::connections::ConnectionStats;
+pub(crate) use self::exposition::CONTENT_TYPE;
+pub(crate) use self::observer::Observer;
+pub(crate) use self::report::{GateReport, StoreReport};
+pub(crate) use self::store::breaker_word;
+pub(crate) use self::upstream::UpstreamError;
+
+/// Through which door a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Door {
+    Gateway,
+    Decisions,
+}
+
+/// A request that has been answered.
+#[derive(Debug)]
+pub(crate) struct Answered<'a> {
+    pub(crate) door: Door,
+    pub(crate) method: &'a Method,
+    /// As it was sent, without the query.
+    pub(crate) path: &'a str,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) status: StatusCode,
+    /// What the gate said; none if the request was exempt by hand or the store could not count.
+    pub(crate) decision: Option<&'a Decision>,
+    /// From the request's head to the response's.
+    pub(crate) took: Duration,
+}
+
+impl Door {
+    const ALL: [Self; 2] = [Self::Gateway, Self::Decisions];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Decisions => "decisions",
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Sees every answer, and tells of all of them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+use slidegate::{Clock, Name, Policies, SystemClock, Timestamp};
+
+use super::audit::{self, Event, Recorder};
+use super::connections::{ConnectionStats, Connections};
+use super::denial_log::DenialLog;
+use super::door::Doors;
+use super::exposition::Page;
+use super::policy::PolicyMeters;
+use super::reloads::Reloads;
+use super::report::GateReport;
+use super::snapshots::Snapshots;
+use super::upstream::{Upstream, UpstreamError};
+use super::verdict::Verdict;
+use super::{Answered, Door, access, process, store};
+use crate::config::LogConfig;
+
+/// Sees every answer. Clones all are the same observer.
+///
+/// Seeing an allowed request costs a few additions to numbers of the thread's own: no lock, no
+/// allocation, no reading of a clock.
+#[derive(Clone)]
+pub(crate) struct Observer(Arc<Inner>);
+
+struct Inner {
+    gate: Arc<dyn GateReport>,
+    doors: Doors,
+    policies: PolicyMeters,
+    denials: DenialLog,
+    /// Whether there is a line for every request.
+    access: bool,
+    audit: Option<Recorder>,
+    upstream: Upstream,
+    connections: Connections,
+    reloads: Reloads,
+    snapshots: Snapshots,
+    clock: Arc<dyn Clock>,
+    started: Timestamp,
+    /// When the current period of the lowest standings began, in nanoseconds.
+    turned_ns: AtomicU64,
+}
+
+/// Long enough that two scrapes of any usual interval fall into it.
+const PERIOD: Duration = Duration::from_secs(30);
+
+impl Observer {
+    /// An observer of this gate.
+    pub(crate) fn new(gate: Arc<dyn GateReport>, log: &LogConfig, audit: Option<Recorder>) -> Self {
+        Self::with_clock(gate, log, audit, Arc::new(SystemClock::new()))
+    }
+
+    pub(super) fn with_clock(
+        gate: Arc<dyn GateReport>,
+        log: &LogConfig,
+        audit: Option<Recorder>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let started = clock.wall();
+        Self(Arc::new(Inner {
+            doors: Doors::default(),
+            policies: PolicyMeters::new(gate.policies().names()),
+            denials: DenialLog::default(),
+            access: log.access,
+            audit,
+            upstream: Upstream::default(),
+            connections: Connections::default(),
+            reloads: Reloads::new(started),
+            snapshots: Snapshots::default(),
+            started,
+            turned_ns: AtomicU64::new(clock.now().as_nanos()),
+            clock,
+            gate,
+        }))
+    }
+
+    /// A request was answered.
+    #[inline]
+    pub(crate) fn answered(&self, answered: &Answered<'_>) {
+        let inner = &*self.0;
+        let verdict = Verdict::of(answered);
+        inner.doors.count(answered, verdict);
+        if let Some(decision) = answered.decision {
+            inner.policies.count(decision);
+            inner.denials.see(answered, decision, &*inner.clock);
+        }
+        if let Some(audit) = &inner.audit {
+            audit.answered(answered, verdict, &*inner.clock);
+        }
+        if inner.access {
+            access::write(answered, verdict);
+        }
+    }
+
+    /// The head of a response came from upstream.
+    pub(crate) fn upstream_answered(&self, status: StatusCode) {
+        self.0.upstream.answered(status);
+    }
+
+    /// No whole response came from upstream.
+    pub(crate) fn upstream_failed(&self, error: UpstreamError) {
+        self.0.upstream.failed(error);
+    }
+
+    /// Whom to ask for the connections of a door; repeat it for several listeners.
+    pub(crate) fn connections(
+        &self,
+        door: Door,
+        source: impl Fn() -> ConnectionStats + Send + Sync + 'static,
+    ) {
+        self.0.connections.add(door, Box::new(source));
+    }
+
+    /// The server begins.
+    pub(crate) fn started(&self) {
+        self.0.record(|| Event::Start { policies: names(&self.0.gate.policies()) });
+    }
+
+    /// The server is about to end.
+    pub(crate) fn stopped(&self) {
+        self.0.record(|| Event::Stop);
+    }
+
+    /// The configuration was read again, and these policies are in force now; what is different,
+    /// in words.
+    pub(crate) fn reloaded(&self, policies: &Policies, changes: &[String]) {
+        self.0.policies.follow(policies.names());
+        self.0.reloads.succeeded(self.0.clock.wall());
+        self.0.record(|| Event::Reload { policies: names(policies), changes: changes.to_vec() });
+    }
+
+    /// The configuration could not be read again, and everything is as it was.
+    pub(crate) fn reload_failed(&self) {
+        self.0.reloads.failed();
+    }
+
+    /// The accounts were saved.
+    pub(crate) fn snapshot_saved(&self) {
+        self.0.snapshots.saved(self.0.clock.wall());
+    }
+
+    /// The accounts could not be saved.
+    pub(crate) fn snapshot_failed(&self) {
+        self.0.snapshots.failed();
+    }
+
+    /// The gate that is observed.
+    pub(crate) fn gate(&self) -> &dyn GateReport {
+        &*self.0.gate
+    }
+
+    /// The page of metrics, in the OpenMetrics text format.
+    pub(crate) fn page(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Everything(self.0.clone())));
+        let mut page = String::with_capacity(16 * 1024);
+        text::encode(&mut page, &registry)?;
+        self.0.turn_if_due();
+        Ok(page)
+    }
+}
+
+impl Inner {
+    fn record(&self, event: impl FnOnce() -> Event) {
+        if let Some(audit) = &self.audit {
+            audit.record(self.clock.wall(), event());
+        }
+    }
+
+    fn turn_if_due(&self) {
+        let now_ns = self.clock.now().as_nanos();
+        let turned_ns = self.turned_ns.load(Ordering::Relaxed);
+        let due = Duration::from_nanos(now_ns.saturating_sub(turned_ns)) >= PERIOD;
+        let order = Ordering::Relaxed;
+        if due && self.turned_ns.compare_exchange(turned_ns, now_ns, order, order).is_ok() {
+            self.policies.turn();
+        }
+    }
+}
+
+fn names(policies: &Policies) -> Vec<Name> {
+    policies.names().cloned().collect()
+}
+
+/// All metrics, at the moment that they are asked for.
+struct Everything(Arc<Inner>);
+
+impl Collector for Everything {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (inner, page) = (&self.0, &mut Page(encoder));
+        inner.policies.expose(page)?;
+        inner.doors.expose(page)?;
+        inner.upstream.expose(page)?;
+        inner.connections.expose(page)?;
+        store::expose(&*inner.gate, page)?;
+        inner.denials.expose(page)?;
+        audit::expose(inner.audit.as_ref(), page)?;
+        inner.reloads.expose(page)?;
+        inner.snapshots.expose(page)?;
+        process::expose(inner.started, page)
+    }
+}
+
+impl fmt::Debug for Everything {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Everything").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! What a gate and its stores tell of themselves when they are asked.
+
+use std::sync::Arc;
+
+use slidegate::{BanStats, Gate, MemoryStats, MemoryStore, Policies, Store};
+use slidegate_redis::{ResilienceStats, ResilientStore};
+
+/// A store that can be asked how it is.
+pub(crate) trait StoreReport: Send + Sync + 'static {
+    /// What it is called in configurations.
+    fn kind(&self) -> &'static str;
+
+    /// What it holds, if it is in this process's memory.
+    fn memory(&self) -> Option<MemoryStats>;
+
+    /// How it gets on with a server, if there is one.
+    fn resilience(&self) -> Option<ResilienceStats>;
+}
+
+impl StoreReport for MemoryStore {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn memory(&self) -> Option<MemoryStats> {
+        Some(self.stats())
+    }
+
+    fn resilience(&self) -> Option<ResilienceStats> {
+        None
+    }
+}
+
+impl StoreReport for ResilientStore {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn memory(&self) -> Option<MemoryStats> {
+        None
+    }
+
+    fn resilience(&self) -> Option<ResilienceStats> {
+        Some(self.stats())
+    }
+}
+
+/// A gate, whatever its store is.
+pub(crate) trait GateReport: Send + Sync + 'static {
+    fn store(&self) -> &dyn StoreReport;
+
+    /// What the gate's own store holds.
+    fn local(&self) -> MemoryStats;
+
+    fn bans(&self) -> BanStats;
+
+    /// The policies in force.
+    fn policies(&self) -> Arc<Policies>;
+}
+
+impl<S: Store + StoreReport> GateReport for Gate<S> {
+    fn store(&self) -> &dyn StoreReport {
+        self.store()
+    }
+
+    fn local(&self) -> MemoryStats {
+        self.local_store().stats()
+    }
+
+    fn bans(&self) -> BanStats {
+        self.ban_stats()
+    }
+
+    fn policies(&self) -> Arc<Policies> {
+        self.policies()
+    }
+}

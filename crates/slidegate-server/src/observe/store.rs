@@ -1,0 +1,179 @@
+//! What the stores tell, on the page of metrics.
+
+use std::fmt;
+
+use slidegate::{BanStats, MemoryStats};
+use slidegate_redis::{BreakerState, Latency, ResilienceStats};
+
+use super::exposition::{Histogram, Page};
+use super::report::GateReport;
+
+pub(super) fn expose(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result {
+    let store = gate.store();
+    page.info(
+        "slidegate_store",
+        "The kind of store that accounts are kept in.",
+        &[("kind", store.kind())],
+    )?;
+    expose_memory(store.memory(), gate.local(), page)?;
+    expose_bans(gate.bans(), page)?;
+    store.resilience().map_or(Ok(()), |stats| expose_resilience(&stats, page))
+}
+
+fn expose_memory(
+    shared: Option<MemoryStats>,
+    local: MemoryStats,
+    page: &mut Page<'_>,
+) -> fmt::Result {
+    let shared = shared.map(|stats| ([("store", "shared")], stats));
+    let stores: Vec<_> = shared.into_iter().chain([([("store", "local")], local)]).collect();
+    let counters = |value: fn(&MemoryStats) -> u64| stores.iter().map(move |(l, s)| (*l, value(s)));
+    let gauges = |value: fn(&MemoryStats) -> usize| {
+        stores.iter().map(move |(labels, stats)| (*labels, value(stats) as f64))
+    };
+    page.gauges(
+        "slidegate_memory_accounts",
+        "Accounts in memory, live and not yet swept: of the shared store if it is in memory, and \
+         of the gate's own, which has local policies and stands in when the store fails.",
+        gauges(|stats| stats.accounts),
+    )?;
+    page.gauges(
+        "slidegate_memory_capacity",
+        "How many accounts there may be in memory. A full store decides newcomers by \
+         on_store_error.",
+        gauges(|stats| stats.capacity),
+    )?;
+    page.counters(
+        "slidegate_memory_refused",
+        "Charges that found no room in memory.",
+        counters(|stats| stats.refused),
+    )?;
+    page.counters(
+        "slidegate_memory_swept",
+        "Accounts that were swept because nothing was left in their windows.",
+        counters(|stats| stats.swept),
+    )
+}
+
+fn expose_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
+    page.counter("slidegate_bans", "Bans that began.", bans.begun)?;
+    page.gauge(
+        "slidegate_ban_accounts",
+        "Accounts that are banned or have denials counted towards it.",
+        bans.accounts as f64,
+    )?;
+    page.gauge(
+        "slidegate_ban_capacity",
+        "How many such accounts there may be.",
+        bans.capacity as f64,
+    )?;
+    page.counter(
+        "slidegate_ban_refused",
+        "Denials that found no room to be counted towards a ban.",
+        bans.refused,
+    )
+}
+
+fn expose_resilience(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
+    expose_breaker(stats, page)?;
+    expose_calls(stats, page)?;
+    expose_cache(stats, page)?;
+    expose_merging(stats, page)
+}
+
+fn expose_breaker(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
+    let states = [BreakerState::Closed, BreakerState::Open, BreakerState::Mending];
+    let in_force =
+        |state| ([("state", breaker_word(state))], f64::from(u8::from(stats.breaker == state)));
+    page.gauges(
+        "slidegate_store_breaker",
+        "1 for the state that the breaker is in: closed (Redis decides), open (it is left alone), \
+         mending (it is back and is being told what was admitted without it).",
+        states.map(in_force),
+    )?;
+    page.counter(
+        "slidegate_store_breaker_opened",
+        "Times that the breaker has opened.",
+        stats.opened,
+    )
+}
+
+fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
+    page.counters(
+        "slidegate_store_calls",
+        "Calls of Redis, by outcome: answered, not in time (deadline), failed otherwise (error).",
+        [
+            ([("outcome", "answered")], stats.answered),
+            ([("outcome", "deadline")], stats.deadlines),
+            ([("outcome", "error")], stats.errors),
+        ],
+    )?;
+    page.histogram(
+        "slidegate_store_latency_seconds",
+        "Time that the answered calls of Redis took.",
+        &latency(&stats.latency),
+    )?;
+    page.counter(
+        "slidegate_store_fallbacks",
+        "Requests decided without Redis: counted in this process, or let through.",
+        stats.fallbacks,
+    )?;
+    page.counter(
+        "slidegate_store_refusals",
+        "Requests refused as unavailable because Redis could not count them.",
+        stats.refusals,
+    )?;
+    page.counter(
+        "slidegate_store_crowded",
+        "Requests decided without Redis because too many calls were under way.",
+        stats.crowded,
+    )
+}
+
+fn expose_cache(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
+    page.counter(
+        "slidegate_store_cache_hits",
+        "Denials answered again from memory, without Redis.",
+        stats.cache_hits,
+    )?;
+    page.gauge("slidegate_store_cached_denials", "Denials that are kept.", stats.cached as f64)
+}
+
+fn expose_merging(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
+    page.gauge(
+        "slidegate_store_unmerged_accounts",
+        "Accounts whose spending Redis is still to be told of.",
+        stats.unmerged as f64,
+    )?;
+    page.counter(
+        "slidegate_store_merges",
+        "Accounts whose spending Redis has been told of after a failure, each time counted.",
+        stats.merges,
+    )?;
+    page.counter(
+        "slidegate_store_merged_units",
+        "Units that Redis has been told of after a failure.",
+        stats.merged_units,
+    )?;
+    page.counter(
+        "slidegate_store_unrecorded",
+        "Spends without Redis that found no room to be written down, and that it will not be told \
+         of.",
+        stats.unrecorded,
+    )
+}
+
+/// The word for a state, here and in `/readyz`.
+pub(crate) fn breaker_word(state: BreakerState) -> &'static str {
+    match state {
+        BreakerState::Closed => "closed",
+        BreakerState::Open => "open",
+        BreakerState::Mending => "mending",
+    }
+}
+
+fn latency(latency: &Latency) -> Histogram {
+    let bound = |i| Latency::bound(i).map_or(f64::INFINITY, |bound| bound.as_secs_f64());
+    let buckets = latency.counts.iter().enumerate().map(|(i, count)| (bound(i), *count)).collect();
+    Histogram { buckets, total: latency.total }
+}

@@ -1,0 +1,387 @@
+//! What is seen after known traffic, read by a parser that is not ours.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use openmetrics_parser::openmetrics::parse_openmetrics;
+use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
+use serde_json::Value;
+use slidegate::{
+    Ban, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster, Scope,
+    Source,
+};
+use slidegate_redis::{RedisStore, ResilientStore};
+
+use super::{Answered, ConnectionStats, Door, Observer, UpstreamError};
+use crate::config::{LogConfig, LogFormat};
+use crate::logs::tests::lines_of;
+
+/// A page of metrics, read.
+struct Read(MetricsExposition<OpenMetricsType, OpenMetricsValue>);
+
+impl Read {
+    fn of(observer: &Observer) -> Self {
+        let page = observer.page().unwrap();
+        Self(parse_openmetrics(&page).unwrap_or_else(|error| panic!("{error:?}\n{page}")))
+    }
+
+    /// The number that this series shows.
+    fn value(&self, family: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let family = self.0.families.get(family)?;
+        let fits = |set: &openmetrics_parser::LabelSet<'_>| {
+            labels.iter().all(|(name, value)| set.get_label_value(name) == Some(value))
+        };
+        let mut samples = family.iter_samples();
+        let sample = samples.find(|sample| fits(&sample.get_labelset().unwrap()))?;
+        Some(match &sample.value {
+            OpenMetricsValue::Counter(counter) => counter.value.as_f64(),
+            OpenMetricsValue::Gauge(gauge) => gauge.as_f64(),
+            OpenMetricsValue::Histogram(histogram) => histogram.count.unwrap() as f64,
+            other => panic!("{other:?} is no number"),
+        })
+    }
+
+    /// Every value of every label.
+    fn label_values(&self) -> BTreeSet<String> {
+        let samples = self.0.families.values().flat_map(|family| family.iter_samples());
+        let values = |sample: &openmetrics_parser::OpenMetricsSample| {
+            sample.get_labelset().unwrap().iter_values().cloned().collect::<Vec<_>>()
+        };
+        samples.flat_map(values).collect()
+    }
+}
+
+/// A gate on a clock of its own, and who watches it.
+struct Scene {
+    gate: Arc<Gate<MemoryStore>>,
+    observer: Observer,
+    clock: ManualClock,
+}
+
+const LOG: LogConfig = LogConfig { format: LogFormat::Auto, level: String::new(), access: true };
+
+impl Scene {
+    fn new(policies: Policies) -> Self {
+        let clock = ManualClock::default();
+        let store = || MemoryStore::builder().capacity(1000).clock(clock.clone()).build();
+        let gate = Arc::new(Gate::with_local(policies, store(), store()));
+        let observer = Observer::with_clock(gate.clone(), &LOG, None, Arc::new(clock.clone()));
+        Self { gate, observer, clock }
+    }
+
+    /// A request from a client of the network 10.0.0.0/8.
+    fn ask(&self, path: &str, client: u16) -> Decision {
+        let [high, low] = client.to_be_bytes();
+        let facts = Facts::new(&Method::GET, path).client([10, 0, high, low].into());
+        let decision = self.gate.decide_now(&facts).unwrap();
+        let status = match decision.is_allowed() {
+            true => StatusCode::OK,
+            false => StatusCode::TOO_MANY_REQUESTS,
+        };
+        self.answer(path, status, Some(&decision));
+        decision
+    }
+
+    fn answer(&self, path: &str, status: StatusCode, decision: Option<&Decision>) {
+        self.observer.answered(&Answered {
+            door: Door::Gateway,
+            method: &Method::GET,
+            path,
+            client: Some([10, 0, 0, 9].into()),
+            status,
+            decision,
+            took: Duration::from_millis(3),
+        });
+    }
+}
+
+fn policies(policies: impl IntoIterator<Item = Policy>) -> Policies {
+    let builder = Policies::builder().blocked(Roster::new().path("/blocked"));
+    policies.into_iter().fold(builder, |builder, policy| builder.policy(policy)).build().unwrap()
+}
+
+fn three_policies() -> Policies {
+    policies([
+        Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(100)),
+        Policy::new("login").path("/login").quota(Quota::per_minute(2)),
+        Policy::new("trial").path("/login").quota(Quota::per_minute(1)).shadow(),
+    ])
+}
+
+#[test]
+fn known_traffic_is_counted_as_it_was() {
+    let scene = Scene::new(three_policies());
+    (0..5).for_each(|_| drop(scene.ask("/login", 1)));
+    (0..3).for_each(|_| drop(scene.ask("/other", 1)));
+    drop(scene.ask("/blocked", 1));
+    scene.answer("/login", StatusCode::SERVICE_UNAVAILABLE, None);
+    scene.answer("/exempt", StatusCode::NO_CONTENT, None);
+    let read = Read::of(&scene.observer);
+    let gateway =
+        |verdict| read.value("slidegate_requests", &[("door", "gateway"), ("verdict", verdict)]);
+    assert_eq!(gateway("allow"), Some(5.0));
+    assert_eq!(gateway("deny"), Some(3.0));
+    assert_eq!(gateway("block"), Some(1.0));
+    assert_eq!(gateway("unavailable"), Some(1.0));
+    assert_eq!(gateway("none"), Some(1.0));
+    let of = |family: &str, policy| read.value(family, &[("policy", policy)]);
+    assert_eq!(of("rate_limit_exceeded", "login"), Some(3.0));
+    assert_eq!(of("rate_limit_exceeded", "flood"), Some(0.0));
+    assert_eq!(of("slidegate_shadow_denials", "trial"), Some(4.0));
+    assert_eq!(of("slidegate_shadow_denials", "login"), Some(0.0));
+    assert_eq!(of("rate_limit_remaining", "login"), Some(0.0));
+    assert_eq!(of("rate_limit_remaining", "flood"), Some(95.0));
+    assert_eq!(of("rate_limit_reset_seconds", "login"), Some(60.0));
+    let other = |family, label, value| read.value(family, &[("door", "gateway"), (label, value)]);
+    assert_eq!(other("slidegate_blocks", "reason", "listed"), Some(1.0));
+    assert_eq!(other("slidegate_responses", "class", "4xx"), Some(4.0));
+    assert_eq!(read.value("slidegate_response_seconds", &[("door", "gateway")]), Some(11.0));
+    assert_eq!(read.value("slidegate_memory_accounts", &[("store", "shared")]), Some(2.0));
+    assert_eq!(read.value("slidegate_memory_accounts", &[("store", "local")]), Some(1.0));
+    assert_eq!(read.value("slidegate_memory_capacity", &[("store", "local")]), Some(1000.0));
+}
+
+#[test]
+fn names_are_as_promised_and_everything_says_what_it_is() {
+    let scene = Scene::new(three_policies());
+    drop(scene.ask("/login", 1));
+    scene.observer.connections(Door::Gateway, || ConnectionStats { open: 2, ..Default::default() });
+    scene.observer.connections(Door::Gateway, || ConnectionStats { open: 3, ..Default::default() });
+    scene.observer.upstream_answered(StatusCode::BAD_GATEWAY);
+    scene.observer.upstream_failed(UpstreamError::Timeout);
+    let page = scene.observer.page().unwrap();
+    for sample in [
+        "rate_limit_exceeded_total{policy=\"login\"} 0",
+        "rate_limit_remaining{policy=\"login\"} 1.0",
+        "rate_limit_reset_seconds{policy=\"login\"} 60.0",
+        "slidegate_requests_total{door=\"gateway\",verdict=\"allow\"} 1",
+        "slidegate_fallback_decisions_total{door=\"gateway\"} 0",
+        "slidegate_upstream_responses_total{class=\"5xx\"} 1",
+        "slidegate_upstream_errors_total{reason=\"timeout\"} 1",
+        "slidegate_connections{door=\"gateway\"} 5.0",
+        "slidegate_connection_failures_total{door=\"gateway\",reason=\"tls\"} 0",
+        "slidegate_config_reloads_total{outcome=\"ok\"} 0",
+        "slidegate_config_last_reload_timestamp_seconds 1767225600.0",
+        "process_start_time_seconds 1767225600.0",
+        "slidegate_store_info{kind=\"memory\"} 1",
+        concat!("slidegate_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+    ] {
+        assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");
+    }
+    let read = Read::of(&scene.observer);
+    for (name, family) in &read.0.families {
+        assert!(family.help.ends_with('.') && family.help.len() > 10, "{name}: {}", family.help);
+        assert_ne!(family.family_type, OpenMetricsType::Unknown, "{name}");
+    }
+}
+
+#[test]
+fn a_store_on_redis_tells_of_its_calls() {
+    let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
+    let gate = Gate::new(three_policies(), ResilientStore::new(redis));
+    let read = Read::of(&Observer::new(Arc::new(gate), &LOG, None));
+    assert_eq!(read.value("slidegate_store_breaker", &[("state", "closed")]), Some(1.0));
+    assert_eq!(read.value("slidegate_store_breaker", &[("state", "open")]), Some(0.0));
+    for family in [
+        "slidegate_store_latency_seconds",
+        "slidegate_store_cache_hits",
+        "slidegate_store_merges",
+        "slidegate_store_merged_units",
+        "slidegate_store_unmerged_accounts",
+        "slidegate_store_fallbacks",
+    ] {
+        assert_eq!(read.value(family, &[]), Some(0.0), "{family}");
+    }
+    assert_eq!(read.value("slidegate_store_calls", &[("outcome", "deadline")]), Some(0.0));
+    assert_eq!(read.value("slidegate_memory_accounts", &[("store", "shared")]), None);
+}
+
+#[test]
+fn every_metric_is_described_in_the_documentation() {
+    let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
+    let gate = Gate::new(three_policies(), ResilientStore::new(redis));
+    let observer = Observer::new(Arc::new(gate), &LOG, None);
+    observer.connections(Door::Gateway, ConnectionStats::default);
+    let described = include_str!("../../../../docs/operation.md");
+    for (name, family) in Read::of(&observer).0.families {
+        let suffix = match family.family_type {
+            OpenMetricsType::Counter => "_total",
+            OpenMetricsType::Info => "_info",
+            _ => "",
+        };
+        assert!(described.contains(&format!("`{name}{suffix}")), "{name}{suffix} is not described");
+    }
+}
+
+#[test]
+fn ten_thousand_identities_make_no_more_series_than_one() {
+    let scene = Scene::new(three_policies());
+    drop(scene.ask("/login", 0));
+    let (bytes, labels) =
+        (scene.observer.page().unwrap().len(), Read::of(&scene.observer).label_values());
+    for client in 0..10_000 {
+        drop(scene.ask(&format!("/login/{client}"), client));
+        drop(scene.ask("/login", client));
+    }
+    assert_eq!(Read::of(&scene.observer).label_values(), labels);
+    let grown = scene.observer.page().unwrap().len() - bytes;
+    assert!(grown < 1000, "only digits may have been added, not {grown} bytes");
+}
+
+#[test]
+fn bans_are_counted_apart() {
+    let ban = Ban::after(Quota::per_minute(2)).lasting(Duration::from_secs(600));
+    let login = Policy::new("login").identity([Source::ip()]).quota(Quota::per_minute(1)).ban(ban);
+    let scene = Scene::new(policies([login]));
+    (0..5).for_each(|_| drop(scene.ask("/", 1)));
+    let read = Read::of(&scene.observer);
+    assert_eq!(read.value("rate_limit_exceeded", &[("policy", "login")]), Some(2.0));
+    assert_eq!(read.value("slidegate_banned_requests", &[("policy", "login")]), Some(2.0));
+    assert_eq!(read.value("slidegate_blocks", &[("reason", "banned")]), Some(2.0));
+    assert_eq!(read.value("slidegate_bans", &[]), Some(1.0));
+}
+
+#[test]
+fn the_lowest_standing_is_forgotten_in_time_and_not_by_being_looked_at() {
+    let scene = Scene::new(three_policies());
+    let remaining =
+        || Read::of(&scene.observer).value("rate_limit_remaining", &[("policy", "login")]);
+    (0..2).for_each(|_| drop(scene.ask("/login", 1)));
+    drop(scene.ask("/login", 2));
+    assert_eq!((remaining(), remaining()), (Some(0.0), Some(0.0)));
+    scene.clock.advance(Duration::from_secs(30));
+    assert_eq!(remaining(), Some(0.0));
+    drop(scene.ask("/login", 3));
+    scene.clock.advance(Duration::from_secs(29));
+    assert_eq!(remaining(), Some(0.0));
+    scene.clock.advance(Duration::from_secs(1));
+    assert_eq!((remaining(), remaining()), (Some(0.0), Some(1.0)));
+    scene.clock.advance(Duration::from_secs(30));
+    assert_eq!((remaining(), remaining()), (Some(1.0), None));
+}
+
+#[test]
+fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
+    let scene = Scene::new(three_policies());
+    (0..3).for_each(|_| drop(scene.ask("/login", 1)));
+    let login = Policy::new("login").path("/login").quota(Quota::per_minute(1));
+    let search = Policy::new("search").path("/search").quota(Quota::per_minute(1));
+    scene.gate.replace_policies(policies([login, search]));
+    scene.clock.advance(Duration::from_secs(7));
+    scene.observer.reloaded(&scene.gate.policies(), &[]);
+    scene.observer.reload_failed();
+    drop(scene.ask("/login", 1));
+    let read = Read::of(&scene.observer);
+    let exceeded = |policy| read.value("rate_limit_exceeded", &[("policy", policy)]);
+    assert_eq!(exceeded("login"), Some(2.0));
+    assert_eq!(exceeded("search"), Some(0.0));
+    assert_eq!(exceeded("flood"), None);
+    let reloads = |outcome| read.value("slidegate_config_reloads", &[("outcome", outcome)]);
+    assert_eq!((reloads("ok"), reloads("failed")), (Some(1.0), Some(1.0)));
+    let last = read.value("slidegate_config_last_reload_timestamp_seconds", &[]);
+    assert_eq!(last, Some(1_767_225_607.0));
+}
+
+#[test]
+fn a_denial_has_a_line_with_all_that_an_operator_asks_for() {
+    let scene = Scene::new(three_policies());
+    let lines = lines_of("slidegate::denied=info", || {
+        (0..3).for_each(|_| drop(scene.ask("/login", 1)));
+    });
+    let [trial, login] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((&trial["policy"], &trial["shadow"]), (&Value::from("trial"), &Value::from(true)));
+    for (field, value) in [
+        ("target", Value::from("slidegate::denied")),
+        ("level", "INFO".into()),
+        ("message", "limit exceeded".into()),
+        ("policy", "login".into()),
+        ("identity", "ip:10.0.0.1".into()),
+        ("units", 2.into()),
+        ("window_s", 60.0.into()),
+        ("spent", 2.into()),
+        ("remaining", 0.into()),
+        ("retry_after_s", 60.0.into()),
+        ("shadow", false.into()),
+        ("door", "gateway".into()),
+        ("method", "GET".into()),
+        ("path", "/login".into()),
+        ("client", "10.0.0.9".into()),
+        ("left_out", 0.into()),
+    ] {
+        assert_eq!(login[field], value, "{field} in {login}");
+    }
+}
+
+#[test]
+fn one_identity_cannot_flood_the_log() {
+    let scene = Scene::new(policies([Policy::new("api").quota(Quota::per_day(1))]));
+    let lines = lines_of("slidegate::denied=info", || {
+        for _ in 0..3 {
+            (0..1000).for_each(|_| drop(scene.ask("/", 1)));
+            scene.clock.advance(Duration::from_secs(60));
+        }
+    });
+    let left_out: Vec<_> = lines.iter().map(|line| line["left_out"].as_u64().unwrap()).collect();
+    assert_eq!(left_out, [0, 998, 999]);
+    let read = Read::of(&scene.observer);
+    assert_eq!(read.value("slidegate_denial_log_left_out", &[]), Some(998.0 + 999.0 + 999.0));
+}
+
+#[test]
+fn many_identities_cannot_flood_the_log() {
+    let everyone = Policy::new("api").quota(Quota::per_day(1));
+    let scene = Scene::new(policies([everyone]));
+    let lines = lines_of("slidegate::denied=info", || {
+        for client in 0..900 {
+            (0..2).for_each(|_| drop(scene.ask("/", client)));
+        }
+        scene.clock.advance(Duration::from_secs(1));
+        drop(scene.ask("/", 899));
+    });
+    assert_eq!(lines.len(), 11);
+    assert_eq!(lines[10]["left_out"], 890);
+}
+
+#[test]
+fn the_access_log_has_a_line_for_every_request_and_no_more_of_it_than_is_safe() {
+    let scene = Scene::new(three_policies());
+    let lines = lines_of("slidegate::access=info", || {
+        drop(scene.ask("/login", 1));
+        scene.answer(&"/x".repeat(500), StatusCode::SERVICE_UNAVAILABLE, None);
+    });
+    assert_eq!(lines.len(), 2);
+    for (field, value) in [
+        ("method", "GET".into()),
+        ("path", "/login".into()),
+        ("status", 200.into()),
+        ("client", "10.0.0.9".into()),
+        ("duration_ms", 3.0.into()),
+        ("verdict", "allow".into()),
+        ("policy", Value::from("login")),
+    ] {
+        assert_eq!(lines[0][field], value, "{field} in {}", lines[0]);
+    }
+    assert_eq!(lines[1]["verdict"], "unavailable");
+    assert_eq!(lines[1]["path"].as_str().unwrap().len(), 200);
+    assert!(lines[1].get("policy").is_none());
+}
+
+#[test]
+fn secrets_are_in_no_line() {
+    let by_key = Policy::new("api").identity([Source::ApiKey]).quota(Quota::per_day(1));
+    let scene = Scene::new(policies([by_key]));
+    let mut headers = http::HeaderMap::new();
+    headers.insert("x-api-key", "hunter2".parse().unwrap());
+    let facts = Facts::new(&Method::GET, "/?key=hunter2").headers(&headers);
+    let lines = lines_of("info", || {
+        for _ in 0..2 {
+            let decision = scene.gate.decide_now(&facts).unwrap();
+            scene.answer("/", StatusCode::OK, Some(&decision));
+        }
+    });
+    assert_eq!(lines.len(), 3, "two of the access log and one of the denials: {lines:?}");
+    assert!(lines.iter().all(|line| !line.to_string().contains("hunter2")), "{lines:?}");
+    assert!(lines[1]["identity"].as_str().unwrap().starts_with("api-key:"), "{lines:?}");
+}

@@ -1,0 +1,65 @@
+//! What upstream has answered, or why it has not.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use http::StatusCode;
+
+use super::exposition::Page;
+use super::stripe::{Striped, count};
+
+/// Why there is no response of upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpstreamError {
+    /// There was no connection to be had.
+    Connect,
+    /// There was no connection, or no head of a response, in time.
+    Timeout,
+    /// The connection broke before the head of a response.
+    Broken,
+    /// As many requests wait for upstream as may.
+    Crowded,
+    /// The response began and did not end.
+    Body,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Upstream(Striped<Results>);
+
+#[derive(Debug, Default)]
+struct Results {
+    classes: [AtomicU64; CLASSES.len()],
+    errors: [AtomicU64; UpstreamError::NAMES.len()],
+}
+
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+impl UpstreamError {
+    const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
+}
+
+impl Upstream {
+    pub(super) fn answered(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
+        count(&self.0.own().classes[class]);
+    }
+
+    pub(super) fn failed(&self, error: UpstreamError) {
+        count(&self.0.own().errors[error as usize]);
+    }
+
+    pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
+        let class = |(i, name)| ([("class", name)], self.0.sum(|own| &own.classes[i]));
+        page.counters(
+            "slidegate_upstream_responses",
+            "Responses of upstream, by the class of their status.",
+            CLASSES.into_iter().enumerate().map(class),
+        )?;
+        let reason = |(i, name)| ([("reason", name)], self.0.sum(|own| &own.errors[i]));
+        page.counters(
+            "slidegate_upstream_errors",
+            "Requests that got no whole response of upstream, by reason.",
+            UpstreamError::NAMES.into_iter().enumerate().map(reason),
+        )
+    }
+}

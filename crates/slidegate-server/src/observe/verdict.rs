@@ -1,0 +1,78 @@
+//! What became of a request, in one word.
+
+use http::StatusCode;
+use slidegate::{Block, Decision};
+
+use super::Answered;
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Allow,
+    /// A quota was used up.
+    Deny,
+    Block(BlockReason),
+    /// The store could not count, and a policy says `deny` to that.
+    Unavailable,
+    /// Nobody asked the gate.
+    None,
+}
+
+/// Why a request may not pass, whatever its quotas have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockReason {
+    Listed,
+    Cost,
+    Banned,
+    /// One that this version does not know by name.
+    Other,
+}
+
+impl Verdict {
+    /// As many as have a name of their own.
+    pub(super) const COUNT: usize = Self::NAMES.len();
+    pub(super) const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
+
+    #[inline]
+    pub(super) fn of(answered: &Answered<'_>) -> Self {
+        match answered.decision {
+            Some(decision) => Self::of_decision(decision),
+            None if answered.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,
+            None => Self::None,
+        }
+    }
+
+    fn of_decision(decision: &Decision) -> Self {
+        match decision.verdict() {
+            slidegate::Verdict::Allow => Self::Allow,
+            slidegate::Verdict::Deny { .. } => Self::Deny,
+            slidegate::Verdict::Block(Block::Listed) => Self::Block(BlockReason::Listed),
+            slidegate::Verdict::Block(Block::CostAboveUnits) => Self::Block(BlockReason::Cost),
+            slidegate::Verdict::Block(Block::Banned { .. }) => Self::Block(BlockReason::Banned),
+            _ => Self::Block(BlockReason::Other),
+        }
+    }
+
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Allow => 0,
+            Self::Deny => 1,
+            Self::Block(_) => 2,
+            Self::Unavailable => 3,
+            Self::None => 4,
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+}
+
+impl BlockReason {
+    pub(super) const COUNT: usize = Self::NAMES.len();
+    pub(super) const NAMES: [&str; 4] = ["listed", "cost", "banned", "other"];
+
+    pub(super) fn index(self) -> usize {
+        self as usize
+    }
+}

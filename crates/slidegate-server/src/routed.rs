@@ -1,0 +1,64 @@
+//! A door whose answers come from a router.
+
+use std::convert::Infallible;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tower_service::Service;
+
+use crate::listener::{Accepted, Answer};
+
+/// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct Routed(pub(crate) Router);
+
+impl Answer for Routed {
+    type Body = Body;
+
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Infallible> {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(accepted);
+        // A router without a state is always ready.
+        self.0.clone().call(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Extension;
+    use axum::routing::post;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn handlers_get_the_body_and_know_the_connection() {
+        let tell = |Extension(accepted): Extension<Accepted>, body: String| async move {
+            format!("{body} from {:?}", accepted.peer)
+        };
+        let routed = Routed(Router::new().route("/", post(tell)));
+        let accepted = Accepted { peer: Some([10, 0, 0, 1].into()), secure: false };
+        let (mut client, server) = tokio::io::duplex(1024);
+        let serve = service_fn(move |request| {
+            let routed = routed.clone();
+            async move { routed.answer(accepted, request).await }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), serve));
+        let request =
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi";
+        client.write_all(request).await.unwrap();
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(response.ends_with("hi from Some(10.0.0.1)"), "{response}");
+    }
+}
