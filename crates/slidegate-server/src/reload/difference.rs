@@ -1,0 +1,221 @@
+//! What a reload changes, in words.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Display;
+
+use slidegate::{CheckedPlan, Identity, Name, Policies, PolicyOutline, Source};
+
+/// What other policies there are now. Empty if nothing that matters is different.
+pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
+    let mut changes = Vec::new();
+    compare_policies(old, new, &mut changes);
+    compare_plans(old, new, &mut changes);
+    compare_plan_keys(old, new, &mut changes);
+    for (list, same) in
+        [("exempt", old.exempt() == new.exempt()), ("blocked", old.blocked() == new.blocked())]
+    {
+        if !same {
+            changes.push(format!("the list of who is {list} has changed"));
+        }
+    }
+    changes
+}
+
+fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
+    let by_name = |policies: &Policies| -> BTreeMap<Name, PolicyOutline> {
+        policies.outlines().map(|outline| (outline.name.clone(), outline)).collect()
+    };
+    for (name, before, after) in pairs(&by_name(old), &by_name(new)) {
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                let words = facets(before).into_iter().zip(facets(after));
+                compare(&format!("policy {name}"), words, changes);
+                if before.exempt != after.exempt {
+                    changes.push(format!("policy {name}: the list of who is exempt has changed"));
+                }
+            }
+            (None, Some(_)) => changes.push(format!("policy {name} added")),
+            _ => changes.push(format!("policy {name} removed")),
+        }
+    }
+}
+
+/// What a policy says, but for its list of exemptions: the word for it, and the value.
+fn facets(policy: &PolicyOutline) -> [(&'static str, String); 12] {
+    [
+        ("method", list(&policy.methods)),
+        ("path", list(&policy.paths)),
+        ("identity", sources(policy)),
+        ("quotas", list(&policy.quotas)),
+        ("default plan", option(policy.default_plan.as_ref())),
+        ("plan header", option(policy.plan_header.as_ref())),
+        ("cost", option(policy.cost)),
+        ("count_denied", policy.count_denied.to_string()),
+        ("ban", option(policy.ban)),
+        ("shadow", policy.shadow.to_string()),
+        ("scope", policy.scope.to_string()),
+        ("on_store_error", policy.on_store_error.to_string()),
+    ]
+}
+
+/// With the prefixes of addresses, if they are not the usual ones.
+fn sources(policy: &PolicyOutline) -> String {
+    let word = |source: &Source| match source {
+        Source::Ip(prefixes) if *prefixes != Default::default() => {
+            format!("ip {prefixes:?}")
+        }
+        other => other.to_string(),
+    };
+    list(&policy.identity.iter().map(word).collect::<Vec<_>>())
+}
+
+fn compare_plans(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
+    fn by_name(policies: &Policies) -> BTreeMap<Name, &CheckedPlan> {
+        policies.plans().into_iter().map(|plan| (plan.name().clone(), plan)).collect()
+    }
+    let facets = |plan: &CheckedPlan| {
+        [("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))]
+    };
+    for (name, before, after) in pairs(&by_name(old), &by_name(new)) {
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                let words = facets(before).into_iter().zip(facets(after));
+                compare(&format!("plan {name}"), words, changes);
+            }
+            (None, Some(_)) => changes.push(format!("plan {name} added")),
+            _ => changes.push(format!("plan {name} removed")),
+        }
+    }
+}
+
+/// Only how many: even the digest of a key is nobody's business.
+fn compare_plan_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
+    let old: HashMap<&Identity, &Name> = old.plan_keys().collect();
+    let new: HashMap<&Identity, &Name> = new.plan_keys().collect();
+    let added = new.keys().filter(|key| !old.contains_key(*key)).count();
+    let removed = old.keys().filter(|key| !new.contains_key(*key)).count();
+    let moved = new.iter().filter(|(key, plan)| old.get(*key).is_some_and(|old| old != *plan));
+    for (count, what) in
+        [(added, "added"), (removed, "removed"), (moved.count(), "with another plan")]
+    {
+        if count > 0 {
+            changes.push(format!("API keys {what}: {count}"));
+        }
+    }
+}
+
+type Words = (&'static str, String);
+
+fn compare(whose: &str, words: impl Iterator<Item = (Words, Words)>, changes: &mut Vec<String>) {
+    for ((what, before), (_, after)) in words {
+        if before != after {
+            changes.push(format!("{whose}: {what} {before} -> {after}"));
+        }
+    }
+}
+
+/// What has the same name, in the order of names.
+fn pairs<'a, T>(
+    old: &'a BTreeMap<Name, T>,
+    new: &'a BTreeMap<Name, T>,
+) -> impl Iterator<Item = (&'a Name, Option<&'a T>, Option<&'a T>)> {
+    let names: BTreeSet<&Name> = old.keys().chain(new.keys()).collect();
+    names.into_iter().map(|name| (name, old.get(name), new.get(name)))
+}
+
+fn list<T: Display>(items: &[T]) -> String {
+    match items {
+        [] => "none".to_owned(),
+        _ => items.iter().map(T::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn option<T: Display>(item: Option<T>) -> String {
+    item.map_or_else(|| "none".to_owned(), |item| item.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate::{OnStoreError, Plan, PoliciesBuilder, Policy, Quota, Roster, Scope};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(old: PoliciesBuilder, new: PoliciesBuilder, expected: &[&str]) {
+        assert_eq!(difference(&old.build().unwrap(), &new.build().unwrap()), expected);
+    }
+
+    fn login() -> Policy {
+        Policy::new("login").path("/login").quota(Quota::per_minute(5))
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        let some = || {
+            Policies::builder()
+                .plan(Plan::new("free", [Quota::per_minute(60)]))
+                .policy(login())
+                .policy(Policy::new("api").plans("free"))
+                .api_key("k", "free")
+                .exempt(Roster::new().user("1").user("2").user("3"))
+        };
+        check(some(), some(), &[]);
+    }
+
+    #[test]
+    fn policies_come_and_go_and_change() {
+        let ten = Policy::new("login").path("/login").quota(Quota::per_minute(10));
+        check(
+            Policies::builder().policy(login()).policy(Policy::new("old").quota(Quota::per_day(1))),
+            Policies::builder()
+                .policy(Policy::new("search").quota(Quota::per_day(1)))
+                .policy(ten.scope(Scope::Local).on_store_error(OnStoreError::Deny)),
+            &[
+                "policy login: quotas 5/min -> 10/min",
+                "policy login: scope shared -> local",
+                "policy login: on_store_error local -> deny",
+                "policy old removed",
+                "policy search added",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_a_policy_is_for_and_whom_it_spares_is_compared() {
+        let other = Policy::new("login").method(http::Method::POST).path("/login").path("/in");
+        let other = other.quota(Quota::per_minute(5)).exempt(Roster::new().user("1"));
+        check(
+            Policies::builder().policy(login()),
+            Policies::builder().policy(other.shadow()),
+            &[
+                "policy login: method none -> POST",
+                "policy login: path /login -> /login, /in",
+                "policy login: shadow false -> true",
+                "policy login: the list of who is exempt has changed",
+            ],
+        );
+    }
+
+    #[test]
+    fn plans_and_keys_change_without_a_secret_in_the_words() {
+        let plan = |name: &str, units| Plan::new(name, [Quota::per_minute(units)]);
+        let api = || Policy::new("api").plans("free");
+        let old = Policies::builder().policy(api()).plan(plan("free", 60)).plan(plan("pro", 600));
+        let new = Policies::builder().policy(api()).plan(plan("free", 30)).plan(plan("team", 90));
+        check(
+            old.api_key("hunter1", "free").api_key("hunter2", "pro").api_key("hunter3", "pro"),
+            new.api_key("hunter1", "team")
+                .api_key("hunter4", "free")
+                .blocked(Roster::new().user("9")),
+            &[
+                "plan free: quotas 60/min -> 30/min",
+                "plan pro removed",
+                "plan team added",
+                "API keys added: 1",
+                "API keys removed: 2",
+                "API keys with another plan: 1",
+                "the list of who is blocked has changed",
+            ],
+        );
+    }
+}
