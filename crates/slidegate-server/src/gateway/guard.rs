@@ -1,0 +1,108 @@
+//! Requests that cannot be read in one way only are refused before anything is counted.
+//!
+//! Where a body ends is not among the questions: hyper reads it, refuses what is malformed, and
+//! frames it anew for upstream, so that nothing can hide between two requests. But a transfer
+//! coding other than chunks would be lost on the way.
+
+use http::{HeaderMap, Method, Request, Uri, Version, header, uri::Authority};
+
+use super::problem::Problem;
+
+/// What is wrong with a request, if anything is.
+pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
+    if *request.method() == Method::CONNECT {
+        return Some(Problem::NoTunnels);
+    }
+    let (uri, headers) = (request.uri(), request.headers());
+    let objection = target_objection(uri)
+        .or_else(|| host_objection(uri, headers, request.version()))
+        .or_else(|| framing_objection(headers));
+    objection.map(Problem::BadRequest)
+}
+
+fn framing_objection(headers: &HeaderMap) -> Option<&'static str> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let coding = codings.next()?;
+    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        return Some("The request's body is coded in another way than in chunks.");
+    }
+    let has_length = headers.contains_key(header::CONTENT_LENGTH);
+    has_length.then_some("The request's body has both a length and chunks.")
+}
+
+fn target_objection(uri: &Uri) -> Option<&'static str> {
+    let authority = uri.authority()?;
+    if uri.scheme().is_none() {
+        return Some("The request's target is no path.");
+    }
+    let names_a_user = authority.as_str().contains('@');
+    names_a_user.then_some("The request's target has a user in it.")
+}
+
+fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'static str> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Some("The request has more than one Host.");
+    }
+    if let Some(host) = host {
+        // A browser that is told nothing sends an empty one, which HTTP allows.
+        if !host.is_empty() && Authority::try_from(host.as_bytes()).is_err() {
+            return Some("The request's Host is no host.");
+        }
+        if host.as_bytes().contains(&b'@') {
+            return Some("The request's Host has a user in it.");
+        }
+    }
+    match (host, uri.authority()) {
+        (None, None) if version == Version::HTTP_11 => Some("The request has no Host."),
+        // HTTP/1.1 lets the target win; with HTTP/2 nobody honest sends two that differ.
+        (Some(host), Some(authority))
+            if version == Version::HTTP_2
+                && !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
+        {
+            Some("The request's Host is not its authority.")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objection_to(builder: http::request::Builder) -> Option<Problem> {
+        objection(&builder.body(()).unwrap())
+    }
+
+    #[test]
+    fn what_is_plain_passes() {
+        for host in ["example.com", "example.com:8080", "[::1]:80", ""] {
+            let request = Request::get("/").header("host", host);
+            assert_eq!(objection_to(request), None, "{host}");
+        }
+        let target_wins = Request::get("http://b.example/").header("host", "a.example");
+        assert_eq!(objection_to(target_wins), None);
+        assert_eq!(objection_to(Request::get("/").version(Version::HTTP_10)), None);
+    }
+
+    #[test]
+    fn what_has_two_meanings_does_not() {
+        let bad = |request| matches!(objection_to(request), Some(Problem::BadRequest(_)));
+        assert!(bad(Request::get("/")));
+        assert!(bad(Request::get("/").header("host", "a").header("host", "b")));
+        assert!(bad(Request::get("/").header("host", "a").header("host", "a")));
+        assert!(bad(Request::get("/").header("host", "a b")));
+        assert!(bad(Request::get("/").header("host", "me@a")));
+        assert!(bad(Request::get("http://me@a/").header("host", "a")));
+        assert!(bad(Request::get("login").header("host", "a")));
+        let coded =
+            |coding| Request::post("/").header("host", "a").header("transfer-encoding", coding);
+        assert!(!bad(coded("Chunked")));
+        assert!(bad(coded("gzip, chunked")));
+        assert!(bad(coded("chunked").header("transfer-encoding", "chunked")));
+        assert!(bad(coded("chunked").header("content-length", "5")));
+        assert!(bad(Request::get("http://a/").version(Version::HTTP_2).header("host", "b")));
+        assert_eq!(objection_to(Request::connect("a:80")), Some(Problem::NoTunnels));
+    }
+}

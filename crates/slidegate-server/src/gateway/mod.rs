@@ -1,0 +1,152 @@
+//! The proxying door: what may pass goes to upstream, the rest is refused here.
+
+mod body;
+mod connect;
+mod flight;
+mod forward;
+mod guard;
+mod head;
+mod pool;
+mod problem;
+mod progress;
+mod route;
+mod tunnel;
+mod upstream;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use slidegate::{Clock, Decision, Store, SystemClock};
+use slidegate_tower::{Peer, ResponseBody};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use self::body::UpstreamBody;
+use self::connect::Connector;
+use self::flight::Flights;
+use self::forward::Forward;
+use self::route::Routes;
+pub(crate) use self::tunnel::Tunnels;
+use crate::config::{GatewayConfig, HostRule, Timeouts};
+use crate::listener::{Accepted, Answer};
+use crate::live::Live;
+use crate::observe::{Answered, Door, Observer};
+
+/// The gateway, for all workers.
+pub(crate) struct Gateway<S> {
+    live: Arc<Live<S>>,
+    proxy: Arc<Proxy>,
+}
+
+/// The part that knows nothing of limits.
+pub(crate) struct Proxy {
+    routes: ArcSwap<Routes>,
+    host: HostRule,
+    timeouts: Timeouts,
+    flights: Flights,
+    connector: Connector,
+    tunnels: Tunnels,
+    observer: Observer,
+    clock: SystemClock,
+    workers: usize,
+    most_idle: usize,
+}
+
+impl<S: Store> Gateway<S> {
+    pub(crate) fn new(config: &GatewayConfig, live: Arc<Live<S>>, observer: Observer) -> Self {
+        let (workers, most_idle) = (config.workers, config.bounds.idle_upstream);
+        let routes = Routes::new(&config.routes, workers, most_idle, None);
+        let proxy = Proxy {
+            routes: ArcSwap::from_pointee(routes),
+            host: config.host,
+            timeouts: config.timeouts.clone(),
+            flights: Flights::new(config.bounds.in_flight),
+            connector: Connector::new(config.timeouts.connect),
+            tunnels: Tunnels::default(),
+            observer,
+            clock: SystemClock::new(),
+            workers,
+            most_idle,
+        };
+        Self { live, proxy: Arc::new(proxy) }
+    }
+
+    /// Sends requests by other routes from now on.
+    pub(crate) fn reroute(&self, config: &GatewayConfig) {
+        let before = self.proxy.routes.load();
+        let (workers, most_idle) = (self.proxy.workers, self.proxy.most_idle);
+        let routes = Routes::new(&config.routes, workers, most_idle, Some(&before));
+        self.proxy.routes.store(Arc::new(routes));
+    }
+
+    /// The connections that have changed to another protocol.
+    pub(crate) fn tunnels(&self) -> &Tunnels {
+        &self.proxy.tunnels
+    }
+
+    /// What answers the requests of one worker's connections.
+    pub(crate) fn worker(&self, index: usize) -> Worker<S> {
+        Worker { live: self.live.clone(), proxy: self.proxy.clone(), index }
+    }
+}
+
+/// Answers the requests of one worker's connections.
+pub(crate) struct Worker<S> {
+    live: Arc<Live<S>>,
+    proxy: Arc<Proxy>,
+    index: usize,
+}
+
+impl<S> Clone for Worker<S> {
+    fn clone(&self) -> Self {
+        Self { live: self.live.clone(), proxy: self.proxy.clone(), index: self.index }
+    }
+}
+
+impl<S: Store> Answer for Worker<S> {
+    type Body = ResponseBody<UpstreamBody>;
+
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Self::Body>, Infallible> {
+        let began = self.proxy.clock.now();
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let manners = self.live.manners();
+        let client = manners.client_address.resolve(accepted.peer, request.headers());
+        let trusted = accepted.peer.is_some_and(|peer| manners.client_address.trusts(peer));
+        let forward = Forward {
+            proxy: self.proxy.clone(),
+            worker: self.index,
+            accepted,
+            paths: manners.paths,
+            trusted,
+            client,
+        };
+        let response = match guard::objection(&request) {
+            Some(problem) => problem.response().map(ResponseBody::from),
+            None => {
+                if let Some(peer) = accepted.peer {
+                    request.extensions_mut().insert(Peer(peer));
+                }
+                let passing = manners.layer.layer(forward).call(request);
+                drop(manners);
+                passing.await?
+            }
+        };
+        self.proxy.observer.answered(&Answered {
+            door: Door::Gateway,
+            method: &method,
+            path: uri.path(),
+            client,
+            status: response.status(),
+            decision: response.extensions().get::<Decision>(),
+            took: self.proxy.clock.now().saturating_since(began),
+        });
+        Ok(response)
+    }
+}

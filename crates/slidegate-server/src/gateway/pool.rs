@@ -1,0 +1,120 @@
+//! Connections to one upstream server that wait for their next request.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use tokio::time::Instant;
+
+use super::body::Timed;
+use super::flight::Flight;
+use super::progress::Progress;
+use crate::observe::{Observer, UpstreamError};
+
+/// Connections of one worker to one upstream server.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The one used last is taken first, so that the others grow old and are closed.
+    idle: Mutex<VecDeque<Idle>>,
+    /// HTTP/2 has many requests on one connection.
+    shared: Mutex<Option<http2::SendRequest<Timed>>>,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: http1::SendRequest<Timed>,
+    until: Instant,
+}
+
+/// Upstreams close connections that were idle for long, many after a minute and some after five
+/// seconds; one that was closed at the wrong moment costs a retry.
+const IDLE_FOR: Duration = Duration::from_secs(30);
+
+impl Pool {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { idle: Mutex::default(), shared: Mutex::default(), most }
+    }
+
+    /// A connection that was in use before, if there is one that is good.
+    pub(crate) fn take(&self) -> Option<http1::SendRequest<Timed>> {
+        let mut idle = self.idle();
+        let now = Instant::now();
+        while let Some(Idle { connection, until }) = idle.pop_back() {
+            if now < until && !connection.is_closed() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn put(&self, connection: http1::SendRequest<Timed>, good_for: Duration) {
+        let (mut idle, now) = (self.idle(), Instant::now());
+        // The one that has been there longest.
+        if idle.front().is_some_and(|oldest| oldest.until <= now) {
+            idle.pop_front();
+        }
+        if idle.len() < self.most && !connection.is_closed() {
+            idle.push_back(Idle { connection, until: now + good_for });
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Option<http2::SendRequest<Timed>> {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
+    pub(crate) fn share(&self, connection: &http2::SendRequest<Timed>) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *shared = Some(connection.clone());
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that a response still comes over, and a place among the requests under way.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pool: Arc<Pool>,
+    /// None of a connection that others use at the same time.
+    connection: Option<http1::SendRequest<Timed>>,
+    good_for: Duration,
+    /// Of the request's body, if it has one.
+    sending: Option<Arc<Progress>>,
+    observer: Observer,
+    _flight: Flight,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        connection: Option<http1::SendRequest<Timed>>,
+        sending: Option<Arc<Progress>>,
+        flight: Flight,
+        observer: Observer,
+    ) -> Self {
+        Self { pool, connection, good_for: IDLE_FOR, sending, observer, _flight: flight }
+    }
+
+    /// Upstream closes the connection when it was idle for longer.
+    pub(crate) fn good_for(&mut self, time: Duration) {
+        self.good_for = time.min(IDLE_FOR);
+    }
+
+    /// Upstream broke off or stopped in the middle of the response.
+    pub(crate) fn fail(self) {
+        self.observer.upstream_failed(UpstreamError::Body);
+    }
+
+    /// The response is complete: the connection is free, unless upstream has answered before it
+    /// had all of the request. Dropped otherwise, it is closed.
+    pub(crate) fn end(self) {
+        let has_sent = self.sending.is_none_or(|sending| sending.has_ended());
+        if let Some(connection) = self.connection.filter(|_| has_sent) {
+            self.pool.put(connection, self.good_for);
+        }
+    }
+}

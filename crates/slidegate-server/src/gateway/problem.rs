@@ -1,0 +1,92 @@
+//! What the gateway itself has to say: upstream is gone, late, or the request makes no sense.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::body::UpstreamBody;
+use crate::observe::UpstreamError;
+
+/// Why the gateway answers in place of upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Problem {
+    /// The request cannot be read in one way only.
+    BadRequest(&'static str),
+    /// `CONNECT` asks for a tunnel, and this is none.
+    NoTunnels,
+    /// The client stopped sending its body.
+    BodyLate,
+    /// No route fits the path.
+    NoRoute,
+    /// No server takes a connection.
+    Unreachable,
+    /// Upstream broke the connection before it answered.
+    Broken,
+    /// Upstream does not answer in time.
+    Late,
+    /// Too many requests wait for upstream already.
+    Crowded,
+}
+
+impl Problem {
+    /// What upstream did, if it is upstream's doing or for its sake.
+    pub(crate) fn upstream_error(self) -> Option<UpstreamError> {
+        match self {
+            Self::BadRequest(_) | Self::NoTunnels | Self::BodyLate | Self::NoRoute => None,
+            Self::Unreachable => Some(UpstreamError::Connect),
+            Self::Broken => Some(UpstreamError::Broken),
+            Self::Late => Some(UpstreamError::Timeout),
+            Self::Crowded => Some(UpstreamError::Crowded),
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
+            Self::BodyLate => StatusCode::REQUEST_TIMEOUT,
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Late => StatusCode::GATEWAY_TIMEOUT,
+            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn detail(self) -> &'static str {
+        match self {
+            Self::BadRequest(why) => why,
+            Self::NoTunnels => "This is a gateway to one service and opens no tunnels.",
+            Self::BodyLate => "The rest of the request did not arrive.",
+            Self::NoRoute => "The gateway has no upstream for this path.",
+            Self::Unreachable => "The service behind the gateway cannot be reached.",
+            Self::Broken => "The service behind the gateway broke off before it answered.",
+            Self::Late => "The service behind the gateway did not answer in time.",
+            Self::Crowded => "Too many requests wait for the service behind the gateway.",
+        }
+    }
+
+    /// Problem details of RFC 9457.
+    pub(crate) fn response(self) -> Response<UpstreamBody> {
+        let status = self.status();
+        let title = status.canonical_reason().unwrap_or_default();
+        let body = serde_json::json!({
+            "type": "about:blank",
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail(),
+        });
+        let mut response = Response::new(UpstreamBody::full(Bytes::from(body.to_string())));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, json);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self == Self::Crowded {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        // What is left of the request is not read.
+        if matches!(self, Self::BadRequest(_) | Self::BodyLate) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

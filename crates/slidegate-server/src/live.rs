@@ -1,0 +1,65 @@
+//! The rules in force, which a reload puts others in the place of.
+
+use std::mem;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use slidegate::{Gate, Store};
+use slidegate_tower::{Answers, ClientAddress, PathReading, RateLimitLayer};
+
+use crate::config::Rules;
+
+/// The gate and the rules in force, for every door.
+#[derive(Debug)]
+pub(crate) struct Live<S> {
+    gate: Arc<Gate<S>>,
+    manners: ArcSwap<Manners<S>>,
+}
+
+/// How requests are read and answered.
+#[derive(Debug)]
+pub(crate) struct Manners<S> {
+    /// What clients are told.
+    pub(crate) answers: Answers,
+    /// How the gateway finds the client behind proxies.
+    pub(crate) client_address: ClientAddress,
+    /// How paths are read.
+    pub(crate) paths: PathReading,
+    /// The gate with all of these, for the gateway.
+    pub(crate) layer: RateLimitLayer<S>,
+}
+
+impl<S: Store> Live<S> {
+    /// Puts rules in force, whose policies the gate has from now on.
+    pub(crate) fn new(rules: &mut Rules, store: S) -> Self {
+        let gate = Arc::new(Gate::new(mem::take(&mut rules.policies), store));
+        let manners = Manners::new(&gate, rules);
+        Self { gate, manners: ArcSwap::from_pointee(manners) }
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
+        &self.gate
+    }
+
+    pub(crate) fn manners(&self) -> Guard<Arc<Manners<S>>> {
+        self.manners.load()
+    }
+
+    /// Puts other rules in force. Accounts keep their history.
+    pub(crate) fn replace(&self, rules: &mut Rules) {
+        self.gate.replace_policies(mem::take(&mut rules.policies));
+        self.manners.store(Arc::new(Manners::new(&self.gate, rules)));
+    }
+}
+
+impl<S: Store> Manners<S> {
+    fn new(gate: &Arc<Gate<S>>, rules: &Rules) -> Self {
+        let paths = rules.paths();
+        let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
+        let layer = RateLimitLayer::new(gate.clone())
+            .answers(answers.clone())
+            .client_address(client_address.clone())
+            .paths(paths);
+        Self { answers, client_address, paths, layer }
+    }
+}
