@@ -1,0 +1,109 @@
+//! What a caller asks.
+
+use std::sync::Arc;
+
+use slidegate::Policies;
+
+use super::charges::{self, ChargeAsk};
+use super::json::{Json, Members};
+use super::problem::{Place, Problems};
+use super::request::RequestAsk;
+
+/// One question.
+#[derive(Debug)]
+pub(super) enum Ask<'a> {
+    /// May this request pass?
+    Request(Box<RequestAsk<'a>>),
+    /// Can all of these be spent?
+    Charges(Vec<ChargeAsk<'a>>),
+}
+
+/// One question, or several that are answered in order.
+#[derive(Debug)]
+pub(super) enum Asks<'a> {
+    One(Ask<'a>),
+    Many(Vec<Ask<'a>>),
+}
+
+/// The most questions at once: each is a call to the store.
+pub(super) const MOST_ASKS: usize = 100;
+
+impl<'a> Asks<'a> {
+    /// Reads a body, or tells all that is wrong with it.
+    /// The policies are those that charges can be under.
+    pub(super) fn parse(
+        body: &'a [u8],
+        policies: impl Fn() -> Arc<Policies>,
+    ) -> Result<Self, Problems> {
+        let asks = Self::read(body)?;
+        let mut problems = Problems::default();
+        for (i, ask) in asks.as_slice().iter().enumerate() {
+            let item = Place::ROOT.item(i);
+            let place = if matches!(asks, Self::One(_)) { Place::ROOT } else { item };
+            if let Ask::Charges(list) = ask {
+                charges::check(list, &policies(), &place, &mut problems);
+            }
+        }
+        if problems.is_empty() { Ok(asks) } else { Err(problems) }
+    }
+
+    pub(super) fn as_slice(&self) -> &[Ask<'a>] {
+        match self {
+            Self::One(ask) => std::slice::from_ref(ask),
+            Self::Many(asks) => asks,
+        }
+    }
+
+    fn read(body: &'a [u8]) -> Result<Self, Problems> {
+        let json = Json::parse(body).map_err(|error| Problems::one(not_json(&error)))?;
+        let mut problems = Problems::default();
+        let asks = match json {
+            Json::List(items) if items.len() <= MOST_ASKS => {
+                let mut asks = Vec::with_capacity(items.len());
+                for (i, item) in items.into_iter().enumerate() {
+                    asks.extend(Ask::read(item, &Place::ROOT.item(i), &mut problems));
+                }
+                Some(Self::Many(asks))
+            }
+            Json::List(items) => {
+                let most = format_args!("{} questions at once; at most {MOST_ASKS}", items.len());
+                problems.add(&Place::ROOT, most);
+                None
+            }
+            one => Ask::read(one, &Place::ROOT, &mut problems).map(Self::One),
+        };
+        match asks {
+            Some(asks) if problems.is_empty() => Ok(asks),
+            _ => Err(problems),
+        }
+    }
+}
+
+impl<'a> Ask<'a> {
+    fn read(json: Json<'a>, place: &Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let Json::Object(members) = json else {
+            problems.expected(place, "an object", &json);
+            return None;
+        };
+        repeated(&members, place, problems);
+        if members.iter().any(|(name, _)| name == "charges") {
+            return charges::read(members, place, problems).map(Self::Charges);
+        }
+        Some(Self::Request(Box::new(RequestAsk::read(members, place, problems))))
+    }
+}
+
+/// Says which members are there twice: which of two values was meant is anybody's guess.
+pub(super) fn repeated(members: &Members<'_>, place: &Place<'_>, problems: &mut Problems) {
+    for (i, (name, _)) in members.iter().enumerate() {
+        if members[..i].iter().any(|(other, _)| other == name) {
+            problems.add(&place.member(name), "given twice");
+        }
+    }
+}
+
+/// What is wrong with a text that is not JSON, without any of the text.
+fn not_json(error: &serde_json::Error) -> String {
+    let what = if error.is_eof() { "incomplete JSON" } else { "not JSON" };
+    format!("{what}, at line {} column {}", error.line(), error.column())
+}

@@ -1,0 +1,175 @@
+//! Forward-auth: a proxy sends the head of each request here and goes by the status.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header, request,
+};
+use slidegate::{Decision, Facts, Network, StoreError};
+use slidegate_tower::{AddressSource, Answers, ClientAddress};
+
+use super::problem::{Place, Problems};
+
+/// How a proxy tells of a request, and what it makes of the answer.
+///
+/// Each has one way only. A client's own headers come along, so a way that the proxy does not use
+/// would be the client's to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proxy {
+    /// Caddy, Traefik, HAProxy: `X-Forwarded-Method` and `X-Forwarded-Uri`; any status goes on to
+    /// the client.
+    Forwarding,
+    /// nginx: `X-Original-Method` and `X-Original-URI`; only 401 and 403 refuse.
+    Nginx,
+    /// Envoy: its own method, and its path after ours.
+    Envoy,
+}
+
+pub(super) const ENVOY_PREFIX: &str = "/v1/auth/envoy";
+
+/// What nginx makes the client's answer from, because it drops the one it gets.
+const STATUS: HeaderName = HeaderName::from_static("x-slidegate-status");
+const BODY: HeaderName = HeaderName::from_static("x-slidegate-body");
+const CONTENT_TYPE: HeaderName = HeaderName::from_static("x-slidegate-content-type");
+
+/// The request that a proxy asks about.
+#[derive(Debug)]
+pub(super) struct Original<'r> {
+    pub(super) method: Cow<'r, Method>,
+    pub(super) path: Cow<'r, str>,
+    pub(super) client: Option<IpAddr>,
+    headers: &'r HeaderMap,
+    trusted: bool,
+}
+
+impl<'r> Original<'r> {
+    /// What the proxy tells, or what it should have told.
+    pub(super) fn of(
+        proxy: Proxy,
+        head: &'r request::Parts,
+        peer: Option<IpAddr>,
+        clients: &ClientAddress,
+    ) -> Result<Self, Problems> {
+        let (method, path) = match proxy {
+            Proxy::Forwarding => told(&head.headers, "x-forwarded-method", "x-forwarded-uri")?,
+            Proxy::Nginx => told(&head.headers, "x-original-method", "x-original-uri")?,
+            Proxy::Envoy => (Cow::Borrowed(&head.method), after_prefix(&head.uri)),
+        };
+        Ok(Self {
+            method,
+            path,
+            client: client(clients, peer, &head.headers),
+            headers: &head.headers,
+            trusted: peer.is_some_and(|peer| clients.trusts(peer)),
+        })
+    }
+
+    /// The facts about the request, with the other way to read its path.
+    pub(super) fn facts<'f>(&'f self, other_path: &'f str) -> Facts<'f> {
+        let facts = Facts::new(&self.method, &self.path).headers(self.headers);
+        let facts = facts.other_path(other_path);
+        let facts = self.client.map_or(facts, |client| facts.client(client));
+        if self.trusted { facts.headers_trusted() } else { facts }
+    }
+}
+
+/// The method and the path that a proxy tells in two headers.
+fn told<'r>(
+    headers: &'r HeaderMap,
+    method: &'static str,
+    uri: &'static str,
+) -> Result<(Cow<'r, Method>, Cow<'r, str>), Problems> {
+    let mut problems = Problems::default();
+    let mut one = |name| {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => return Some(value.as_bytes()),
+            (None, _) => problems.add(&Place::ROOT.member(name), "the proxy must send this header"),
+            _ => problems.add(&Place::ROOT.member(name), "the proxy must send this header once"),
+        }
+        None
+    };
+    let (named, uri) = (one(method), one(uri));
+    let known = named.and_then(|text| Method::from_bytes(text).ok());
+    if named.is_some() && known.is_none() {
+        problems.add(&Place::ROOT.member(method), "not a method");
+    }
+    match (known, uri) {
+        (Some(method), Some(uri)) => Ok((Cow::Owned(method), path_of(uri))),
+        _ => Err(problems),
+    }
+}
+
+/// The path of a request's target, which may be in absolute form.
+fn path_of(target: &[u8]) -> Cow<'_, str> {
+    let text = String::from_utf8_lossy(target);
+    if text.starts_with('/') {
+        return text;
+    }
+    match text.parse::<Uri>() {
+        Ok(uri) if uri.scheme().is_some() => Cow::Owned(uri.path().to_owned()),
+        _ => text,
+    }
+}
+
+fn after_prefix(uri: &Uri) -> Cow<'_, str> {
+    match uri.path().strip_prefix(ENVOY_PREFIX) {
+        Some(path) if !path.is_empty() => Cow::Borrowed(path),
+        _ => Cow::Borrowed("/"),
+    }
+}
+
+/// The client of the proxy that asks. Only proxies can reach this door, so the one that asks is
+/// believed in what it adds to `X-Forwarded-For`: the last entry. From there on it goes by the
+/// rules of the gateway, which know the proxies before that one.
+fn client(clients: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+    let added = LAST_FORWARDED.resolve(Some(ASKING), headers).filter(|hop| *hop != ASKING);
+    match added {
+        Some(hop) => clients.resolve(Some(hop), headers),
+        None => peer.map(|peer| peer.to_canonical()),
+    }
+}
+
+/// Stands for the proxy that asks, which may have no address. No client can have this one.
+const ASKING: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
+    let asking: Network = ASKING.to_string().parse().expect("an address is a network");
+    ClientAddress::new(AddressSource::XForwardedFor, [asking])
+});
+
+/// What the proxy is answered.
+pub(super) fn answer(
+    proxy: Proxy,
+    outcome: &Result<Decision, StoreError>,
+    answers: &Answers,
+) -> Response<Bytes> {
+    // Whatever the client's headers say of gRPC: such a refusal has the status 200, which a proxy
+    // takes for a yes.
+    let Some(refusal) = answers.refuse(outcome, &HeaderMap::new()) else {
+        let mut allowed = Response::new(Bytes::new());
+        if let Ok(decision) = outcome {
+            answers.annotate(decision, &mut allowed);
+        }
+        return allowed;
+    };
+    if proxy == Proxy::Nginx { for_nginx(refusal) } else { refusal }
+}
+
+/// The refusal in headers, under a status that nginx takes for one.
+fn for_nginx(refusal: Response<Bytes>) -> Response<Bytes> {
+    let (mut head, body) = refusal.into_parts();
+    head.headers.insert(STATUS, head.status.as_u16().into());
+    if let Some(content_type) = head.headers.remove(header::CONTENT_TYPE) {
+        head.headers.insert(CONTENT_TYPE, content_type);
+    }
+    // A text of several lines is no header's value; nginx then has only the status.
+    if let Ok(body) = HeaderValue::from_maybe_shared(body) {
+        head.headers.insert(BODY, body);
+    }
+    head.status = StatusCode::FORBIDDEN;
+    Response::from_parts(head, Bytes::new())
+}

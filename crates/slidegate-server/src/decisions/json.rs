@@ -1,0 +1,119 @@
+//! JSON as it was sent, borrowed from its text: what is wrong with it is said later, all at once.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// A JSON value.
+#[derive(Debug, PartialEq)]
+pub(super) enum Json<'a> {
+    Null,
+    Bool(bool),
+    Whole(u64),
+    Number(f64),
+    Text(Cow<'a, str>),
+    List(Vec<Json<'a>>),
+    Object(Members<'a>),
+}
+
+/// The members of an object, in the order they came, repeated ones too.
+pub(super) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+
+/// As many as a question has; more make the list grow.
+const FEW: usize = 8;
+/// The most characters of a text that are shown in a message.
+const MOST_SHOWN: usize = 64;
+
+impl<'a> Json<'a> {
+    pub(super) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Whole)
+    }
+}
+
+struct Whole;
+
+impl<'de> Visitor<'de> for Whole {
+    type Value = Json<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Json<'de>, E> {
+        Ok(Json::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Json<'de>, E> {
+        Ok(Json::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Json<'de>, E> {
+        Ok(Json::Whole(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(value as f64))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Json<'de>, E> {
+        Ok(Json::Number(value))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Json<'de>, E> {
+        Ok(Json::Text(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Json::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json<'de>, A::Error> {
+        let mut object = Vec::with_capacity(FEW);
+        while let Some((Key(name), value)) = members.next_entry()? {
+            object.push((name, value));
+        }
+        Ok(Json::Object(object))
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// For messages: long texts are cut, and of lists and objects only the kind is told.
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Bool(value) => value.fmt(f),
+            Self::Whole(value) => value.fmt(f),
+            Self::Number(value) => value.fmt(f),
+            Self::Text(text) => write!(f, "{:?}", shortened(text)),
+            Self::List(_) => f.write_str("a list"),
+            Self::Object(_) => f.write_str("an object"),
+        }
+    }
+}
+
+/// A text of the caller's, short enough for a message.
+pub(super) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}

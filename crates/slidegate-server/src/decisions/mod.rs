@@ -1,0 +1,263 @@
+//! The door for programs that ask and do the rest themselves: `POST /v1/decide` for any program,
+//! `/v1/auth` for proxies.
+
+mod ask;
+mod auth;
+mod body;
+mod charges;
+mod identity;
+mod intent;
+mod json;
+mod problem;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use slidegate::{Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock};
+
+use self::ask::{Ask, Asks};
+use self::auth::{ENVOY_PREFIX, Original, Proxy};
+use self::charges::ChargeAsk;
+use self::intent::Intent;
+use self::problem::{Problems, refuse};
+use crate::listener::{Accepted, Answer};
+use crate::live::Live;
+use crate::observe::{Answered, Door};
+
+/// What this door does, for programs that read it.
+const OPENAPI: &str = include_str!("openapi.json");
+
+const DECIDE: &str = "/v1/decide";
+/// Enough for a decision with two standings, so that nearly none has to grow it.
+const REPLY_BYTES: usize = 1024;
+
+type Reply = Response<Full<Bytes>>;
+
+/// Answers programs that ask.
+///
+/// It is not for the open: whoever can reach it is believed.
+#[derive(Debug)]
+pub(crate) struct Decisions<S, O> {
+    live: Arc<Live<S>>,
+    observe: O,
+    clock: Arc<SystemClock>,
+}
+
+impl<S, O: Clone> Clone for Decisions<S, O> {
+    fn clone(&self) -> Self {
+        let (live, clock) = (self.live.clone(), self.clock.clone());
+        Self { live, observe: self.observe.clone(), clock }
+    }
+}
+
+impl<S, O> Answer for Decisions<S, O>
+where
+    S: Store,
+    O: Fn(&Answered<'_>) + Clone + Send + Sync + 'static,
+{
+    type Body = Full<Bytes>;
+
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        request: Request<Incoming>,
+    ) -> Result<Reply, Infallible> {
+        Ok(self.respond(accepted.peer, request).await)
+    }
+}
+
+impl<S, O> Decisions<S, O>
+where
+    S: Store,
+    O: Fn(&Answered<'_>) + Send + Sync,
+{
+    /// Tells `observe` of every request that it decides.
+    pub(crate) fn new(live: Arc<Live<S>>, observe: O) -> Self {
+        Self { live, observe, clock: Arc::new(SystemClock::new()) }
+    }
+
+    async fn respond<B>(&self, peer: Option<IpAddr>, request: Request<B>) -> Reply
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        match request.uri().path() {
+            DECIDE => self.decide(request).await,
+            "/v1/auth" => self.auth(Proxy::Forwarding, peer, request).await,
+            "/v1/auth/nginx" => self.auth(Proxy::Nginx, peer, request).await,
+            "/v1/openapi.json" => openapi(request.method()),
+            path if is_envoys(path) => self.auth(Proxy::Envoy, peer, request).await,
+            _ => refuse(
+                StatusCode::NOT_FOUND,
+                "there is /v1/decide, /v1/auth, /v1/auth/nginx, \
+                                                /v1/auth/envoy and /v1/openapi.json",
+            ),
+        }
+    }
+
+    async fn decide<B>(&self, request: Request<B>) -> Reply
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        if request.method() != Method::POST {
+            return not_allowed("POST");
+        }
+        let intent = match Intent::of(request.uri().query()) {
+            Ok(intent) => intent,
+            Err(problems) => return problems.response(),
+        };
+        let (head, body) = request.into_parts();
+        let body = match body::read(&head.headers, body).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let answered = async {
+            let asks = Asks::parse(&body, || self.live.gate().policies())?;
+            self.reply(&asks, intent).await
+        };
+        match answered.await {
+            Ok(json) => json_reply(json),
+            Err(problems) => problems.response(),
+        }
+    }
+
+    async fn reply(&self, asks: &Asks<'_>, intent: Intent) -> Result<Vec<u8>, Problems> {
+        let mut out = Vec::with_capacity(REPLY_BYTES);
+        match asks {
+            Asks::One(ask) => self.reply_to(ask, intent, &mut out).await?,
+            Asks::Many(asks) => {
+                out.push(b'[');
+                for (i, ask) in asks.iter().enumerate() {
+                    if i > 0 {
+                        out.push(b',');
+                    }
+                    self.reply_to(ask, intent, &mut out).await?;
+                }
+                out.push(b']');
+            }
+        }
+        Ok(out)
+    }
+
+    async fn reply_to(
+        &self,
+        ask: &Ask<'_>,
+        intent: Intent,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Problems> {
+        let asked_at = self.clock.now();
+        let outcome = self.outcome(ask, intent).await?;
+        let nothing = HeaderMap::new();
+        let (method, path, client, headers) = match ask {
+            Ask::Request(request) => {
+                (&request.method, &*request.path, request.client, &request.headers)
+            }
+            Ask::Charges(_) => (&Method::POST, DECIDE, None, &nothing),
+        };
+        let refusal = reply::write(out, &outcome, &self.live.manners().answers, headers);
+        if intent == Intent::Spend {
+            (self.observe)(&Answered {
+                door: Door::Decisions,
+                method,
+                path: without_query(path),
+                client,
+                status: refusal.map_or(StatusCode::OK, |response| response.status()),
+                decision: outcome.as_ref().ok(),
+                took: self.clock.now().saturating_since(asked_at),
+            });
+        }
+        Ok(())
+    }
+
+    async fn outcome(
+        &self,
+        ask: &Ask<'_>,
+        intent: Intent,
+    ) -> Result<Result<Decision, StoreError>, Problems> {
+        let gate = self.live.gate();
+        let outcome = match ask {
+            Ask::Request(request) => {
+                let other_path = self.live.manners().paths.read(&request.path);
+                let facts = request.facts(&other_path);
+                return Ok(match intent {
+                    Intent::Spend => gate.decide(&facts).await,
+                    Intent::Peek => gate.peek(&facts).await,
+                });
+            }
+            Ask::Charges(charges) => match intent {
+                Intent::Spend => gate.decide_named(&named(charges)).await,
+                Intent::Peek => gate.peek_named(&named(charges)).await,
+            },
+        };
+        match outcome {
+            Ok(decision) => Ok(Ok(decision)),
+            Err(NamedChargeError::Store(error)) => Ok(Err(error)),
+            // The policies have changed since the question was read.
+            Err(error) => Err(Problems::one(error)),
+        }
+    }
+
+    async fn auth<B>(&self, proxy: Proxy, peer: Option<IpAddr>, request: Request<B>) -> Reply {
+        let asked_at = self.clock.now();
+        let (head, _) = request.into_parts();
+        let original = Original::of(proxy, &head, peer, &self.live.manners().client_address);
+        let original = match original {
+            Ok(original) => original,
+            Err(problems) => return problems.response(),
+        };
+        let other_path = self.live.manners().paths.read(&original.path);
+        let outcome = self.live.gate().decide(&original.facts(&other_path)).await;
+        let response = auth::answer(proxy, &outcome, &self.live.manners().answers);
+        (self.observe)(&Answered {
+            door: Door::Decisions,
+            method: &original.method,
+            path: without_query(&original.path),
+            client: original.client,
+            status: response.status(),
+            decision: outcome.as_ref().ok(),
+            took: self.clock.now().saturating_since(asked_at),
+        });
+        response.map(Full::new)
+    }
+}
+
+fn named<'a>(charges: &'a [ChargeAsk<'_>]) -> Vec<NamedCharge<'a>> {
+    charges.iter().map(ChargeAsk::named).collect()
+}
+
+fn is_envoys(path: &str) -> bool {
+    path.strip_prefix(ENVOY_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn without_query(path: &str) -> &str {
+    path.split_once('?').map_or(path, |(path, _)| path)
+}
+
+fn openapi(method: &Method) -> Reply {
+    match *method {
+        Method::GET | Method::HEAD => json_reply(OPENAPI),
+        _ => not_allowed("GET, HEAD"),
+    }
+}
+
+fn json_reply(body: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(Full::new(body.into()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn not_allowed(methods: &'static str) -> Reply {
+    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("expected {methods}"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    response
+}

@@ -1,0 +1,205 @@
+//! Questions that cannot be answered.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+use super::desk;
+use crate::decisions::body::MOST_BYTES;
+
+/// Each question, and what is said of it: member, then a part of the problem.
+#[tokio::test]
+async fn every_mistake_is_named() {
+    let desk = desk();
+    let table: &[(Value, &[(&str, &str)])] = &[
+        (json!(7), &[("", "expected an object, not 7")]),
+        (json!("GET /"), &[("", "expected an object, not \"GET /\"")]),
+        (json!({"methode": "GET"}), &[("methode", "unknown member; expected method, path")]),
+        (json!({"method": "G T"}), &[("method", "expected a method such as GET, not \"G T\"")]),
+        (json!({"method": 1}), &[("method", "expected a string, not 1")]),
+        (
+            json!({"path": "login"}),
+            &[("path", "expected a path that begins with /, not \"login\"")],
+        ),
+        (json!({"path": ["/"]}), &[("path", "expected a path that begins with /, not a list")]),
+        (json!({"client": "localhost"}), &[("client", "an IP address, not \"localhost\"")]),
+        (json!({"client": 7}), &[("client", "expected a string, not 7")]),
+        (json!({"user": 42}), &[("user", "expected a string, not 42")]),
+        (json!({"plan": {}}), &[("plan", "expected a string, not an object")]),
+        (json!({"cost": 0}), &[("cost", "a whole number from 1 to 4294967295, not 0")]),
+        (json!({"cost": -1}), &[("cost", "not -1")]),
+        (json!({"cost": 1.5}), &[("cost", "not 1.5")]),
+        (json!({"cost": 4_294_967_296_u64}), &[("cost", "not 4294967296")]),
+        (json!({"cost": "1"}), &[("cost", "not \"1\"")]),
+        (json!({"trusted": "yes"}), &[("trusted", "expected true or false, not \"yes\"")]),
+        (json!({"headers": []}), &[("headers", "expected an object of headers, not a list")]),
+        (json!({"headers": {"a b": "c"}}), &[("headers.a b", "not a header's name")]),
+        (json!({"headers": {"x-a": 7}}), &[("headers.x-a", "expected a header's value")]),
+        (json!({"headers": {"x-a": ["b", "c\n"]}}), &[("headers.x-a", "a header's value")]),
+        (
+            json!({"client": "x", "cost": 0, "colour": "red"}),
+            &[("client", ""), ("colour", ""), ("cost", "")],
+        ),
+        (json!([{}, {"client": "x"}]), &[("[1].client", "an IP address")]),
+        (json!([{}, 7]), &[("[1]", "expected an object, not 7")]),
+        (json!({"charges": 7}), &[("charges", "expected a list of charges, not 7")]),
+        (json!({"charges": []}), &[("charges", "0 charges; expected 1 to 16")]),
+        (json!({"charges": [7]}), &[("charges[0]", "expected an object, not 7")]),
+        (
+            json!({"charges": [{}], "path": "/"}),
+            &[
+                ("charges[0].policy", "missing"),
+                ("charges[0].identity", "missing"),
+                ("path", "not together with charges"),
+            ],
+        ),
+        (
+            json!({"charges": [{"policy": "nope", "identity": "user:42"}]}),
+            &[("charges[0].policy", "there is no policy \"nope\"")],
+        ),
+        (
+            json!({"charges": [
+                {"policy": "api", "identity": "user:42"}, {"policy": "api", "identity": "user:43"}
+            ]}),
+            &[("charges[1].policy", "charged twice")],
+        ),
+        (
+            json!({"charges": [{"policy": 7, "identity": 7, "plan": 7, "cost": 0, "who": 7}]}),
+            &[
+                ("charges[0].cost", "whole number"),
+                ("charges[0].identity", "expected an identity"),
+                ("charges[0].plan", "expected a string, not 7"),
+                ("charges[0].policy", "expected a string, not 7"),
+                ("charges[0].who", "unknown member; expected policy, identity, plan and cost"),
+            ],
+        ),
+    ];
+    for (question, expected) in table {
+        let got = desk.post("/v1/decide", question.to_string()).await;
+        assert_eq!(got.status, 400, "{question}");
+        assert_eq!(got.header("content-type"), Some("application/problem+json"));
+        let problems = got.json()["problems"].as_array().unwrap().clone();
+        assert_eq!(problems.len(), expected.len(), "{question}: {}", got.text());
+        for (problem, (member, part)) in problems.iter().zip(*expected) {
+            assert_eq!(problem["member"].as_str().unwrap_or_default(), *member, "{}", got.text());
+            assert!(problem["problem"].as_str().unwrap().contains(part), "{}", got.text());
+        }
+    }
+    assert_eq!(desk.observed(), [""; 0]);
+}
+
+#[tokio::test]
+async fn identities_that_are_none() {
+    let desk = desk();
+    for (identity, part) in [
+        (json!("nobody"), "expected kind:value"),
+        (json!("user:"), "expected kind:value"),
+        (json!("ip:localhost"), "expected an IP address"),
+        (json!("api-key:hunter2"), "expected the digest of the secret"),
+        (json!("authorization:Bearer hunter2"), "expected the digest of the secret"),
+        (json!("x-api-key:hunter2"), "expected the digest of the secret"),
+        (json!("apikey {hunter2}"), "expected kind:value"),
+        (json!({"kind": "user"}), "a value that is not empty"),
+        (json!({"value": "hunter2"}), "missing"),
+        (json!({"kind": "ip", "value": "hunter2"}), "expected an IP address"),
+        (json!({"kind": "two words", "value": "hunter2"}), "expected as kind"),
+        (json!({"kind": 7, "value": "hunter2"}), "expected a string"),
+        (json!({"kind": "user", "value": "hunter2", "x": 1}), "unknown member"),
+    ] {
+        let question = json!({"charges": [{"policy": "export", "identity": identity}]});
+        let got = desk.post("/v1/decide", question.to_string()).await;
+        assert_eq!(got.status, 400, "{question}");
+        assert!(got.text().contains(part), "{question}: {}", got.text());
+        assert!(!got.text().contains("hunter2"), "{}", got.text());
+    }
+}
+
+#[tokio::test]
+async fn text_that_is_no_json_is_not_repeated() {
+    let desk = desk();
+    for (body, part) in [
+        ("", "incomplete JSON, at line 1 column 0"),
+        ("{\"user\": \"hunter2\"", "incomplete JSON"),
+        ("{\"user\": hunter2}", "not JSON, at line 1 column 10"),
+        ("{} hunter2", "not JSON"),
+        ("{\"user\": \"\u{1}hunter2\"}", "not JSON"),
+        (&"[".repeat(10_000), "not JSON"),
+    ] {
+        let got = desk.post("/v1/decide", body.to_owned()).await;
+        assert_eq!(got.status, 400, "{body}");
+        assert!(got.text().contains(part), "{body}: {}", got.text());
+        assert!(!got.text().contains("hunter2"), "{}", got.text());
+    }
+    assert_eq!(desk.post("/v1/decide", &b"{\"user\": \"\xff\"}"[..]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_member_twice_is_a_mistake() {
+    let desk = desk();
+    let got = desk.post("/v1/decide", r#"{"user":"a","user":"b"}"#).await;
+    assert_eq!(got.status, 400);
+    assert_eq!(got.json()["problems"][0], json!({"member": "user", "problem": "given twice"}));
+}
+
+#[tokio::test]
+async fn header_lines_and_problems_are_bounded() {
+    let desk = desk();
+    let lines = vec!["v"; 100_000 / 4];
+    let got = desk.post("/v1/decide", json!({"headers": {"x-a": lines}}).to_string()).await;
+    assert_eq!(got.status, 400);
+    assert!(got.text().contains("more than 256 header lines"), "{}", got.text());
+    let wrong = vec![json!({"cost": 0}); 100];
+    let got = desk.post("/v1/decide", Value::Array(wrong).to_string()).await;
+    assert_eq!(got.json()["problems"].as_array().unwrap().len(), 20);
+}
+
+#[tokio::test]
+async fn bodies_are_bounded() {
+    let desk = desk();
+    let padded = |bytes| format!("{{}}{}", " ".repeat(bytes - 2));
+    assert_eq!(desk.post("/v1/decide", padded(MOST_BYTES)).await.status, 200);
+    assert_eq!(desk.post("/v1/decide", padded(MOST_BYTES + 1)).await.status, 413);
+}
+
+#[tokio::test]
+async fn only_json_is_read() {
+    let desk = desk();
+    for (content_type, status) in [
+        (Some("application/json"), 200),
+        (Some("Application/JSON; charset=utf-8"), 200),
+        (Some("application/x-www-form-urlencoded"), 415),
+        (Some("text/plain"), 415),
+        (None, 415),
+    ] {
+        let mut request = Request::post("/v1/decide");
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let request = request.body(Full::new(Bytes::from_static(b"{}"))).unwrap();
+        assert_eq!(desk.send("127.0.0.1", request).await.status, status, "{content_type:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_methods_paths_and_queries() {
+    let desk = desk();
+    for (method, target, status, allow) in [
+        ("GET", "/v1/decide", 405, Some("POST")),
+        ("PUT", "/v1/decide", 405, Some("POST")),
+        ("POST", "/v1/openapi.json", 405, Some("GET, HEAD")),
+        ("POST", "/v1/decide?peek=yes", 400, None),
+        ("POST", "/v1/decide?dry_run=true", 400, None),
+        ("POST", "/v1/decide?peek=false", 200, None),
+        ("GET", "/", 404, None),
+        ("POST", "/v1/decide/", 404, None),
+        ("GET", "/v1/auth/envoyx", 404, None),
+        ("GET", "/v1/auth/apache", 404, None),
+    ] {
+        let request = Request::builder().method(method).uri(target);
+        let request = request.header("content-type", "application/json");
+        let request = request.body(Full::new(Bytes::from_static(b"{}"))).unwrap();
+        let got = desk.send("127.0.0.1", request).await;
+        assert_eq!((got.status.as_u16(), got.header("allow")), (status, allow), "{target}");
+    }
+}

@@ -1,0 +1,170 @@
+//! The door, asked as a program would.
+
+mod arbitrary;
+mod auth;
+mod charges;
+mod decide;
+mod mistakes;
+mod openapi;
+mod page;
+mod several;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+use slidegate::{
+    Ban, Charges, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt,
+    Roster, Source, Spent, Store, StoreError, Timestamp,
+};
+use slidegate_tower::{AddressSource, Answers, ClientAddress};
+
+use super::Decisions;
+use crate::config::Rules;
+use crate::live::Live;
+use crate::observe::Answered;
+
+type Observer = Box<dyn Fn(&Answered<'_>) + Send + Sync>;
+
+/// The door, and what was observed of it.
+struct Desk<S> {
+    decisions: Decisions<S, Observer>,
+    observed: Arc<Mutex<Vec<String>>>,
+}
+
+/// A response.
+struct Got {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// A store that is down.
+struct Down;
+
+fn rules() -> Rules {
+    let policies = Policies::builder()
+        .plan(Plan::new("free", [Quota::per_minute(3), Quota::per_day(50)]))
+        .plan(Plan::new("pro", [Quota::per_minute(30), Quota::per_day(500)]))
+        .policy(
+            Policy::new("api")
+                .path("/api/{*rest}")
+                .identity([Source::User, Source::ApiKey, Source::ip()])
+                .plan_header("x-plan".parse().unwrap(), "free"),
+        )
+        .policy(
+            Policy::new("login")
+                .method(Method::POST)
+                .path("/login")
+                .quota(Quota::per_minute(1))
+                .ban(Ban::after(Quota::per_minute(2)).lasting(std::time::Duration::from_secs(600)))
+                .on_store_error(OnStoreError::Deny),
+        )
+        .policy(Policy::new("export").path("/export").quota(Quota::per_minute(5)))
+        .policy(Policy::new("watch").path("/export").quota(Quota::per_minute(1)).shadow())
+        .policy(
+            Policy::new("tenant")
+                .path("/tenant")
+                .identity([Source::Header("x-tenant".parse().unwrap())])
+                .quota(Quota::per_minute(1)),
+        )
+        .blocked(Roster::new().network("198.51.100.0/24".parse().unwrap()))
+        .exempt(Roster::new().path("/healthz"))
+        .build()
+        .unwrap();
+    let client_address =
+        ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
+    Rules::new(policies, Answers::new(), client_address)
+}
+
+fn desk() -> Desk<MemoryStore> {
+    let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
+    Desk::new(rules(), MemoryStore::builder().clock(clock).build())
+}
+
+impl<S: Store> Desk<S> {
+    fn new(mut rules: Rules, store: S) -> Self {
+        let observed = Arc::new(Mutex::new(Vec::new()));
+        let seen = observed.clone();
+        let observe: Observer = Box::new(move |answered| {
+            let Answered { method, path, client, status, decision, .. } = answered;
+            let allowed = decision.map(slidegate::Decision::is_allowed);
+            let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
+            seen.lock().unwrap().push(line);
+        });
+        let live = Arc::new(Live::new(&mut rules, store));
+        Self { decisions: Decisions::new(live, observe), observed }
+    }
+
+    async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {
+        let peer = (!peer.is_empty()).then(|| peer.parse::<IpAddr>().unwrap());
+        let (head, body) = self.decisions.respond(peer, request).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let got = Got { status: head.status, headers: head.headers, body };
+        openapi::check(&got);
+        got
+    }
+
+    async fn post(&self, target: &str, body: impl Into<Bytes>) -> Got {
+        let request = Request::post(target).header("content-type", "application/json");
+        self.send("127.0.0.1", request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// The reply to a question that there is nothing wrong with.
+    async fn ask(&self, question: Value) -> Value {
+        let got = self.post("/v1/decide", question.to_string()).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        got.json()
+    }
+
+    async fn peek(&self, question: Value) -> Value {
+        let got = self.post("/v1/decide?peek=true", question.to_string()).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        got.json()
+    }
+
+    fn observed(&self) -> Vec<String> {
+        std::mem::take(&mut self.observed.lock().unwrap())
+    }
+}
+
+impl Got {
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+impl Down {
+    fn fail<T>() -> Result<T, StoreError> {
+        Err(StoreError::Unavailable("redis://:hunter2@10.0.0.9 refused".into()))
+    }
+}
+
+impl Store for Down {
+    async fn spend(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        Self::fail()
+    }
+
+    async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        Self::fail()
+    }
+
+    async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
+        Self::fail()
+    }
+
+    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
+        Self::fail()
+    }
+}
