@@ -20,6 +20,7 @@ mod relay;
 mod reply;
 mod sentinel;
 mod server;
+mod slidegate;
 mod tls;
 mod wait;
 
@@ -32,5 +33,6 @@ pub use options::ServerOptions;
 pub use reply::Reply;
 pub use sentinel::RedisSentinels;
 pub use server::RedisServer;
+pub use slidegate::{Slidegate, SlidegateOptions};
 pub use tls::Certificates;
 pub use wait::wait_until;

@@ -33,6 +33,12 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// The exit code once it has ended by itself; none within, if a signal ended it.
+    pub(crate) fn exit_code(&mut self) -> Option<Option<i32>> {
+        let status = self.child.try_wait().expect("it is a child of ours");
+        status.map(|status| status.code())
+    }
+
     /// Sends the named signal, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.pid().to_string();

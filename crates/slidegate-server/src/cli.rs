@@ -1,8 +1,14 @@
 //! What can be typed after `slidegate`.
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
-use crate::demo;
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::check::{self, CheckArguments};
+use crate::config::{Environment, File, Flags, Sources};
+use crate::explain::{self, ExplainArguments};
+use crate::{demo, server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
 ///
@@ -11,7 +17,14 @@ use crate::demo;
 /// that around the boundary.
 #[derive(Debug, Parser)]
 #[command(name = "slidegate", version, arg_required_else_help = true, verbatim_doc_comment)]
-#[command(after_help = "Example:\n  slidegate demo    see the difference, in a second")]
+#[command(after_help = "\
+Examples:
+  slidegate demo                                   see the difference, in a second
+  slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min
+                                                   limit an API, without any file
+  slidegate check slidegate.toml                   what a file means, and what is wrong with it
+  slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
+                                                   which policies one request falls under")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -19,6 +32,38 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Limit an API: as a gateway in front of it, or by answering programs that ask
+    ///
+    /// With an upstream, requests that may pass are passed on to it, and the rest is
+    /// refused. Without one, the decision API answers programs that ask. Either way there is
+    /// a door for metrics, health and the operator.
+    ///
+    /// A flag outweighs the environment, which outweighs the file.
+    #[command(verbatim_doc_comment)]
+    #[command(after_help = "\
+Environment:
+  SLIDEGATE_CONFIG       the file, if --config does not name one
+  SLIDEGATE_ADMIN_TOKEN  what an operator has to show
+  REDIS_URL              where to count, if --redis does not say
+  RATE_LIMIT_MAX         units for each client address, with
+  RATE_LIMIT_TTL         the window in seconds, or
+  RATE_LIMIT_WINDOW_MS   the window in milliseconds
+  RATE_LIMIT_ENABLED     false: no policy is enforced
+
+Examples:
+  slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min
+  slidegate serve --upstream http://127.0.0.1:3000 --quota 60/min --quota 10000/day
+  slidegate serve --config slidegate.toml --redis redis://10.0.0.5:6379")]
+    Serve(Serve),
+
+    /// Tell what a configuration file means, and what is wrong with it
+    #[command(after_help = check::AFTER_HELP)]
+    Check(CheckArguments),
+
+    /// Tell which policies a request falls under, for whom, and why not under the others
+    #[command(after_help = explain::AFTER_HELP)]
+    Explain(ExplainArguments),
+
     /// Play the same traffic through a fixed-window counter and through Slidegate
     ///
     /// Ten minutes of requests pass in virtual time: a burst around the minute
@@ -27,13 +72,58 @@ enum Command {
     /// more than a quota allows.
     #[command(verbatim_doc_comment)]
     Demo,
+
+    /// Print a script that completes commands and flags in your shell
+    ///
+    /// For instance: slidegate completions bash > ~/.local/share/bash-completion/completions/slidegate
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    flags: Flags,
 }
 
 impl Cli {
     /// Does what was asked for.
-    pub(crate) fn run(&self) -> anyhow::Result<()> {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Serve(serve) => server::run(serve.sources()),
+            Command::Check(arguments) => check::run(&arguments),
+            Command::Explain(arguments) => explain::run(&arguments),
             Command::Demo => demo::run(),
+            Command::Completions { shell } => completions(shell),
         }
+    }
+}
+
+impl Serve {
+    fn sources(self) -> Sources {
+        let environment = Environment::of_this_process();
+        Sources { file: self.config.map(File::Path), flags: self.flags, environment }
+    }
+}
+
+fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "slidegate", &mut script);
+    Ok(terminal::show(&String::from_utf8(script)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
     }
 }

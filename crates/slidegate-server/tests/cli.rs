@@ -14,13 +14,56 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn help_names_the_demo_and_gives_an_example() {
+fn help_names_every_command_and_gives_examples() {
     let output = slidegate(&["--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    assert!(text.contains("  demo"), "{text}");
-    assert!(text.contains("Example:\n  slidegate demo"), "{text}");
+    for command in ["serve", "check", "explain", "demo", "completions"] {
+        assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
+    }
+    assert!(text.contains("Examples:\n  slidegate demo"), "{text}");
+}
+
+#[test]
+fn the_help_of_every_command_has_an_example() {
+    for (command, example) in [
+        ("serve", "slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min"),
+        ("serve", "RATE_LIMIT_WINDOW_MS"),
+        ("check", "slidegate check slidegate.toml"),
+        ("check", "1  the file is wrong"),
+        ("explain", "slidegate explain --config slidegate.toml"),
+        ("completions", "slidegate completions bash"),
+    ] {
+        let output = slidegate(&[command, "--help"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains(example), "{text}");
+    }
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let output = slidegate(&["completions", shell]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains("trusted-proxy"), "{shell}");
+    }
+}
+
+#[test]
+fn a_server_that_is_told_nonsense_does_not_start() {
+    for (arguments, variable, expected) in [
+        (&["serve", "--config", "/does/not/exist"][..], "", "/does/not/exist: cannot be read"),
+        (&["serve"], "nonsense", "environment: RATE_LIMIT_MAX = \"nonsense\": expected"),
+        (&["serve", "--upstream", "localhost"], "", "flag --upstream = \"localhost\": expected"),
+    ] {
+        let output = command(arguments).env("RATE_LIMIT_MAX", variable).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.starts_with(&format!("slidegate: {expected}")), "{text}");
+    }
 }
 
 #[test]
@@ -33,7 +76,15 @@ fn version_is_the_package_s() {
 
 #[test]
 fn what_is_not_understood_exits_with_2_and_says_so_on_stderr() {
-    for arguments in [&["dance"][..], &["demo", "--loudly"], &[]] {
+    for arguments in [
+        &["dance"][..],
+        &["demo", "--loudly"],
+        &["serve", "--quota", "many"],
+        &["serve", "--quota", "1/s", "--profile", "strict"],
+        &["serve", "--workers", "0"],
+        &["completions", "cmd"],
+        &[],
+    ] {
         let output = slidegate(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty(), "{arguments:?}");

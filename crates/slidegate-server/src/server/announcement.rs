@@ -1,0 +1,119 @@
+//! The first thing that the server says: what is limited, for whom, and where to look.
+
+use std::fmt::Write;
+
+use slidegate::{Policies, PolicyOutline, Scope};
+
+use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
+
+/// Where each door is in truth: a port that was chosen by the system is known only now.
+#[derive(Debug, Default)]
+pub(crate) struct Doors {
+    pub(crate) gateway: Vec<ListenAddress>,
+    pub(crate) decisions: Vec<ListenAddress>,
+    pub(crate) admin: Vec<ListenAddress>,
+}
+
+/// A line for each thing to know.
+pub(crate) fn announcement(config: &Config, policies: &Policies, doors: &Doors) -> String {
+    let mut text = format!("slidegate {}\n", env!("CARGO_PKG_VERSION"));
+    let mut line = |word: &str, rest: String| {
+        let _ = writeln!(text, "  {word:<10} {rest}");
+    };
+    if let Some(gateway) = &config.gateway {
+        let scheme = if gateway.tls.is_some() { "https" } else { "http" };
+        for address in &doors.gateway {
+            for route in &gateway.routes {
+                line("gateway", format!("{} -> {}", url(scheme, address), upstream(route)));
+            }
+        }
+    }
+    for address in &doors.decisions {
+        line("decisions", format!("{}/v1/decide", url("http", address)));
+    }
+    for policy in policies.outlines() {
+        line("limits", describe(&policy, policies));
+    }
+    if !config.rules.enforced {
+        line("limits", "NOTHING: all policies are switched off".to_owned());
+    } else if policies.names().next().is_none() {
+        line("limits", "nothing: there are no policies".to_owned());
+    }
+    line("store", describe_store(&config.store));
+    for address in &doors.admin {
+        line("metrics", format!("{}/metrics", url("http", address)));
+    }
+    if let Some(curl) = curl(config, doors) {
+        line("try", curl);
+    }
+    text
+}
+
+fn url(scheme: &str, address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp(address) => format!("{scheme}://{address}"),
+        ListenAddress::Unix(_) => address.to_string(),
+    }
+}
+
+fn upstream(route: &RouteConfig) -> String {
+    let servers: Vec<String> =
+        route.servers.iter().map(|uri| uri.to_string().trim_end_matches('/').to_owned()).collect();
+    match route.prefix.as_str() {
+        "" | "/" => servers.join(", "),
+        prefix => format!("{} for {prefix}", servers.join(", ")),
+    }
+}
+
+fn describe(policy: &PolicyOutline, policies: &Policies) -> String {
+    let mut text = format!("{}: {}", policy.name, quotas(policy, policies));
+    let sources: Vec<String> = policy.identity.iter().map(ToString::to_string).collect();
+    let _ = write!(text, " per {}", sources.join(" or "));
+    if !policy.methods.is_empty() || !policy.paths.is_empty() {
+        let methods: Vec<&str> = policy.methods.iter().map(http::Method::as_str).collect();
+        let what = [methods.join(", "), policy.paths.join(", ")];
+        let what: Vec<&str> = what.iter().map(String::as_str).filter(|w| !w.is_empty()).collect();
+        let _ = write!(text, " on {}", what.join(" "));
+    }
+    if policy.scope == Scope::Local {
+        text.push_str(", in this process");
+    }
+    if policy.shadow {
+        text.push_str(", only watching");
+    }
+    text
+}
+
+fn quotas(policy: &PolicyOutline, policies: &Policies) -> String {
+    let list = |quotas: &[slidegate::Quota]| {
+        quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+    };
+    if policy.default_plan.is_none() {
+        return list(&policy.quotas);
+    }
+    let plans = policies.plans();
+    let plans = plans.iter().map(|plan| format!("{} {}", plan.name(), list(plan.quotas())));
+    plans.collect::<Vec<_>>().join(", ")
+}
+
+fn describe_store(store: &StoreConfig) -> String {
+    match store {
+        StoreConfig::Memory { .. } => "memory, for this process alone".to_owned(),
+        StoreConfig::Redis(redis) => format!("Redis at {}", redis.shown()),
+    }
+}
+
+fn curl(config: &Config, doors: &Doors) -> Option<String> {
+    let tcp = |addresses: &[ListenAddress]| match addresses.first() {
+        Some(ListenAddress::Tcp(address)) => Some(*address),
+        _ => None,
+    };
+    if let Some(address) = tcp(&doors.gateway) {
+        let tls = config.gateway.as_ref().is_some_and(|gateway| gateway.tls.is_some());
+        let scheme = if tls { "https" } else { "http" };
+        return Some(format!("curl -i {scheme}://{address}/"));
+    }
+    let address = tcp(&doors.decisions)?;
+    let facts = r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#;
+    Some(format!("curl -d '{facts}' http://{address}/v1/decide"))
+}

@@ -1,0 +1,105 @@
+//! Everything wired together: doors, store, signals, and the end.
+
+mod announcement;
+mod doors;
+mod signals;
+mod site;
+mod snapshot;
+mod stores;
+mod workers;
+
+use anyhow::Context;
+use slidegate::Store;
+
+use self::announcement::{Doors, announcement};
+use self::doors::FrontDoors;
+use self::signals::StopSignals;
+use self::site::Site;
+use self::snapshot::Snapshot;
+use self::workers::Workers;
+use crate::config::{self, Loaded, Sources, StoreConfig};
+use crate::observe::StoreReport;
+use crate::reload::{self, Changes};
+use crate::shutdown::shutdown;
+use crate::{logs, terminal};
+
+/// Serves until it is told to stop.
+pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
+    let control = workers::runtime().context("cannot begin")?;
+    let ended = control.block_on(async {
+        // From before the file is read, so that no change is missed.
+        let changes = reload::watch(sources.path()).await.context("cannot listen for signals")?;
+        let Loaded { config, warnings } = config::load(&sources)?;
+        let _log = logs::init(&config.log)?;
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        match &config.store {
+            StoreConfig::Memory { capacity, snapshot } => {
+                let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
+                let site = Site::new(config, sources, store)?;
+                let restore = |config| {
+                    Snapshot::restore(&config, site.live.gate().clone(), site.observer.clone())
+                };
+                let snapshot = snapshot.map(restore).transpose()?;
+                serve(site, changes, snapshot).await
+            }
+            StoreConfig::Redis(redis) => {
+                let store = stores::redis(redis).context("store")?;
+                serve(Site::new(config, sources, store)?, changes, None).await
+            }
+        }
+    });
+    // Who was told to stop at once does not wait for what is still under way.
+    control.shutdown_background();
+    ended
+}
+
+/// Opens all doors, and closes them when it is time.
+async fn serve<S: Store + StoreReport>(
+    mut site: Site<S>,
+    mut changes: Changes,
+    snapshot: Option<Snapshot>,
+) -> anyhow::Result<()> {
+    let mut stop = StopSignals::new()?;
+    let (closing, closed) = shutdown();
+    let front = FrontDoors::bind(&site)?;
+    let (admin, _admin_open) = doors::open_admin(&site, closed.clone())?;
+    let (gateway, decisions) = (front.gateway().to_vec(), front.decisions().to_vec());
+    site.observer.started();
+    let workers = front.open(&site, &closed)?;
+    let policies = site.live.gate().policies();
+    let doors = Doors { gateway, decisions, admin };
+    terminal::show(&announcement(&site.config, &policies, &doors))?;
+    if let Some(snapshot) = &snapshot {
+        tokio::spawn(snapshot.clone().save_repeatedly());
+    }
+
+    loop {
+        tokio::select! {
+            () = stop.next() => break,
+            cause = changes.next() => site.reload(cause),
+        }
+    }
+    tracing::info!("stopping: requests under way are finished first");
+    closing.begin();
+    let has_finished = finish(workers, snapshot, &mut stop).await;
+    site.end();
+    anyhow::ensure!(has_finished, "stopped at once, with requests under way");
+    Ok(())
+}
+
+/// Waits for requests under way, and then saves the accounts; each until another signal comes. Tells
+/// whether no request was left.
+async fn finish(workers: Workers, snapshot: Option<Snapshot>, stop: &mut StopSignals) -> bool {
+    let ended = tokio::task::spawn_blocking(move || workers.join());
+    let has_finished = tokio::select! {
+        _ = ended => true,
+        () = stop.next() => false,
+    };
+    if let Some(snapshot) = snapshot {
+        tokio::select! {
+            () = snapshot.save() => {}
+            () = stop.next() => {}
+        }
+    }
+    has_finished
+}

@@ -1,0 +1,98 @@
+//! What is in force, and how it changes while the server runs.
+
+use std::sync::Arc;
+
+use slidegate::Store;
+
+use crate::config::{self, Config, Sources};
+use crate::decisions::Decisions;
+use crate::gateway::Gateway;
+use crate::listener::Tls;
+use crate::live::Live;
+use crate::observe::{Answered, Observer, StoreReport, Trail};
+use crate::reload::{self, Cause, Fixed};
+
+/// What all doors share, and where it came from.
+pub(crate) struct Site<S> {
+    pub(crate) live: Arc<Live<S>>,
+    pub(crate) gateway: Option<Gateway<S>>,
+    pub(crate) observer: Observer,
+    pub(crate) tls: Option<Tls>,
+    audit: Option<Trail>,
+    /// What is in force, but for the policies, which the gate has.
+    pub(crate) config: Config,
+    /// What only a restart changes.
+    fixed: Fixed,
+    sources: Sources,
+}
+
+impl<S: Store + StoreReport> Site<S> {
+    pub(crate) fn new(mut config: Config, sources: Sources, store: S) -> anyhow::Result<Self> {
+        let live = Arc::new(Live::new(&mut config.rules, store));
+        let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
+        let recorder = audit.as_ref().map(Trail::recorder);
+        let observer = Observer::new(live.gate().clone(), &config.log, recorder);
+        let gateway = config.gateway.as_ref();
+        let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
+        let gateway = gateway.map(|config| Gateway::new(config, live.clone(), observer.clone()));
+        let fixed = Fixed::of(&config);
+        Ok(Self { live, gateway, observer, tls, audit, config, fixed, sources })
+    }
+
+    /// What answers programs that ask.
+    pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&Answered<'_>) + Clone + use<S>> {
+        let observer = self.observer.clone();
+        Decisions::new(self.live.clone(), move |answered: &Answered<'_>| {
+            observer.answered(answered);
+        })
+    }
+
+    /// Reads the configuration again and puts it in force, or leaves everything as it is.
+    pub(crate) fn reload(&mut self, cause: Cause) {
+        match config::load(&self.sources) {
+            Ok(loaded) => {
+                loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                self.put_in_force(loaded.config);
+            }
+            Err(problems) => {
+                self.observer.reload_failed();
+                tracing::error!("not reloaded, everything stays as it was: {problems}");
+            }
+        }
+        if cause == Cause::Signal {
+            self.reload_certificate();
+        }
+    }
+
+    /// Writes down that this is the end, and waits until it is on the disk, a moment.
+    pub(crate) fn end(&mut self) {
+        self.observer.stopped();
+        drop(self.audit.take());
+    }
+
+    fn put_in_force(&mut self, mut config: Config) {
+        let changes = reload::difference(&self.live.gate().policies(), &config.rules.policies);
+        if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {
+            gateway.reroute(config);
+        }
+        self.live.replace(&mut config.rules);
+        self.observer.reloaded(&self.live.gate().policies(), &changes);
+        if changes.is_empty() {
+            tracing::info!("reloaded: the policies are the same");
+        }
+        for change in changes {
+            tracing::info!("reloaded: {change}");
+        }
+        for part in self.fixed.differs_from(&Fixed::of(&config)) {
+            tracing::warn!("[{part}] has changed, which takes a restart");
+        }
+    }
+
+    fn reload_certificate(&self) {
+        match self.tls.as_ref().map(Tls::reload) {
+            Some(Ok(())) => tracing::info!("reloaded the certificate"),
+            Some(Err(error)) => tracing::error!("the certificate stays as it was: {error:#}"),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The store that the configuration asks for.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use slidegate::MemoryStore;
+use slidegate_redis::{RedisStore, ResilientStore, Tls};
+
+use crate::config::RedisConfig;
+
+/// A store in this process.
+pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
+    let builder = MemoryStore::builder();
+    match capacity {
+        Some(accounts) => builder.capacity(accounts),
+        None => builder,
+    }
+    .build()
+}
+
+/// A store on Redis, which decides by itself while Redis cannot.
+pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<ResilientStore> {
+    let mut builder =
+        RedisStore::builder(&config.url).layout(config.layout).deadline(config.deadline);
+    if let Some(template) = &config.key_template {
+        builder = builder.key_template(template.clone());
+    }
+    for (policy, template) in &config.key_templates {
+        let policy = policy.parse().with_context(|| format!("store.key_templates.{policy}"))?;
+        builder = builder.key_template_of(policy, template.clone());
+    }
+    if let Some(tls) = tls(config)? {
+        builder = builder.tls(tls);
+    }
+    let builder = ResilientStore::builder(builder.build()?);
+    Ok(match config.share {
+        Some(share) => builder.share(share),
+        None => builder,
+    }
+    .build())
+}
+
+fn tls(config: &RedisConfig) -> anyhow::Result<Option<Tls>> {
+    if config.ca.is_none() && config.client.is_none() {
+        return Ok(None);
+    }
+    let mut tls = Tls::new();
+    if let Some(ca) = &config.ca {
+        tls = tls.authority(read(ca)?);
+    }
+    if let Some(client) = &config.client {
+        tls = tls.client(read(&client.certificate)?, read(&client.key)?);
+    }
+    Ok(Some(tls))
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

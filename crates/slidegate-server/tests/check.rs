@@ -1,0 +1,183 @@
+//! `slidegate check`, seen from outside.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const GOOD: &str = r#"
+[gateway]
+upstream = "http://127.0.0.1:3000"
+
+[store]
+url = "redis://10.0.2.5:6379"
+
+[plans.free]
+quotas = ["60/min", "10000/day"]
+upgrade_url = "https://app.example.com/upgrade"
+
+[[policy]]
+name = "api"
+identity = ["api-key", "ip"]
+plan = "free"
+
+[[policy]]
+name = "login"
+match = { method = "POST", path = "/login" }
+quotas = "5/min"
+ban = { after = "20/min", for = "10min" }
+"#;
+
+fn slidegate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    command.args(arguments);
+    command
+}
+
+/// Checks a text that comes from standard input.
+fn check(text: &str, arguments: &[&str]) -> Output {
+    let mut command = slidegate(&[&["check", "-"], arguments].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(text.as_bytes()).expect("the binary reads");
+    drop(stdin);
+    child.wait_with_output().expect("the binary ends")
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn a_good_file_is_told_in_words() {
+    let output = check(GOOD, &[]);
+    let told = text(output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    for line in [
+        "  gateway    127.0.0.1:8080\n",
+        "             / to http://127.0.0.1:3000/\n",
+        "  admin      127.0.0.1:9090\n",
+        "  Redis at 10.0.2.5:6379, packed, deadline 50 ms\n",
+        "  api: by plan (else free) for each api-key, else ip, every request\n",
+        "  login: 5/min for each ip, POST /login; banned for 10min after 20/min denials\n",
+        "  free: 60/min and 10000/day; upgrade at https://app.example.com/upgrade\n",
+        "  an account of api, plan free: 42 kB here, 30 kB in Redis\n",
+        "The configuration is good, with no warnings.\n",
+    ] {
+        assert!(told.contains(line), "{line}\n{told}");
+    }
+    assert!(!told.contains("warnings\n  "), "{told}");
+}
+
+#[test]
+fn a_wrong_file_exits_with_1_and_all_that_is_wrong() {
+    let output = check("profile = 'loud'\n[log]\nformat = 'xml'\n", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    assert_eq!(
+        text(output.stderr),
+        "slidegate: 2 problems:\n\
+         standard input:1: profile = \"loud\": expected development, staging, production or strict\n\
+         standard input:3: log.format = \"xml\": expected auto, json or pretty\n"
+    );
+}
+
+#[test]
+fn warnings_are_shown_and_can_be_denied() {
+    let file = "[[policy]]\nname = 'a'\nquotas = ['60/min', '50/day']\n";
+    let output = check(file, &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(output.stdout);
+    let warning = "standard input:3: policy[0].quotas[0]: 60/min never matters: 50/day is tighter";
+    assert!(told.contains(warning), "{told}");
+    assert!(told.ends_with("The configuration is good, with 1 warning.\n"), "{told}");
+    let output = check(file, &["--deny-warnings"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(output.stdout).contains(warning));
+    assert_eq!(text(output.stderr), "slidegate: 1 warning, and warnings are denied\n");
+    assert_eq!(check(GOOD, &["--deny-warnings"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_not_understood_exits_with_2() {
+    for arguments in [&["check"][..], &["check", "a", "b"], &["check", "a", "--loudly"]] {
+        let output = slidegate(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_exit_with_1() {
+    let folder = std::env::temp_dir().join(format!("slidegate-check-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    for (path, expected) in [
+        (PathBuf::from("/does/not/exist.toml"), "cannot be read: No such file"),
+        (folder.clone(), "cannot be read: "),
+        (write("bytes.toml", b"[log]\n\xff\xfe"), "bytes.toml:2: this is not UTF-8 text"),
+        (write("large.toml", &vec![b'#'; 2 << 20]), "large.toml: expected at most 1048576 bytes"),
+    ] {
+        let output = slidegate(&["check", path.to_str().unwrap()]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{path:?}");
+        let told = text(output.stderr);
+        assert!(told.contains(expected), "{told}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn the_environment_is_left_out() {
+    let mut command = slidegate(&["check", "-"]);
+    command.env("RATE_LIMIT_MAX", "nonsense").env("REDIS_URL", "nonsense").stdin(Stdio::null());
+    assert_eq!(command.output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn no_secret_is_ever_shown() {
+    let good = r#"
+        [admin]
+        token = "hunter2"
+        [store]
+        url = "redis://:hunter2@10.0.2.5"
+        [plans.p]
+        quotas = "1/s"
+        [[api_key]]
+        key = "hunter2"
+        plan = "p"
+        [[policy]]
+        name = "a"
+        plan = "p"
+        exempt = { authorizations = "hunter2" }
+        [exempt]
+        api_keys = ["hunter2"]
+        headers = { x-tenant = "hunter2" }
+    "#;
+    let wrong = format!("{good}\n[log]\nformat = 3\n");
+    let torn = format!("{good}\nx = 'hunter2\n");
+    let misplaced = good.replace("token =", "tokn =").replace("key =", "ky =");
+    let typed = good.replace("\"hunter2\"", "[[\"hunter2\"]]");
+    for file in [good, &wrong, &torn, &misplaced, &typed] {
+        let output = check(file, &[]);
+        let told = text(output.stdout) + &text(output.stderr);
+        assert!(!told.is_empty());
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_file_with_secrets_that_everybody_may_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("slidegate-open-{}.toml", std::process::id()));
+    std::fs::write(&path, "[admin]\ntoken = 'hunter2'\n").unwrap();
+    for (mode, warned) in [(0o644, true), (0o640, false)] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        let told = text(slidegate(&["check", path.to_str().unwrap()]).output().unwrap().stdout);
+        assert_eq!(told.contains("every user of this machine may read the file"), warned, "{told}");
+    }
+    std::fs::remove_file(path).unwrap();
+}

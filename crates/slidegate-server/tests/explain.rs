@@ -1,0 +1,187 @@
+//! `slidegate explain`, seen from outside.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+const FILE: &str = r#"
+[gateway]
+upstream = "http://127.0.0.1:3000"
+trusted_proxies = ["10.0.0.0/8"]
+client_address = "x-forwarded-for"
+
+[plans.free]
+quotas = ["60/min", "10000/day"]
+[plans.pro]
+quotas = ["600/min", "100000/day"]
+
+[[api_key]]
+key = "k-pro"
+plan = "pro"
+
+[[policy]]
+name = "flood"
+scope = "local"
+quotas = "50/s"
+
+[[policy]]
+name = "api"
+identity = ["user", "api-key", "ip"]
+plan = { header = "x-plan", default = "free" }
+
+[[policy]]
+name = "login"
+match = { method = "POST", path = "/login" }
+quotas = "5/min"
+
+[exempt]
+paths = "/healthz"
+
+[blocked]
+networks = "198.51.100.0/24"
+"#;
+
+fn explain(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    command.args(["explain", "--config", "-"]).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    // A command line that is wrong is refused before anything is read.
+    let _ = child.stdin.take().expect("a pipe").write_all(FILE.as_bytes());
+    child.wait_with_output().expect("the binary ends")
+}
+
+#[track_caller]
+fn check(arguments: &[&str], expected: &str) {
+    let output = explain(arguments);
+    let told = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{:?}", String::from_utf8(output.stderr));
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_request_with_an_api_key() {
+    let identity = slidegate::Identity::api_key(b"k-pro");
+    let header = ["--header", "x-api-key: k-pro"];
+    check(
+        &[&["--method", "POST", "--path", "/x", "--client", "203.0.113.7"], &header[..]].concat(),
+        &format!(
+            "request: POST /x\n\
+             client: 203.0.113.7, as given\n\n\
+             flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
+             api: takes 1 unit of 600/min, 100000/day from {identity}, plan pro, having no user\n\
+             login: not for this path, only /login\n"
+        ),
+    );
+}
+
+#[test]
+fn a_request_through_a_trusted_proxy() {
+    check(
+        &[
+            "--path",
+            "/",
+            "--peer",
+            "10.0.0.1",
+            "--header",
+            "X-Forwarded-For: 203.0.113.7",
+            "--header",
+            "x-plan: pro",
+        ],
+        "request: GET /\n\
+         client: 203.0.113.7, by x-forwarded-for of the trusted proxy 10.0.0.1\n\n\
+         flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
+         api: takes 1 unit of 600/min, 100000/day from ip:203.0.113.7, plan pro, having no user, api-key\n\
+         login: not for this method, only POST\n",
+    );
+}
+
+#[test]
+fn a_request_of_somebody_who_would_pass_for_another() {
+    check(
+        &[
+            "--path",
+            "/",
+            "--peer",
+            "192.0.2.1",
+            "--header",
+            "x-forwarded-for: 203.0.113.7",
+            "--header",
+            "x-plan: pro",
+        ],
+        "request: GET /\n\
+         client: 192.0.2.1, the peer, whose x-forwarded-for is not believed: it is no trusted proxy\n\n\
+         flood: takes 1 unit of 50/s from ip:192.0.2.1, in this process\n\
+         api: takes 1 unit of 60/min, 10000/day from ip:192.0.2.1, plan free, having no user, api-key\n\
+         login: not for this method, only POST\n",
+    );
+}
+
+#[test]
+fn what_an_application_knows() {
+    check(
+        &[
+            "--method",
+            "POST",
+            "--path",
+            "/login?next=/",
+            "--user",
+            "42",
+            "--plan",
+            "pro",
+            "--cost",
+            "6",
+        ],
+        "request: POST /login?next=/\n\
+         client: unknown, as neither --client nor --peer says\n\n\
+         flood: takes 6 units of 50/s from anonymous, having no ip, in this process\n\
+         api: takes 6 units of 600/min, 100000/day from user:42, plan pro\n\
+         login: refuses; the request costs more than its quotas allow\n",
+    );
+}
+
+#[test]
+fn a_path_that_is_written_in_a_roundabout_way() {
+    check(
+        &["--method", "POST", "--path", "/a/..//%6cogin?x=1", "--client", "203.0.113.7"],
+        "request: POST /a/..//%6cogin?x=1\n\
+         path: also read as /login\n\
+         client: 203.0.113.7, as given\n\n\
+         flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
+         api: takes 1 unit of 60/min, 10000/day from ip:203.0.113.7, plan free, having no user, api-key\n\
+         login: takes 1 unit of 5/min from ip:203.0.113.7\n",
+    );
+}
+
+#[test]
+fn the_exempt_and_the_blocked() {
+    let told = |arguments: &[&str]| String::from_utf8(explain(arguments).stdout).unwrap();
+    assert!(told(&["--path", "/healthz"]).ends_with("\n\nexempt for its path\n"));
+    let blocked = told(&["--path", "/healthz", "--client", "198.51.100.9"]);
+    assert!(blocked.ends_with("\n\nblocked for network 198.51.100.0/24\n"), "{blocked}");
+}
+
+#[test]
+fn what_is_wrong_is_told_without_secrets() {
+    for (arguments, code, expected) in [
+        (
+            &["--path", "/", "--header", "hunter2"][..],
+            1,
+            "--header number 1: expected a header such as",
+        ),
+        (
+            &["--path", "/", "--header", "a: b", "--header", "x y: hunter2"],
+            1,
+            "--header number 2: ",
+        ),
+        (&["--path", "login"], 1, "--path \"login\": expected a path that starts with /"),
+        (&["--path", "/", "--client", "localhost"], 2, "--client"),
+        (&["--path", "/", "--cost", "0"], 2, "--cost"),
+        (&[], 2, "--path"),
+    ] {
+        let output = explain(arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(expected), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

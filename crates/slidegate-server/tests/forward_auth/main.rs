@@ -1,0 +1,12 @@
+//! The examples for proxies and languages, with the real programs: each in front of an application,
+//! asking a real `slidegate serve`.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod application;
+mod caddy;
+mod clients;
+mod haproxy;
+mod nginx;
+mod program;
+mod site;

@@ -1,0 +1,150 @@
+//! The audit trail of known traffic.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Front, Place, Setup, Upstream, gateway, options, wait_until};
+
+fn audited(upstream: &Upstream, file: &Path, keys: &str) -> Setup {
+    gateway(upstream)
+        .policy("api", "2/h", "identity = [\"api-key\", \"ip\"]")
+        .tables("[blocked]\npaths = [\"/blocked\"]")
+        .tables(&format!("[audit]\nfile = {file:?}\n{keys}"))
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+fn events(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["event"].as_str().expect("every line has an event")).collect()
+}
+
+fn stop(front: &Front) {
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0), "{}", front.output());
+}
+
+fn dropped(front: &Front) -> f64 {
+    front.metric("slidegate_audit_dropped_total", "")
+}
+
+#[test]
+fn the_trail_tells_who_was_refused_and_what_was_changed() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("audit.jsonl");
+    let setup = audited(&upstream, &file, "");
+    let front = setup.start();
+    let long = format!("/{}?token=hunter2", "x".repeat(1000));
+    for _ in 0..4 {
+        front.get(&long, "X-API-Key: sk-secret\r\n");
+    }
+    assert_eq!(front.status("/blocked"), 403);
+    front.reconfigure(&setup.text().replace("2/h", "3/h"));
+    front.signal("HUP");
+    wait_until("the reload", || events(&lines(&file)).contains(&"reload"));
+    stop(&front);
+    let lines = lines(&file);
+    assert_eq!(
+        events(&lines),
+        ["start", "decision", "decision", "decision", "reload", "stop"],
+        "{lines:#?}"
+    );
+    assert_eq!(lines[0]["in_force"], serde_json::json!(["api"]));
+    assert_eq!(lines[4]["changes"], serde_json::json!(["policy api: quotas 2/h -> 3/h"]));
+    let denial = &lines[1];
+    for (field, value) in [
+        ("door", "gateway"),
+        ("method", "GET"),
+        ("path", &long[..200]),
+        ("client", "127.0.0.1"),
+        ("verdict", "deny"),
+    ] {
+        assert_eq!(denial[field], value, "{field} of {denial}");
+    }
+    let time = denial["time"].as_str().unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 24, "{time}");
+    let policy = &denial["policies"][0];
+    assert_eq!((&policy["policy"], &policy["quotas"][0]["quota"]), (&"api".into(), &"2/h".into()));
+    assert_eq!(policy["quotas"][0]["remaining"], 0);
+    assert!(policy["identity"].as_str().unwrap().starts_with("api-key:"), "{policy}");
+    for wait in [&denial["retry_after_ms"], &policy["quotas"][0]["retry_after_ms"]] {
+        assert!((3_000_000..=3_600_000).contains(&wait.as_u64().unwrap()), "{wait}");
+    }
+    assert_eq!((&lines[3]["verdict"], &lines[3]["reason"]), (&"block".into(), &"listed".into()));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("hunter2") && !text.contains("sk-secret"), "{text}");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn every_decision_is_there_if_wanted_and_none_is_lost_at_the_end() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("audit.jsonl");
+    let front = audited(&upstream, &file, "every_decision = true").start();
+    let mut wire = front.wire();
+    (0..300).for_each(|_| drop(wire.get("/", "")));
+    drop(wire);
+    stop(&front);
+    let lines = lines(&file);
+    let count = |verdict: &str| lines.iter().filter(|line| line["verdict"] == verdict).count();
+    assert_eq!((count("allow"), count("deny"), lines.len()), (2, 298, 302));
+}
+
+#[test]
+fn full_files_make_room_for_others() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("audit.jsonl");
+    let front = audited(&upstream, &file, "rotate_bytes = 4096\nkeep = 2").start();
+    let mut wire = front.wire();
+    (0..200).for_each(|_| drop(wire.get("/", "")));
+    drop(wire);
+    stop(&front);
+    let numbered = |suffix: &str| PathBuf::from(format!("{}{suffix}", file.display()));
+    for suffix in ["", ".1", ".2"] {
+        assert!(!lines(&numbered(suffix)).is_empty(), "{suffix:?}");
+        assert!(fs::metadata(numbered(suffix)).unwrap().len() <= 4096);
+    }
+    assert!(!numbered(".3").exists());
+}
+
+/// A pipe that nobody reads takes some and then nothing; `/dev/full` takes nothing at all.
+#[test]
+fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_counted() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let pipe = place.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (file, requests) in [(pipe.as_path(), 9500), (Path::new("/dev/full"), 500)] {
+        let front = audited(&upstream, file, "").start();
+        let mut wire = front.wire();
+        let mut slowest = Duration::ZERO;
+        for _ in 0..requests {
+            let began = Instant::now();
+            wire.get("/", "");
+            slowest = slowest.max(began.elapsed());
+        }
+        assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+        wait_until("the count", || dropped(&front) > 0.0);
+        drop(wire);
+        let began = Instant::now();
+        stop(&front);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_trail_that_cannot_be_written_is_an_error_at_the_start() {
+    let upstream = Upstream::simple();
+    let text = audited(&upstream, Path::new("/nowhere/at/all.jsonl"), "").text();
+    let failed = options().configuration(&text).spawn();
+    assert_eq!(failed.wait(), Some(1), "{}", failed.output());
+    let output = failed.output();
+    assert!(output.contains("audit.file: cannot open /nowhere/at/all.jsonl: "), "{output}");
+}

@@ -1,0 +1,152 @@
+//! Connections that are used again, on both sides.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Upstream, Wire, front, gateway, response};
+
+#[test]
+fn connections_are_used_again() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    for _ in 0..50 {
+        assert_eq!(wire.get("/", "").text(), "ok");
+    }
+    for _ in 0..20 {
+        assert_eq!(front.get("/", "").text(), "ok");
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn clients_at_once_have_no_more_connections_than_they_need() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).key("workers", "1").start();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut wire = front.wire();
+                (0..100).for_each(|_| assert_eq!(wire.get("/", "").status(), 200));
+            });
+        }
+    });
+    assert!(upstream.connections() <= 8, "{}", upstream.connections());
+    assert_eq!(upstream.heard().len(), 800);
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let upstream = Upstream::answering(|request| {
+        if request.target() == "/0" {
+            thread::sleep(Duration::from_millis(100));
+        }
+        response("200 OK", "", request.target())
+    });
+    let front = front(&upstream);
+    let mut wire = front.wire();
+    let requests: String =
+        (0..20).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    wire.send(requests);
+    for n in 0..20 {
+        assert_eq!(wire.response().text(), format!("/{n}"));
+    }
+}
+
+#[test]
+fn a_close_is_heeded_on_either_side() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/close" => {
+            wire.try_send(response("200 OK", "Connection: close\r\n", "last"))?;
+            Err(ErrorKind::Other.into())
+        }
+        _ => wire.try_send(response("200 OK", "", "ok")),
+    });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "").text(), "ok");
+    assert_eq!(wire.get("/close", "").text(), "last", "what upstream closes is no matter here");
+    assert_eq!(wire.get("/", "Connection: close\r\n").text(), "ok");
+    assert!(wire.is_closed());
+    assert_eq!(upstream.last().value("connection"), None);
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[test]
+fn an_idle_connection_that_upstream_has_closed_costs_nothing() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    for round in 1..=30 {
+        let body = if round % 2 == 0 { "" } else { "hello" };
+        wire.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(wire.response().status(), 200, "round {round}");
+        upstream.hang_up();
+    }
+    assert_eq!(upstream.heard().len(), 30, "nothing is sent twice");
+}
+
+#[test]
+fn a_request_that_upstream_has_read_is_not_sent_again() {
+    let requests = AtomicUsize::new(0);
+    let upstream =
+        Upstream::serving(move |wire, _| match requests.fetch_add(1, Ordering::SeqCst) {
+            0 => wire.try_send(response("200 OK", "", "ok")),
+            _ => Err(ErrorKind::Other.into()),
+        });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "").status(), 200);
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!(wire.response().problem(), 502);
+    assert_eq!(upstream.heard().len(), 2);
+}
+
+#[test]
+fn upstream_s_word_on_how_long_it_keeps_connections_is_believed() {
+    let upstream = Upstream::answering(|_| response("200 OK", "Keep-Alive: timeout=1\r\n", "ok"));
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    for _ in 0..3 {
+        let response = wire.get("/", "");
+        assert_eq!(response.value("keep-alive"), None, "it was for this connection only");
+    }
+    assert_eq!(upstream.connections(), 3, "a second is too short to trust");
+}
+
+#[test]
+fn a_slow_upload_that_is_answered_early_holds_nobody_up() {
+    // Upstream answers before it has read the body, and goes on reading it.
+    let upstream = Upstream::raw(|wire: &mut Wire| {
+        while wire.head().is_ok() {
+            wire.send(response("200 OK", "", "ok"));
+        }
+    });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut slow = front.wire();
+    slow.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc");
+    assert_eq!(slow.response().text(), "ok");
+    let began = Instant::now();
+    let mut other = front.wire();
+    other.set_read_timeout(Duration::from_secs(3));
+    other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let response = other.response_to("GET");
+    assert_eq!(response.expect("in time").text(), "ok");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn an_idle_client_is_told_to_leave() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).timeouts("idle = \"300ms\", head = \"300ms\"").start();
+    let mut served = front.wire();
+    assert_eq!(served.get("/", "").status(), 200);
+    let mut silent = front.wire();
+    assert!(served.is_closed());
+    assert!(silent.is_closed());
+}

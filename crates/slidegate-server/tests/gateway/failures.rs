@@ -1,0 +1,205 @@
+//! Upstreams and clients that are late, break off, or are too many.
+
+use std::io::ErrorKind;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    PATIENCE, Setup, Upstream, Wire, chunk, front, gateway, response, wait_until,
+};
+
+#[test]
+fn what_goes_wrong_upstream_is_told_as_a_problem() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/breaks" => Err(ErrorKind::Other.into()),
+        "/half" => {
+            wire.try_send("HTTP/1.1 200 OK\r\nContent-")?;
+            Err(ErrorKind::Other.into())
+        }
+        "/late" => {
+            thread::sleep(Duration::from_millis(1500));
+            wire.try_send(response("200 OK", "", "late"))
+        }
+        _ => wire.try_send(response("200 OK", "", "ok")),
+    });
+    let front = gateway(&upstream).timeouts("response = \"500ms\"").start();
+    for (path, status) in [("/breaks", 502), ("/half", 502), ("/late", 504), ("/", 200)] {
+        let answer = front.get(path, "");
+        assert_eq!(answer.status(), status, "{path}");
+        if status != 200 {
+            answer.problem();
+            assert_eq!(answer.value("cache-control").as_deref(), Some("no-store"));
+        }
+    }
+    assert_eq!(
+        front.metric("slidegate_upstream_errors_total", "timeout"),
+        1.0,
+        "{}",
+        front.metrics()
+    );
+}
+
+#[test]
+fn nobody_there_is_a_bad_gateway() {
+    let gone = Upstream::simple();
+    let setup = gateway(&gone);
+    drop(gone);
+    let front = setup.start();
+    let mut wire = front.wire();
+    for _ in 0..3 {
+        assert_eq!(wire.get("/", "").problem(), 502, "the client's connection goes on");
+    }
+    let setup = Setup::new().key("upstream", "\"http://name.that.is.not.invalid:80\"");
+    assert_eq!(setup.start().get("/", "").problem(), 502);
+}
+
+#[test]
+fn an_upload_is_not_cut_by_the_time_for_the_response() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).timeouts("response = \"400ms\", idle = \"2s\"").start();
+    let mut wire = front.wire();
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    for pause in [150, 150, 150, 150, 150, 700, 150, 150, 150, 150] {
+        thread::sleep(Duration::from_millis(pause));
+        wire.send("x");
+    }
+    assert_eq!(wire.response().status(), 200);
+    assert_eq!(upstream.last().text(), "xxxxxxxxxx");
+}
+
+#[test]
+fn a_client_that_stops_its_upload_is_told_so_and_not_upstream() {
+    let upstream = Upstream::simple();
+    for timeouts in [
+        "idle = \"300ms\"",
+        "idle = \"300ms\", response = \"300ms\"",
+        "idle = \"600ms\", response = \"200ms\"",
+    ] {
+        let front = gateway(&upstream).timeouts(timeouts).start();
+        for head in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
+            for _ in 0..2 {
+                let mut wire = front.wire();
+                wire.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n1"));
+                assert_eq!(wire.response().problem(), 408, "{timeouts}: {head}");
+                assert!(wire.is_closed());
+            }
+        }
+        let output = front.output();
+        assert!(!output.contains("passed over"), "upstream is blamed: {output}");
+        assert_eq!(front.metric("slidegate_upstream_errors_total", ""), 0.0, "{timeouts}");
+    }
+    assert_eq!(upstream.heard().len(), 0, "nothing that looks complete");
+}
+
+#[test]
+fn a_response_that_stops_or_breaks_off_does_not_look_complete() {
+    let upstream = Upstream::serving(|wire, request| {
+        let head = if request.target().contains("chunked") {
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        } else {
+            "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"
+        };
+        let piece =
+            if request.target().contains("chunked") { chunk("part") } else { "part".into() };
+        wire.try_send(format!("{head}{piece}"))?;
+        if request.target().contains("stops") {
+            let _ = wire.rest();
+        }
+        Err(ErrorKind::Other.into())
+    });
+    let front = gateway(&upstream).timeouts("idle = \"400ms\"").start();
+    for path in ["/breaks", "/breaks/chunked", "/stops", "/stops/chunked"] {
+        let mut wire = front.wire();
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let error = wire.response_to("GET").expect_err(path);
+        let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+        assert!(kinds.contains(&error.kind()), "{path}: {error}");
+    }
+}
+
+#[test]
+fn requests_under_way_are_bounded() {
+    let (release, wait) = mpsc::channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let upstream = Upstream::serving(move |wire, request| {
+        if request.target() == "/slow" {
+            let _ = wait.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        wire.try_send(response("200 OK", "", "ok"))
+    });
+    let front = gateway(&upstream).bounds("in_flight = 4").start();
+    let mut slow: Vec<Wire> = (0..4).map(|_| front.wire()).collect();
+    for wire in &mut slow {
+        wire.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    wait_until("all to be under way", || upstream.heard().len() == 4);
+    for _ in 0..3 {
+        let answer = front.get("/", "");
+        assert_eq!(answer.problem(), 503);
+        assert!(answer.value("retry-after").unwrap().parse::<u32>().unwrap() >= 1);
+    }
+    (0..4).for_each(|_| release.send(()).unwrap());
+    slow.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 200));
+    wait_until("there to be room", || front.status("/") == 200);
+}
+
+#[test]
+fn a_slow_request_holds_up_nobody() {
+    let upstream = Upstream::serving(|wire, request| {
+        if request.target() == "/slow" {
+            thread::sleep(Duration::from_secs(2));
+        }
+        wire.try_send(response("200 OK", "", "ok"))
+    });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut slow: Vec<Wire> = (0..20).map(|_| front.wire()).collect();
+    slow.iter_mut().for_each(|wire| wire.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let began = Instant::now();
+    (0..50).for_each(|_| assert_eq!(front.status("/"), 200));
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    slow.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 200));
+}
+
+#[test]
+fn an_early_answer_reaches_a_client_that_is_still_sending() {
+    let upstream = Upstream::raw(|wire: &mut Wire| {
+        let _ = wire.head();
+        let _ = wire.try_send(response("413 Content Too Large", "Connection: close\r\n", "no"));
+        // It reads what comes, as RFC 9112 9.6 has it, so that its answer is not lost.
+        let _ = wire.rest();
+    });
+    let front = front(&upstream);
+    let mut wire = front.wire();
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
+    let _ = wire.try_send(vec![b'x'; 1 << 16]);
+    let answer = wire.response();
+    assert_eq!((answer.status(), answer.text().as_str()), (413, "no"));
+}
+
+#[test]
+fn a_client_that_leaves_makes_room() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/never" => wire.rest().map(|_| ()),
+        _ => wire.try_send(response("200 OK", "", "ok")),
+    });
+    let front = gateway(&upstream).bounds("in_flight = 1").start();
+    let mut wire = front.wire();
+    wire.send("GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it to be under way", || !upstream.heard().is_empty());
+    assert_eq!(front.get("/", "").problem(), 503);
+    drop(wire);
+    wait_until("there to be room", || front.status("/") == 200);
+}
+
+#[test]
+fn a_body_is_not_asked_for_when_there_is_nobody_to_have_it() {
+    let gone = Upstream::simple();
+    let setup = gateway(&gone);
+    drop(gone);
+    let front = setup.start();
+    let mut wire = front.wire();
+    wire.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(wire.response().problem(), 502);
+}

@@ -1,0 +1,234 @@
+//! Clients that mean no good: memory stays bounded, and others notice nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Front, Upstream, Wire, chunk, front, gateway, response, wait_until};
+
+/// Runs an attack while an honest client sends requests, all of which must be answered soon.
+fn under_attack(front: &Front, attack: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            let (mut requests, mut slowest) = (0, Duration::ZERO);
+            while !over.load(Ordering::SeqCst) || requests < 20 {
+                let began = Instant::now();
+                assert_eq!(front.status("/honest"), 200);
+                slowest = slowest.max(began.elapsed());
+                requests += 1;
+                thread::sleep(Duration::from_millis(2));
+            }
+            slowest
+        });
+        let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attack));
+        over.store(true, Ordering::SeqCst);
+        let slowest = honest.join().expect("the honest client is served");
+        attacked.expect("the attack goes as planned");
+        assert!(slowest < Duration::from_secs(2), "an honest client waited for {slowest:?}");
+    });
+    assert!(front.is_running());
+}
+
+fn grown_kib(front: &Front, before: u64) -> u64 {
+    front.peak_rss_kib().saturating_sub(before)
+}
+
+#[test]
+fn slow_heads_are_cut() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).timeouts("head = \"1s\"").start();
+    under_attack(&front, || {
+        let mut slow: Vec<Wire> = (0..200).map(|_| front.wire()).collect();
+        let began = Instant::now();
+        for wire in &mut slow {
+            wire.send("GET / HTTP/1.1\r\nHost: a\r\n");
+        }
+        // A line now and then does not buy more time.
+        while slow.iter_mut().filter_map(|wire| wire.try_send("X-A: b\r\n").ok()).count() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "they are still there");
+            thread::sleep(Duration::from_millis(200));
+        }
+    });
+    assert!(upstream.heard().iter().all(|heard| heard.target() == "/honest"));
+}
+
+#[test]
+fn slow_bodies_are_cut() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).timeouts("idle = \"1s\"").start();
+    under_attack(&front, || {
+        let mut slow: Vec<Wire> = (0..200).map(|_| front.wire()).collect();
+        for wire in &mut slow {
+            wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nx");
+        }
+        for wire in &mut slow {
+            assert_eq!(wire.response().status(), 408);
+        }
+    });
+}
+
+#[test]
+fn huge_heads_are_refused() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).bounds("head_bytes = 16384").start();
+    let before = front.peak_rss_kib();
+    under_attack(&front, || {
+        for _ in 0..20 {
+            for request in [
+                format!("GET / HTTP/1.1\r\nHost: a\r\nX-A: {}\r\n\r\n", "a".repeat(20_000)),
+                format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(20_000)),
+                format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(4_000)),
+                format!("GET / HTTP/1.1\r\nHost: a\r\nX-A: {}", "a".repeat(1_000_000)),
+            ] {
+                let mut wire = front.wire();
+                let _ = wire.try_send(&request);
+                let answer = wire.response_to("GET").map(|answer| answer.status());
+                assert!(matches!(answer, Ok(431 | 414 | 400)), "{answer:?} to {:.40}", request);
+            }
+        }
+    });
+    let answer = front.get("/", &format!("X-A: {}\r\n", "a".repeat(20_000)));
+    assert_eq!(answer.status(), 431);
+    assert_eq!(upstream.heard().iter().filter(|heard| heard.target() != "/honest").count(), 0);
+    assert!(grown_kib(&front, before) < 20 * 1024);
+}
+
+#[test]
+fn thousands_of_idle_connections_cost_little() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let before = front.peak_rss_kib();
+    under_attack(&front, || {
+        let mut idle: Vec<Wire> = (0..2000).map(|_| front.wire()).collect();
+        for wire in idle.iter_mut().step_by(2) {
+            assert_eq!(wire.get("/idle", "").status(), 200);
+        }
+        let grown = grown_kib(&front, before);
+        assert!(grown < 64 * 1024, "grown by {grown} KiB for 2,000 connections");
+    });
+    let open = || front.metric("slidegate_connections", "gateway");
+    wait_until("them to be gone", || open() <= 2.0);
+}
+
+#[test]
+fn connections_are_bounded() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).bounds("connections = 10").start();
+    let mut held: Vec<Wire> = (0..10).map(|_| front.wire()).collect();
+    for wire in &mut held {
+        assert_eq!(wire.get("/", "").status(), 200);
+    }
+    let mut eleventh = front.wire();
+    eleventh.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(eleventh.is_silent_for(Duration::from_millis(300)), "it waits for room");
+    assert_eq!(front.admin_page("/healthz").status(), 200, "the operator has a door of their own");
+    drop(held.pop());
+    assert_eq!(eleventh.response().status(), 200);
+}
+
+#[test]
+fn rubbish_is_answered_or_cut_and_nothing_more() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).timeouts("head = \"1s\", idle = \"1s\"").start();
+    let before = front.peak_rss_kib();
+    let mut random = fastrand::Rng::with_seed(7);
+    let valid = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello";
+    under_attack(&front, || {
+        let began = Instant::now();
+        let mut rounds = 0;
+        while began.elapsed() < Duration::from_secs(3) {
+            let bytes: Vec<u8> = match rounds % 4 {
+                0 => (0..random.usize(1..3000)).map(|_| random.u8(..)).collect(),
+                1 => {
+                    let mut bytes = valid.as_bytes().to_vec();
+                    for _ in 0..random.usize(1..6) {
+                        let at = random.usize(..bytes.len());
+                        bytes[at] = random.u8(..);
+                    }
+                    bytes
+                }
+                2 => {
+                    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+                    bytes.extend((0..random.usize(1..500)).map(|_| random.u8(..)));
+                    bytes
+                }
+                _ => valid.as_bytes()[..random.usize(1..valid.len())].to_vec(),
+            };
+            let mut wire = front.wire();
+            let _ = wire.try_send(&bytes);
+            if rounds % 3 == 0 {
+                wire.finish();
+                let _ = wire.rest();
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 100, "{rounds}");
+    });
+    assert!(grown_kib(&front, before) < 32 * 1024);
+    assert!(!front.output().contains("panic"), "{}", front.output());
+}
+
+#[test]
+fn a_flood_of_pipelined_requests_is_held_back() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "10/s", "match = { path = \"/flood\" }").start();
+    let before = front.peak_rss_kib();
+    under_attack(&front, || {
+        let flood = "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500);
+        let mut wires: Vec<Wire> = (0..20).map(|_| front.wire()).collect();
+        // Nobody reads the answers, so that sending must come to an end.
+        thread::scope(|scope| {
+            for wire in &mut wires {
+                scope.spawn(|| {
+                    wire.set_write_timeout(Duration::from_millis(500));
+                    (0..2000).take_while(|_| wire.try_send(&flood).is_ok()).count()
+                });
+            }
+        });
+    });
+    let grown = grown_kib(&front, before);
+    assert!(grown < 64 * 1024, "grown by {grown} KiB");
+}
+
+#[test]
+fn clients_that_never_read_are_given_up() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/honest" => wire.try_send(response("200 OK", "", "ok")),
+        _ => {
+            wire.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            let piece = chunk(&"z".repeat(100_000));
+            (0..1000).try_for_each(|_| wire.try_send(&piece))
+        }
+    });
+    let front = gateway(&upstream).timeouts("idle = \"1s\"").start();
+    let before = front.peak_rss_kib();
+    under_attack(&front, || {
+        let mut wires: Vec<Wire> = (0..50).map(|_| front.wire()).collect();
+        wires.iter_mut().for_each(|wire| wire.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let open = || front.metric("slidegate_connections", "gateway");
+        wait_until("them to be there", || open() >= 50.0);
+        wait_until("them to be given up", || open() <= 5.0);
+    });
+    let grown = grown_kib(&front, before);
+    assert!(grown < 64 * 1024, "grown by {grown} KiB");
+}
+
+#[test]
+fn an_upstream_that_dies_midway_harms_nobody_else() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/honest" => wire.try_send(response("200 OK", "", "ok")),
+        _ => {
+            wire.try_send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\npart")?;
+            Err(std::io::ErrorKind::Other.into())
+        }
+    });
+    let front = front(&upstream);
+    under_attack(&front, || {
+        for _ in 0..200 {
+            let mut wire = front.wire();
+            wire.send("GET /dies HTTP/1.1\r\nHost: a\r\n\r\n");
+            wire.response_to("GET").expect_err("it is not complete");
+        }
+    });
+}

@@ -1,0 +1,131 @@
+//! What upstream and client are told about each other.
+
+use crate::support::{Upstream, front, gateway, response};
+
+#[test]
+fn what_is_for_one_connection_stays_there() {
+    let upstream = Upstream::answering(|_| {
+        let headers = "Connection: X-Hop, keep-alive\r\nX-Hop: secret\r\nKeep-Alive: timeout=60\r\n\
+            Proxy-Authenticate: Basic\r\nUpgrade: h2c\r\nX-End: kept\r\nTE: gzip\r\n\
+            Proxy-Connection: x\r\n";
+        response("200 OK", headers, "ok")
+    });
+    let front = front(&upstream);
+    let headers = "Connection: x-hop, Keep-Alive, x-twice\r\nConnection: x-other, host, content-length\r\n\
+        X-Hop: 1\r\nX-Other: 2\r\nx-twice: 3\r\nX-Twice: 4\r\nKeep-Alive: timeout=5\r\nTE: gzip, trailers\r\n\
+        Proxy-Authorization: Basic c2VjcmV0\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\n\
+        HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nX-End: kept\r\n";
+    let answer = front.get("/", headers);
+    let heard = upstream.last();
+    for name in [
+        "connection",
+        "x-hop",
+        "x-other",
+        "x-twice",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "upgrade",
+        "http2-settings",
+        "transfer-encoding",
+    ] {
+        assert_eq!(heard.values(name), [""; 0], "{name} to upstream");
+    }
+    assert_eq!(heard.value("te").as_deref(), Some("trailers"));
+    assert_eq!(heard.value("x-end").as_deref(), Some("kept"));
+    assert_eq!(heard.value("host").as_deref(), Some("a.example"));
+    for name in [
+        "x-hop",
+        "keep-alive",
+        "proxy-authenticate",
+        "upgrade",
+        "te",
+        "proxy-connection",
+        "connection",
+    ] {
+        assert_eq!(answer.values(name), [""; 0], "{name} to the client");
+    }
+    assert_eq!(answer.value("x-end").as_deref(), Some("kept"));
+}
+
+/// What a client may claim about itself.
+const CLAIMS: &str = "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.9\r\n\
+    X-Forwarded-Proto: https\r\nX-Forwarded-Host: b.example\r\nX-Real-IP: 203.0.113.7\r\n\
+    Forwarded: for=203.0.113.7;proto=https\r\n";
+
+#[test]
+fn what_a_stranger_claims_is_replaced() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let lookalikes = "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_For: 6.6.6.6\r\nx_real-ip: 6.6.6.6\r\n\
+        X_Forwarded_Host: 6.6.6.6\r\nX-Forwarded_Proto: 6.6.6.6\r\n";
+    for claims in ["", CLAIMS, &format!("{CLAIMS}{lookalikes}"), "X-Forwarded-For:\r\n"] {
+        assert_eq!(front.get("/", claims).status(), 200);
+        let heard = upstream.last();
+        for (name, expected) in [
+            ("x-forwarded-for", "127.0.0.1"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "a.example"),
+            ("x-real-ip", "127.0.0.1"),
+            ("forwarded", "for=127.0.0.1;host=\"a.example\";proto=http"),
+        ] {
+            assert_eq!(heard.values(name), [expected], "{claims}");
+        }
+        assert!(!heard.head.contains("6.6.6.6"), "{}", heard.head);
+    }
+}
+
+#[test]
+fn what_a_trusted_proxy_says_is_passed_on() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .start();
+    assert_eq!(front.get("/", CLAIMS).status(), 200);
+    let heard = upstream.last();
+    for (name, expected) in [
+        ("x-forwarded-for", "203.0.113.7, 198.51.100.9, 127.0.0.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "b.example"),
+        ("x-real-ip", "203.0.113.7"),
+        ("forwarded", "for=203.0.113.7;proto=https, for=127.0.0.1;host=\"a.example\";proto=http"),
+    ] {
+        assert_eq!(heard.values(name), [expected]);
+    }
+    assert_eq!(front.get("/", "X-Forwarded-For: 203.0.113.7, 198.51.100.9\r\n").status(), 200);
+    let heard = upstream.last();
+    assert_eq!(heard.values("x-real-ip"), ["198.51.100.9"], "the last that nobody trusts");
+    assert_eq!(heard.values("x-forwarded-proto"), ["http"]);
+    assert_eq!(heard.values("forwarded"), ["for=127.0.0.1;host=\"a.example\";proto=http"]);
+}
+
+#[test]
+fn a_client_cannot_have_what_is_said_of_it_taken_out() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let headers = "Connection: X-Forwarded-For, Forwarded, X-Real-IP, X-Forwarded-Proto\r\n";
+    assert_eq!(front.get("/", headers).status(), 200);
+    assert_eq!(upstream.last().values("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(upstream.last().values("x-real-ip"), ["127.0.0.1"]);
+    assert!(upstream.last().value("forwarded").is_some());
+}
+
+#[test]
+fn the_host_is_kept_or_set() {
+    let upstream = Upstream::simple();
+    let own = upstream.address().to_string();
+    for (rule, target, host, expected, forwarded) in [
+        ("keep", "/", "a.example:81", "a.example:81", "a.example:81"),
+        ("keep", "http://b.example/x?y", "a.example", "b.example", "b.example"),
+        ("upstream", "/", "a.example", own.as_str(), "a.example"),
+    ] {
+        let front = gateway(&upstream).key("host", &format!("{rule:?}")).start();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert!(front.answer_to(request).starts_with("HTTP/1.1 200"), "{target}");
+        let heard = upstream.last();
+        assert_eq!(heard.values("host"), [expected], "{rule} {target}");
+        assert_eq!(heard.values("x-forwarded-host"), [forwarded], "{rule} {target}");
+        assert!(heard.target().starts_with('/'), "origin form: {}", heard.target());
+    }
+}

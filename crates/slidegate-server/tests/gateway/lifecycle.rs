@@ -1,0 +1,242 @@
+//! Starting, listening, and leaving.
+
+use std::net::TcpStream;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Http2Client, Upstream, Wire, chunk, front, gateway, options, response, wait_until,
+};
+
+#[test]
+fn no_file_is_needed_and_the_first_lines_tell_all() {
+    let upstream = Upstream::simple();
+    let slidegate = options()
+        .argument("--upstream")
+        .argument(&upstream.url())
+        .argument("--quota")
+        .argument("2/min")
+        .argument("--listen")
+        .argument("127.0.0.1:0")
+        .argument("--admin")
+        .argument("127.0.0.1:0")
+        .start();
+    let get = || Wire::connect(slidegate.gateway()).get("/", "").status();
+    assert_eq!([get(), get(), get()], [200, 200, 429]);
+    let output = slidegate.output();
+    let first: Vec<&str> = output.lines().take(8).collect();
+    for part in ["2/min", " per ip", &upstream.url(), "/metrics"] {
+        assert!(first.iter().any(|line| line.contains(part)), "no {part} in {first:?}");
+    }
+}
+
+#[test]
+fn requests_under_way_are_finished_before_it_leaves() {
+    let go = Arc::new(AtomicBool::new(false));
+    let gone = go.clone();
+    let upstream = Upstream::serving(move |wire, _| {
+        wire.try_send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        wire.try_send(chunk("first"))?;
+        wait_until("the word", || gone.load(Ordering::SeqCst));
+        wire.try_send(format!("{}0\r\n\r\n", chunk(" last")))
+    });
+    let front = gateway(&upstream).timeouts("drain = \"20s\"").start();
+    let address = front.gateway();
+    let mut idle = front.wire();
+    let mut busy = front.wire();
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it to be under way", || !upstream.heard().is_empty());
+    let head = busy.head().unwrap();
+    front.signal("TERM");
+    wait_until("new connections to be refused", || TcpStream::connect(address).is_err());
+    assert!(idle.is_closed(), "nobody waits for those who say nothing");
+    assert!(front.is_running());
+    go.store(true, Ordering::SeqCst);
+    assert!(head.starts_with("HTTP/1.1 200"));
+    let rest = busy.rest().unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the end of the body, then of the connection");
+    assert_eq!(front.wait(), Some(0));
+}
+
+#[test]
+fn a_request_that_comes_in_the_last_moment_is_answered() {
+    let upstream = Upstream::simple();
+    for _ in 0..5 {
+        let front = front(&upstream);
+        let mut wire = front.wire();
+        assert_eq!(wire.get("/", "").status(), 200);
+        let mut fresh = front.wire();
+        front.signal("TERM");
+        fresh.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = fresh.response_to("GET");
+        assert_eq!(answer.expect("an answer").status(), 200);
+        assert_eq!(front.wait(), Some(0));
+    }
+}
+
+#[test]
+fn http_2_connections_are_finished_too() {
+    let upstream = Upstream::serving(|wire, _| {
+        thread::sleep(Duration::from_millis(300));
+        wire.try_send(response("200 OK", "", "ok"))
+    });
+    let front = front(&upstream);
+    let client = Http2Client::connect(front.gateway());
+    thread::scope(|scope| {
+        let request = scope.spawn(|| client.get("http://a/"));
+        wait_until("it to be under way", || !upstream.heard().is_empty());
+        front.signal("TERM");
+        assert_eq!(request.join().unwrap().status.as_u16(), 200);
+    });
+    assert_eq!(front.wait(), Some(0));
+}
+
+#[test]
+fn nobody_is_waited_for_longer_than_configured() {
+    let upstream = Upstream::raw(|wire: &mut Wire| {
+        let _ = wire.rest();
+    });
+    for (signals, drain) in [(1, "500ms"), (2, "60s")] {
+        let front = gateway(&upstream).timeouts(&format!("drain = {drain:?}")).start();
+        let mut busy = front.wire();
+        busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_until("it to be under way", || upstream.connections() >= signals);
+        let began = Instant::now();
+        front.signal("TERM");
+        wait_until("it to have heard", || TcpStream::connect(front.gateway()).is_err());
+        if signals == 2 {
+            front.signal("TERM");
+        }
+        let _ = front.wait();
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(busy.is_closed());
+    }
+}
+
+#[test]
+fn an_interrupt_is_a_word_to_go_too() {
+    let front = front(&Upstream::simple());
+    front.signal("INT");
+    assert_eq!(front.wait(), Some(0));
+}
+
+#[test]
+fn it_listens_on_unix_sockets() {
+    let upstream = Upstream::simple();
+    let options = options();
+    let path = options.directory().join("gate.sock");
+    let front = gateway(&upstream)
+        .key("listen", &format!("[\"unix:{}\", \"127.0.0.1:0\"]", path.display()))
+        .policy("api", "2/min", "")
+        .start_with(options);
+    for _ in 0..2 {
+        assert_eq!(Wire::connect_unix(&path).get("/", "").text(), "ok");
+        let heard = upstream.last();
+        assert_eq!(heard.values("x-forwarded-for"), ["unknown"]);
+        assert_eq!(heard.values("forwarded"), ["for=unknown;host=\"a.example\";proto=http"]);
+        assert_eq!(heard.value("x-real-ip"), None);
+    }
+    assert_eq!(Wire::connect_unix(&path).get("/", "").status(), 429, "who has no address shares");
+    assert_eq!(front.status("/"), 200, "and others do not");
+    assert!(path.metadata().unwrap().file_type().is_socket());
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0));
+    assert!(!path.exists(), "the socket is gone with its owner");
+}
+
+/// A header of version 2 for a TCP connection over IPv4.
+fn version_2(command: u8, source: [u8; 4]) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+    header.extend([0x20 | command, 0x11, 0, 12]);
+    header.extend(source);
+    header.extend([198, 51, 100, 1, 0xdd, 0xd5, 0x01, 0xbb]);
+    header
+}
+
+#[test]
+fn the_proxy_protocol_tells_the_peer() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("proxy_protocol", "true")
+        .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .timeouts("head = \"1s\"")
+        .start();
+    let v1 = |line: &str| format!("{line}\r\n").into_bytes();
+    for (header, peer) in [
+        (v1("PROXY TCP4 203.0.113.7 198.51.100.1 56324 443"), "203.0.113.7"),
+        (v1("PROXY TCP6 2001:db8::7 2001:db8::1 56324 443"), "2001:db8::7"),
+        (v1("PROXY TCP6 ::ffff:203.0.113.9 ::1 56324 443"), "203.0.113.9"),
+        (v1("PROXY UNKNOWN"), "127.0.0.1"),
+        (version_2(1, [203, 0, 113, 8]), "203.0.113.8"),
+        (version_2(0, [203, 0, 113, 8]), "127.0.0.1"),
+    ] {
+        // Also when it comes in pieces.
+        for split in [0, 5, header.len()] {
+            let mut wire = front.wire();
+            wire.send(&header[..split]);
+            thread::sleep(Duration::from_millis(5));
+            wire.send(&header[split..]);
+            assert_eq!(wire.get("/", "").status(), 200, "{peer}");
+            let heard = upstream.last();
+            assert_eq!(heard.values("x-forwarded-for"), [peer]);
+            assert_eq!(heard.values("x-real-ip"), [peer]);
+            let node = if peer.contains(':') { format!("\"[{peer}]\"") } else { peer.to_owned() };
+            let forwarded = format!("for={node};host=\"a.example\";proto=http");
+            assert_eq!(heard.values("forwarded"), [forwarded]);
+        }
+    }
+    let before = upstream.heard().len();
+    for bad in [
+        &b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..],
+        b"PROXY TCP4 nonsense\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"PROXY TCP4 203.0.113.7",
+        b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c",
+    ] {
+        let mut wire = front.wire();
+        wire.send(bad);
+        assert!(wire.is_closed(), "{bad:?}");
+    }
+    assert_eq!(upstream.heard().len(), before);
+}
+
+#[test]
+fn the_proxy_protocol_of_strangers_is_not_believed() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("proxy_protocol", "true")
+        .key("trusted_proxies", "[\"10.0.0.0/8\"]")
+        .start();
+    let mut wire = front.wire();
+    wire.send("PROXY TCP4 203.0.113.7 198.51.100.1 56324 443\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    if let Ok(answer) = wire.response_to("GET") {
+        assert_eq!(answer.status(), 200);
+        assert_eq!(upstream.last().values("x-forwarded-for"), ["127.0.0.1"]);
+    }
+}
+
+#[test]
+fn https_is_spoken_with_the_given_certificate() {
+    let upstream = Upstream::simple();
+    let (front, files) = gateway(&upstream).timeouts("head = \"500ms\"").start_tls();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&files.ca).unwrap()).unwrap();
+    for (only_http1, version) in [(true, "HTTP/1.1"), (false, "HTTP/2.0")] {
+        let builder = reqwest::blocking::Client::builder().tls_certs_only([ca.clone()]);
+        let builder = if only_http1 { builder.http1_only() } else { builder };
+        let client = builder.build().unwrap();
+        let url = format!("https://localhost:{}/x", front.gateway().port());
+        let answer = client.get(&url).send().unwrap();
+        assert_eq!(format!("{:?}", answer.version()), version);
+        assert_eq!(answer.text().unwrap(), "ok");
+        assert_eq!(upstream.last().values("x-forwarded-proto"), ["https"]);
+    }
+    // Plain HTTP, silence and rubbish do no harm.
+    let mut plain = front.wire();
+    plain.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(plain.is_closed());
+    assert!(front.wire().is_closed(), "a handshake has its time");
+    assert!(front.is_running());
+}

@@ -1,0 +1,191 @@
+//! What is limited, for whom, and what clients are told.
+
+use std::thread;
+
+use crate::support::{Message, Upstream, gateway, response};
+
+#[test]
+fn a_refusal_tells_all_and_reaches_no_upstream() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "3/min", "").start();
+    let mut wire = front.wire();
+    for remaining in (0..3).rev() {
+        let answer = wire.get("/", "");
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.values("ratelimit-policy"), ["\"api\";q=3;w=60"]);
+        let standing = answer.value("ratelimit").unwrap();
+        assert!(standing.starts_with(&format!("\"api\";r={remaining};t=")), "{standing}");
+        assert_eq!(answer.value("x-ratelimit-remaining"), Some(remaining.to_string()));
+    }
+    let refusal = wire.get("/", "");
+    assert_eq!(refusal.problem(), 429);
+    let retry_after: u64 = refusal.value("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&retry_after), "{retry_after}");
+    assert_eq!(refusal.value("cache-control").as_deref(), Some("no-store"));
+    assert!(refusal.text().contains("#quota-exceeded"), "{}", refusal.text());
+    assert!(refusal.text().contains("\"violated-policies\":[\"api\"]"), "{}", refusal.text());
+    assert_eq!(upstream.heard().len(), 3);
+    assert_eq!(wire.get("/", "").status(), 429, "the connection goes on");
+}
+
+#[test]
+fn a_refused_upload_is_not_read_and_harms_no_other_request() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "1/min", "match = { method = \"POST\" }").start();
+    let mut wire = front.wire();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    wire.send(format!("{head}first"));
+    assert_eq!(wire.response().status(), 200);
+    wire.send(format!("{head}GET /GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert_eq!(wire.response().status(), 429);
+    // Either the connection ends, or it goes on with what stands after the body.
+    if let Ok(next) = wire.response_to("GET") {
+        assert_eq!((next.status(), upstream.last().target()), (200, "/hidden"));
+    }
+    assert!(upstream.heard().iter().all(|heard| heard.target() != "/GET"));
+}
+
+#[test]
+fn fields_of_upstream_are_added_to() {
+    let upstream = Upstream::answering(|_| {
+        let own = "RateLimit-Policy: \"inner\";q=10;w=1\r\nRateLimit: \"inner\";r=9;t=1\r\n";
+        response("200 OK", own, "ok")
+    });
+    let front = gateway(&upstream).policy("outer", "100/min", "").start();
+    let answer = front.get("/", "");
+    let joined = |name| Message::values(&answer, name).join(", ");
+    assert_eq!(joined("ratelimit-policy"), "\"inner\";q=10;w=1, \"outer\";q=100;w=60");
+    let standing = joined("ratelimit");
+    assert!(standing.starts_with("\"inner\";r=9;t=1, \"outer\";r=99;t="), "{standing}");
+}
+
+#[test]
+fn exactly_as_many_pass_as_may_whatever_comes_at_once() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "100/min", "").start();
+    let allowed: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut wire = front.wire();
+                    (0..50).filter(|_| wire.get("/", "").status() == 200).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((allowed, upstream.heard().len()), (100, 100));
+}
+
+const PLANS: &str = "[plans.free]\nquotas = [\"2/min\"]\nupgrade_url = \"https://app.example.com/upgrade\"\n\
+    [plans.pro]\nquotas = [\"4/min\"]\n";
+
+#[test]
+fn plans_come_from_the_table_of_keys() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables(PLANS)
+        .tables("[[api_key]]\nkey = \"pro-key\"\nplan = \"pro\"")
+        .policy("api", "", "identity = [\"api-key\", \"ip\"]\nplan = { default = \"free\" }")
+        .start();
+    for (headers, quota) in [("X-API-Key: pro-key\r\n", 4), ("X-API-Key: other\r\n", 2), ("", 2)] {
+        let mut wire = front.wire();
+        for _ in 0..quota {
+            assert_eq!(wire.get("/", headers).status(), 200, "{headers}");
+        }
+        let refusal = wire.get("/", headers);
+        assert_eq!(refusal.status(), 429, "{headers}");
+        assert_eq!(refusal.text().contains("app.example.com/upgrade"), quota == 2, "{headers}");
+        assert!(!refusal.text().contains("-key"), "no secret in {}", refusal.text());
+    }
+}
+
+#[test]
+fn plans_come_from_a_header_of_those_who_are_trusted() {
+    let upstream = Upstream::simple();
+    let policy = "identity = [\"ip\"]\nplan = { header = \"x-plan\", default = \"free\" }";
+    for (trusted, quota) in [(false, 2), (true, 4)] {
+        let mut setup = gateway(&upstream);
+        if trusted {
+            setup = setup.key("trusted_proxies", "[\"127.0.0.1\"]");
+        }
+        let front = setup.tables(PLANS).policy("api", "", policy).start();
+        let allowed = (0..6).filter(|_| front.get("/", "X-Plan: pro\r\n").status() == 200).count();
+        assert_eq!(allowed, quota, "trusted: {trusted}");
+    }
+}
+
+#[test]
+fn clients_behind_a_trusted_proxy_are_told_apart_and_others_are_not() {
+    let upstream = Upstream::simple();
+    for (trusted, client, allowed) in [
+        ("127.0.0.0/8", "203.0.113.{n}", 6),
+        ("127.0.0.0/8", "203.0.113.7", 1),
+        ("127.0.0.0/8", "198.51.100.{n}, 203.0.113.7", 1),
+        ("127.0.0.0/8", "::ffff:203.0.113.7, 127.0.0.2", 1),
+        ("127.0.0.0/8", "2001:db8::{n}", 1),
+        ("10.0.0.0/8", "203.0.113.{n}", 1),
+    ] {
+        let front = gateway(&upstream)
+            .key("trusted_proxies", &format!("[{trusted:?}]"))
+            .key("client_address", "\"x-forwarded-for\"")
+            .policy("api", "1/min", "")
+            .start();
+        let passes = |n: usize| {
+            let header = format!("X-Forwarded-For: {}\r\n", client.replace("{n}", &n.to_string()));
+            front.get("/", &header).status() == 200
+        };
+        assert_eq!((1..=6).filter(|n| passes(*n)).count(), allowed, "{trusted}: {client}");
+    }
+}
+
+#[test]
+fn the_flood_guard_is_bare_and_before_everything_else() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .policy("flood", "5/min", "scope = \"local\"\nrefusal = \"bare\"")
+        .policy("api", "100/min", "")
+        .start();
+    let mut wire = front.wire();
+    for _ in 0..5 {
+        assert_eq!(wire.get("/", "").status(), 200);
+    }
+    let refusal = wire.get("/", "");
+    assert_eq!((refusal.status(), refusal.text().as_str()), (429, "Too Many Requests"));
+    assert_eq!(front.metric("rate_limit_exceeded_total", "flood"), 1.0, "{}", front.metrics());
+    assert_eq!(front.metric("rate_limit_exceeded_total", "\"api\""), 0.0);
+}
+
+#[test]
+fn login_attempts_are_few_whatever_else_passes() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .policy("login", "5/min", "match = { method = \"POST\", path = \"/api/v1/auth/login\" }")
+        .policy("api", "1000/min", "")
+        .start();
+    let mut wire = front.wire();
+    let mut login = |status| {
+        wire.send("POST /api/v1/auth/login HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}");
+        assert_eq!(wire.response().status(), status);
+    };
+    (0..5).for_each(|_| login(200));
+    login(429);
+    for _ in 0..10 {
+        assert_eq!(front.status("/api/v1/auth/login"), 200, "GET is free");
+    }
+}
+
+#[test]
+fn who_is_exempt_or_blocked_is_not_counted() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .policy("api", "1/min", "")
+        .tables("[exempt]\npaths = [\"/health\"]\n[blocked]\napi_keys = [\"stolen-key\"]")
+        .start();
+    for _ in 0..5 {
+        assert_eq!(front.status("/health"), 200);
+        assert_eq!(front.get("/", "X-API-Key: stolen-key\r\n").status(), 403);
+    }
+    assert_eq!(front.status("/"), 200);
+    assert_eq!(front.status("/"), 429);
+}

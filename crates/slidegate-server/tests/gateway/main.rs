@@ -1,0 +1,25 @@
+//! The gateway, seen from outside: real sockets, an upstream whose bytes the tests write and read
+//! themselves, and the program as it is started.
+
+#![allow(clippy::disallowed_methods, reason = "the program under test lives by the real clock")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod audit;
+mod connections;
+mod failures;
+mod forwarding;
+mod hardening;
+mod headers;
+mod http2;
+mod lifecycle;
+mod limits;
+mod operation;
+mod paths;
+mod redis;
+mod reload;
+mod routes;
+mod smuggling;
+mod snapshot;
+mod streaming;
+mod support;
+mod upgrades;

@@ -1,0 +1,212 @@
+//! Metrics, health and logs.
+
+use openmetrics_parser::openmetrics::parse_openmetrics;
+use slidegate_testbed::RedisServer;
+
+use crate::support::{Upstream, Wire, gateway, options, response, wait_until};
+
+#[test]
+fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
+    let upstream = Upstream::answering(|request| match request.target() {
+        "/bad" => response("500 Internal Server Error", "", ""),
+        _ => response("200 OK", "", "ok"),
+    });
+    let front = gateway(&upstream).policy("api", "3/min", "").start();
+    let before = front.metrics();
+    for path in ["/", "/bad", "/", "/", "/"] {
+        front.get(path, "");
+    }
+    let page = front.admin_page("/metrics");
+    let content_type = page.value("content-type").unwrap();
+    assert!(content_type.starts_with("application/openmetrics-text;"), "{content_type}");
+    for text in [&before, &page.text()] {
+        parse_openmetrics(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    }
+    for (name, label, expected) in [
+        ("rate_limit_exceeded_total", "policy=\"api\"", 2.0),
+        ("rate_limit_remaining", "policy=\"api\"", 0.0),
+        ("slidegate_upstream_responses_total", "class=\"2xx\"", 2.0),
+        ("slidegate_upstream_responses_total", "class=\"5xx\"", 1.0),
+    ] {
+        assert_eq!(front.metric(name, label), expected, "{name}\n{}", page.text());
+    }
+    let reset = front.metric("rate_limit_reset_seconds", "policy=\"api\"");
+    assert!(reset > 0.0 && reset <= 60.0, "{reset}");
+    for line in page.text().lines().filter(|line| line.starts_with("# TYPE ")) {
+        let name = line.split(' ').nth(2).unwrap();
+        assert!(page.text().contains(&format!("# HELP {name} ")), "no help for {name}");
+    }
+}
+
+#[test]
+fn labels_do_not_grow_with_what_clients_send() {
+    let upstream = Upstream::simple();
+    let front =
+        gateway(&upstream).policy("api", "1000/min", "identity = [\"api-key\", \"ip\"]").start();
+    front.get("/", "");
+    let before = front.metrics().lines().count();
+    for n in 0..50 {
+        let mut wire = front.wire();
+        wire.send(format!("M{n} /p{n} HTTP/1.1\r\nHost: h{n}\r\nX-API-Key: k{n}\r\n\r\n"));
+        wire.response();
+    }
+    let after = front.metrics().lines().count();
+    assert!(after <= before + 5, "from {before} to {after} lines");
+}
+
+#[test]
+fn the_operator_s_pages_are_not_for_the_public() {
+    let upstream = Upstream::answering(|_| response("200 OK", "", "upstream's own"));
+    let front = gateway(&upstream).start();
+    for path in ["/metrics", "/healthz", "/readyz", "/"] {
+        assert_eq!(front.get(path, "").text(), "upstream's own", "{path}");
+    }
+    for path in ["/metrics", "/healthz", "/readyz"] {
+        let page = front.admin_page(path);
+        assert_eq!(page.status(), 200, "{path}");
+        assert!(!page.text().contains("upstream's own"), "{path}");
+        assert!(page.values("ratelimit").is_empty(), "{path} is not limited");
+    }
+    assert_eq!(front.admin_page("/nothing").status(), 404);
+    assert_eq!(upstream.heard().len(), 4);
+}
+
+#[test]
+fn metrics_are_for_who_shows_the_token() {
+    let options = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2");
+    let front = gateway(&Upstream::simple()).start_with(options);
+    let refused = front.admin_page("/metrics");
+    assert_eq!(refused.problem(), 401);
+    assert_eq!(refused.value("www-authenticate").as_deref(), Some("Bearer"));
+    let mut wire = Wire::connect(front.admin());
+    assert_eq!(wire.get("/metrics", "Authorization: Bearer hunter\r\n").problem(), 401);
+    let page = wire.get("/metrics", "Authorization: Bearer hunter2\r\n");
+    assert_eq!(page.status(), 200);
+    assert!(page.text().contains("slidegate_requests_total"));
+    for path in ["/", "/healthz", "/readyz"] {
+        assert_eq!(front.admin_page(path).status(), 200, "{path}");
+    }
+    assert!(!front.output().contains("hunter2"));
+}
+
+#[test]
+fn denials_are_logged_but_an_attacker_cannot_flood_the_log() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .policy("api", "1/min", "")
+        .tables("[log]\nformat = \"json\"")
+        .start();
+    let mut wire = front.wire();
+    for n in 0..1000 {
+        let client = format!("X-Forwarded-For: 203.0.{}.{}\r\n", n % 4, n % 50);
+        wire.get("/secret-path?token=hunter2", &client);
+    }
+    let lines = || -> Vec<serde_json::Value> {
+        let output = front.output();
+        let lines = output.lines().filter(|line| line.contains("limit exceeded"));
+        lines.map(|line| serde_json::from_str(line).expect("a line is one JSON object")).collect()
+    };
+    wait_until("a line about it", || !lines().is_empty());
+    let lines = lines();
+    assert!(lines.len() <= 100, "{} lines for 900 denials", lines.len());
+    let text = lines[0].to_string();
+    for part in ["\"api\"", "203.0.", "\"units\":1", "window_s"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    assert!(front.metric("slidegate_denial_log_left_out_total", "") > 0.0);
+    assert!(!front.output().contains("hunter2"), "a query may have secrets");
+}
+
+#[test]
+fn every_request_has_a_line_in_the_access_log_if_wanted() {
+    let upstream = Upstream::simple();
+    for (access, lines) in [("true", 5), ("false", 0)] {
+        let front = gateway(&upstream)
+            .tables(&format!("[log]\nformat = \"json\"\naccess = {access}"))
+            .policy("api", "3/min", "")
+            .start();
+        (0..5).for_each(|_| drop(front.get("/some/path?token=hunter2", "")));
+        let logged = || {
+            front
+                .output()
+                .lines()
+                .filter(|line| line.contains("/some/path\"") && line.contains("slidegate::access"))
+                .count()
+        };
+        if lines > 0 {
+            wait_until("the lines", || logged() == lines);
+        }
+        assert_eq!(logged(), lines);
+        assert!(!front.output().contains("hunter2"));
+    }
+}
+
+#[test]
+fn no_secret_is_ever_told() {
+    let redis = RedisServer::options().password("hunter2hunter2").start();
+    let upstream = Upstream::simple();
+    let setup = gateway(&upstream)
+        .tables("[log]\nformat = \"json\"\nlevel = \"trace\"\naccess = true")
+        .tables("[plans.pro]\nquotas = [\"2/min\"]\n[[api_key]]\nkey = \"sk-secret-one\"\nplan = \"pro\"")
+        .policy("api", "", "identity = [\"api-key\", \"authorization\", \"ip\"]\nplan = { default = \"pro\" }")
+        .tables(&format!("[store]\nkind = \"redis\"\nurl = {:?}", redis.url()));
+    let front = setup.start();
+    let headers = [
+        "X-API-Key: sk-secret-one\r\n",
+        "X-API-Key: sk-secret-two\r\n",
+        "Authorization: Bearer sk-secret-three\r\n",
+    ];
+    let mut told = String::new();
+    for header in headers {
+        for _ in 0..4 {
+            let answer = front.get("/?key=sk-secret-four", header);
+            told += &format!("{}{}", answer.head, answer.text());
+        }
+    }
+    redis.kill();
+    for header in headers {
+        let answer = front.get("/", header);
+        told += &format!("{}{}", answer.head, answer.text());
+    }
+    front.reconfigure("[store]\nkind = \"redis\"\nurl = \"redis://:hunter2hunter2@\"\n[[api_key]]\nkey = [\"sk-secret-one\"]\nplan = 3\n");
+    front.signal("HUP");
+    wait_until("the failure", || front.metric("slidegate_config_reloads_total", "failed") >= 1.0);
+    for path in ["/metrics", "/healthz", "/readyz", "/"] {
+        told += &front.admin_page(path).text();
+    }
+    front.signal("TERM");
+    let _ = front.wait();
+    told += &front.output();
+    for secret in ["hunter2", "sk-secret"] {
+        let line = told.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "{secret}");
+    }
+    let failed = options()
+        .configuration("[store]\nkind = \"redis\"\nurl = \"redis://:hunter2hunter2@\"\n")
+        .spawn();
+    let code = failed.wait();
+    assert!(code.is_some_and(|code| code != 0), "{code:?}: {}", failed.output());
+    assert!(!failed.output().contains("hunter2"), "{}", failed.output());
+}
+
+#[test]
+fn readiness_is_honest_when_it_is_time_to_go() {
+    let upstream = Upstream::raw(|wire| {
+        let _ = wire.rest();
+    });
+    let front = gateway(&upstream).timeouts("drain = \"10s\"").start();
+    assert_eq!(front.admin_page("/readyz").status(), 200);
+    let mut busy = front.wire();
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_until("it to be under way", || upstream.connections() == 1);
+    front.signal("TERM");
+    wait_until("it to say so", || {
+        let wire = Wire::try_connect(front.admin());
+        wire.is_ok_and(|mut wire| {
+            let _ = wire.try_send("GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            wire.response_to("GET").is_ok_and(|answer| answer.status() == 503)
+        })
+    });
+}

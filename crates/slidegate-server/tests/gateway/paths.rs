@@ -1,0 +1,88 @@
+//! Nobody gets around a policy by writing a path in another way.
+
+use crate::support::{Upstream, gateway};
+
+const DODGES: [&str; 14] = [
+    "/login",
+    "/api/../login",
+    "//login",
+    "/%6cogin",
+    "/login/",
+    "/./login",
+    "/%6C%6f%67%69%6E",
+    "/api/%2e%2e/login",
+    "/%2E/login",
+    "/a/b/../../login",
+    "/../../login",
+    "///.//login//",
+    "/login?x=/other",
+    "/login/.",
+];
+
+#[test]
+fn every_way_to_write_a_path_counts() {
+    for dodge in DODGES {
+        let upstream = Upstream::simple();
+        let front = gateway(&upstream)
+            .policy("login", "5/min", "match = { method = \"GET\", path = \"/login\" }")
+            .start();
+        let mut wire = front.wire();
+        for _ in 0..4 {
+            assert_eq!(wire.get("/login", "").status(), 200);
+        }
+        assert_eq!(wire.get(dodge, "").status(), 200, "{dodge}");
+        assert_eq!(upstream.last().target(), dodge, "upstream has the bytes that were sent");
+        assert_eq!(wire.get(dodge, "").status(), 429, "{dodge}");
+        assert_eq!(wire.get("/login", "").status(), 429, "{dodge} did not count");
+        assert_eq!(wire.get("/other", "").status(), 200, "others are free");
+        assert_eq!(upstream.heard().len(), 6);
+    }
+}
+
+#[test]
+fn a_target_with_a_host_counts_too() {
+    let upstream = Upstream::simple();
+    let front =
+        gateway(&upstream).policy("login", "1/min", "match = { path = \"/login\" }").start();
+    let mut wire = front.wire();
+    for status in [200, 429] {
+        wire.send("GET http://a.example//login HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        assert_eq!(wire.response().status(), status);
+    }
+    assert_eq!(upstream.last().target(), "//login");
+}
+
+#[test]
+fn case_and_encoded_slashes_are_as_configured() {
+    let upstream = Upstream::simple();
+    for (key, value, path, counts) in [
+        ("ignore_case", "false", "/LOGIN", false),
+        ("ignore_case", "true", "/LOGIN", true),
+        ("encoded_slashes", "\"keep\"", "/api/..%2Flogin", false),
+        ("encoded_slashes", "\"decode\"", "/api/..%2Flogin", true),
+        ("encoded_slashes", "\"decode\"", "/%5clogin", true),
+    ] {
+        let front = gateway(&upstream)
+            .key(key, value)
+            .policy("login", "1/min", "match = { path = \"/login\" }")
+            .start();
+        assert_eq!(front.status(path), 200);
+        let expected = if counts { 429 } else { 200 };
+        assert_eq!(front.status("/login"), expected, "{key} = {value}: {path}");
+    }
+}
+
+#[test]
+fn routes_go_by_the_same_reading() {
+    let (open, inner) = (Upstream::simple(), Upstream::simple());
+    let front = gateway(&open)
+        .key("ignore_case", "true")
+        .key("encoded_slashes", "\"decode\"")
+        .route("/inner", &[&inner])
+        .start();
+    for path in ["/inner/x", "/x/../inner/x", "/INNER/x", "/x%2f..%2finner/x"] {
+        assert_eq!(front.status(path), 200);
+        assert_eq!(inner.last().target(), path);
+    }
+    assert_eq!(open.heard().len(), 0);
+}

@@ -1,0 +1,130 @@
+//! Several gateways on one Redis, and what happens without it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slidegate_testbed::{FaultyNetwork, RedisServer};
+
+use crate::support::{Setup, Upstream, gateway, wait_until};
+
+fn on_redis(setup: Setup, url: &str) -> Setup {
+    setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
+}
+
+#[test]
+fn gateways_on_one_redis_share_a_budget_exactly() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(gateway(&upstream), &redis.url()).policy("api", "200/min", "");
+    let fronts = [setup.start(), setup.start()];
+    let allowed: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let front = &fronts[n % 2];
+                scope.spawn(move || {
+                    let mut wire = front.wire();
+                    (0..50).filter(|_| wire.get("/", "").status() == 200).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((allowed, upstream.heard().len()), (200, 200));
+    drop(fronts);
+    assert_eq!(setup.start().status("/"), 429, "a new process knows it, too");
+}
+
+#[test]
+fn without_redis_each_policy_goes_its_own_way() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let url = redis.url();
+    redis.kill();
+    for (way, statuses) in [("local", [200, 429]), ("allow", [200, 200]), ("deny", [503, 503])] {
+        let front = on_redis(gateway(&upstream), &url)
+            .policy("api", "1/min", &format!("on_store_error = {way:?}"))
+            .start();
+        for status in statuses {
+            let answer = front.get("/", "");
+            assert_eq!(answer.status(), status, "{way}");
+            if status == 503 {
+                answer.problem();
+                assert!(answer.text().contains("#temporary-reduced-capacity"), "{}", answer.text());
+            }
+        }
+        assert_eq!(front.admin_page("/healthz").status(), 200, "the process is well");
+        let ready = if way == "deny" { 503 } else { 200 };
+        wait_until("it to notice", || {
+            front.status("/");
+            let page = front.admin_page("/readyz");
+            page.status() == ready && page.text().contains("\"degraded\":true")
+        });
+    }
+}
+
+#[test]
+fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
+    let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
+    let front = on_redis(gateway(&upstream), &redis.url()).policy("api", "300/min", "").start();
+    let over = AtomicBool::new(false);
+    let [allowed, refused, others] = [(); 3].map(|()| AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut wire = front.wire();
+                while !over.load(Ordering::SeqCst) {
+                    match wire.get("/", "").status() {
+                        200 => allowed.fetch_add(1, Ordering::SeqCst),
+                        429 => refused.fetch_add(1, Ordering::SeqCst),
+                        _ => others.fetch_add(1, Ordering::SeqCst),
+                    };
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        wait_until("some to pass", || allowed.load(Ordering::SeqCst) > 50);
+        redis.kill();
+        let before = allowed.load(Ordering::SeqCst);
+        wait_until("some to pass without Redis", || allowed.load(Ordering::SeqCst) > before + 50);
+        redis.restart();
+        wait_until("Redis to be asked again", || {
+            front.admin_page("/readyz").text().contains("\"degraded\":false")
+        });
+        wait_until("the quota to be spent", || refused.load(Ordering::SeqCst) > 0);
+        over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(others.load(Ordering::SeqCst), 0, "neither an error nor a hang");
+    // What was under way when Redis went may count twice: stricter, never looser.
+    let allowed = allowed.load(Ordering::SeqCst);
+    assert!((290..=300).contains(&allowed), "{allowed}");
+    assert!(front.metric("slidegate_store_fallbacks_total", "") > 0.0, "{}", front.metrics());
+}
+
+#[test]
+fn a_redis_that_is_silent_holds_up_nobody() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = gateway(&upstream).policy("api", "1000/min", "");
+    let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"50ms\"", redis.url());
+    let front = setup.tables(&store).start();
+    assert_eq!(front.status("/"), 200);
+    redis.pause();
+    let began = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(front.status("/"), 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    redis.resume();
+}
+
+#[test]
+fn a_gateway_that_starts_before_redis_finds_it() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let network = FaultyNetwork::in_front_of(&redis);
+    network.refuse();
+    let front = on_redis(gateway(&upstream), &network.url()).policy("api", "100/min", "").start();
+    assert_eq!(front.status("/"), 200);
+    network.pass();
+    wait_until("Redis to be found", || {
+        front.status("/");
+        redis.command(&["DBSIZE"]).integer() > 0
+    });
+}

@@ -1,0 +1,148 @@
+//! Other rules without a restart.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::{Front, Setup, Upstream, Wire, gateway, options, response, wait_until};
+
+/// Reloads that were well, or not.
+fn reloads(front: &Front, result: &str) -> f64 {
+    front.metric("slidegate_config_reloads_total", result)
+}
+
+fn setup(upstream: &Upstream, quota: &str) -> Setup {
+    gateway(upstream).policy("api", quota, "")
+}
+
+/// How many of the next requests pass before one is refused.
+fn allowed(front: &Front) -> usize {
+    let mut wire = front.wire();
+    (0..50).take_while(|_| wire.get("/", "").status() == 200).count()
+}
+
+#[test]
+fn history_is_kept_whatever_becomes_of_the_quota() {
+    let upstream = Upstream::simple();
+    for by_signal in [true, false] {
+        let front = setup(&upstream, "3/min").start();
+        assert_eq!(allowed(&front), 3);
+        for (times, quota, expected) in [(1.0, "5/min", 2), (2.0, "2/min", 0), (3.0, "6/min", 1)] {
+            front.reconfigure(&setup(&upstream, quota).text());
+            if by_signal {
+                front.signal("HUP");
+            }
+            wait_until("the reload", || reloads(&front, "ok") >= times);
+            assert_eq!(allowed(&front), expected, "{quota}");
+        }
+        let output = front.output();
+        assert!(output.contains("5/min") && output.contains("6/min"), "what changed: {output}");
+    }
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_told() {
+    let upstream = Upstream::simple();
+    let front = setup(&upstream, "3/min").start();
+    assert_eq!(allowed(&front), 3);
+    for (times, bad) in [
+        (1.0, "[gateway\n".to_owned()),
+        (2.0, setup(&upstream, "9/min").key("unknwon", "1").text()),
+        (3.0, setup(&upstream, "9/fortnight").text()),
+    ] {
+        front.reconfigure(&bad);
+        front.signal("HUP");
+        wait_until("the failure", || reloads(&front, "failed") >= times);
+        assert_eq!(front.status("/"), 429, "as before");
+    }
+    let output = front.output();
+    assert!(output.contains("unknwon") && output.contains("fortnight"), "{output}");
+    assert_eq!(front.admin_page("/healthz").status(), 200);
+    front.reconfigure(&setup(&upstream, "4/min").text());
+    front.signal("HUP");
+    wait_until("the reload", || reloads(&front, "ok") >= 1.0);
+    assert_eq!(allowed(&front), 1);
+}
+
+#[test]
+fn a_file_that_is_swapped_as_kubernetes_does_it_is_noticed() {
+    let upstream = Upstream::simple();
+    let options = options();
+    let volume = options.directory().join("volume");
+    let version = |name: &str, quota: &str| {
+        let folder = volume.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("slidegate.toml"), setup(&upstream, quota).text()).unwrap();
+    };
+    let point = |to: &str| {
+        let new = volume.join("..data_tmp");
+        symlink(Path::new(to), &new).unwrap();
+        fs::rename(&new, volume.join("..data")).unwrap();
+    };
+    version("..1", "3/min");
+    point("..1");
+    let file = volume.join("slidegate.toml");
+    symlink("..data/slidegate.toml", &file).unwrap();
+    let front = Front::of(options.configuration_file(&file).start());
+    assert_eq!(allowed(&front), 3);
+    for (times, name, quota, expected) in
+        [(1.0, "..2", "5/min", 2), (2.0, "..3", "6/min", 1), (3.0, "..4", "8/min", 2)]
+    {
+        version(name, quota);
+        point(name);
+        wait_until("the reload", || reloads(&front, "ok") >= times);
+        assert_eq!(allowed(&front), expected, "{quota}");
+    }
+}
+
+#[test]
+fn a_file_that_is_written_in_place_is_noticed() {
+    let upstream = Upstream::simple();
+    let front = setup(&upstream, "1/min").start();
+    assert_eq!(allowed(&front), 1);
+    fs::write(front.directory().join("slidegate.toml"), setup(&upstream, "3/min").text()).unwrap();
+    wait_until("the reload", || reloads(&front, "ok") >= 1.0);
+    assert_eq!(allowed(&front), 2);
+}
+
+#[test]
+fn requests_under_way_and_connections_outlive_a_reload() {
+    let [one, two] =
+        ["one", "two"].map(|name| Upstream::answering(move |_| response("200 OK", "", name)));
+    let front = gateway(&one).start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "").text(), "one");
+    front.reconfigure(&gateway(&two).text());
+    front.signal("HUP");
+    wait_until("the reload", || reloads(&front, "ok") >= 1.0);
+    assert_eq!(wire.get("/", "").text(), "two", "other routes on the same connection");
+}
+
+#[test]
+fn reloading_under_load_costs_no_request_and_admits_none_too_many() {
+    let upstream = Upstream::simple();
+    let front = setup(&upstream, "200/min").start();
+    let allowed: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut wire = Wire::connect(front.gateway());
+                    let statuses = (0..150).map(|_| wire.get("/", "").status());
+                    statuses
+                        .inspect(|status| assert!([200, 429].contains(status)))
+                        .filter(|status| *status == 200)
+                        .count()
+                })
+            })
+            .collect();
+        for round in 1..=5 {
+            front.reconfigure(
+                &setup(&upstream, "200/min").policy("extra", &format!("{round}000/min"), "").text(),
+            );
+            front.signal("HUP");
+            wait_until("the reload", || reloads(&front, "ok") >= f64::from(round));
+        }
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(allowed, 200);
+}

@@ -1,0 +1,116 @@
+//! Accounts in memory that outlive the process.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::support::{Front, Place, Setup, Upstream, gateway, options, wait_until};
+
+fn setup(upstream: &Upstream, file: &Path, every: &str) -> Setup {
+    let every = if every.is_empty() { String::new() } else { format!(", every = {every:?}") };
+    gateway(upstream)
+        .policy("api", "5/h", "match = { path = \"/shared\" }")
+        .policy("guard", "3/h", "match = { path = \"/local\" }\nscope = \"local\"")
+        .tables(&format!("[store]\nsnapshot = {{ file = {file:?}{every} }}"))
+}
+
+/// How many of the next requests pass before one is refused.
+fn allowed(front: &Front, path: &str) -> usize {
+    let mut wire = front.wire();
+    (0..10).take_while(|_| wire.get(path, "").status() == 200).count()
+}
+
+fn saved(front: &Front, outcome: &str) -> f64 {
+    front.metric("slidegate_snapshots_total", outcome)
+}
+
+#[test]
+fn what_was_spent_is_known_after_a_restart() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("accounts");
+    let setup = setup(&upstream, &file, "");
+    let first = setup.start();
+    wait_until("its word", || first.output().contains("nothing is restored"));
+    assert_eq!((first.status("/shared"), first.status("/shared")), (200, 200));
+    assert_eq!(allowed(&first, "/local"), 3);
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(0), "{}", first.output());
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let second = setup.start();
+    assert_eq!((allowed(&second, "/shared"), allowed(&second, "/local")), (3, 0));
+    second.signal("TERM");
+    assert_eq!(second.wait(), Some(0));
+    assert_eq!(allowed(&setup.start(), "/shared"), 0);
+}
+
+#[test]
+fn a_killed_process_has_saved_what_was_spent_before() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("accounts");
+    let setup = setup(&upstream, &file, "100ms");
+    let front = setup.start();
+    assert_eq!((allowed(&front, "/shared"), allowed(&front, "/local")), (5, 3));
+    let before = saved(&front, "ok");
+    // The one after next has begun since.
+    wait_until("two more", || saved(&front, "ok") >= before + 2.0);
+    front.signal("KILL");
+    assert_eq!(front.wait(), None);
+    let front = setup.start();
+    assert_eq!((allowed(&front, "/shared"), allowed(&front, "/local")), (0, 0));
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_stays_as_it_is() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("accounts");
+    let setup = setup(&upstream, &file, "");
+    let first = setup.start();
+    assert_eq!(allowed(&first, "/shared"), 5);
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(0));
+    let good = fs::read(&file).unwrap();
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [&good[..good.len() - 1], &flipped, b"something else"] {
+        fs::write(&file, bad).unwrap();
+        let failed = options().configuration(&setup.text()).spawn();
+        assert_eq!(failed.wait(), Some(1), "{}", failed.output());
+        let output = failed.output();
+        let named = file.display().to_string();
+        for part in ["store.snapshot.file", &named, "move the file away"] {
+            assert!(output.contains(part), "no {part} in {output}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), bad);
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(allowed(&setup.start(), "/shared"), 5);
+}
+
+#[test]
+fn no_place_to_write_is_an_error_at_the_start() {
+    let upstream = Upstream::simple();
+    let text = setup(&upstream, Path::new("/nowhere/at/all/accounts"), "").text();
+    let failed = options().configuration(&text).spawn();
+    assert_eq!(failed.wait(), Some(1), "{}", failed.output());
+    let output = failed.output();
+    assert!(output.contains("store.snapshot.file: cannot write /nowhere/at/all/"), "{output}");
+}
+
+#[test]
+fn a_failure_meanwhile_is_told_and_counted_and_hurts_nobody() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let folder = place.path("folder");
+    fs::create_dir(&folder).unwrap();
+    let front = setup(&upstream, &folder.join("accounts"), "50ms").start();
+    wait_until("one that is well", || saved(&front, "ok") >= 1.0);
+    fs::remove_dir_all(&folder).unwrap();
+    wait_until("one that is not", || saved(&front, "failed") >= 1.0);
+    assert_eq!(front.status("/shared"), 200);
+    wait_until("its word", || front.output().contains("the accounts are not saved"));
+    let before = saved(&front, "ok");
+    fs::create_dir(&folder).unwrap();
+    wait_until("one that is well again", || saved(&front, "ok") > before);
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0));
+}

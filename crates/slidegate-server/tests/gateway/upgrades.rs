@@ -1,0 +1,111 @@
+//! Connections that change to another protocol.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::{Upstream, Wire, front, gateway, response, wait_until};
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+
+/// Changes the protocol when asked, then says what it hears twice.
+fn echoing_twice() -> Upstream {
+    Upstream::raw(|wire: &mut Wire| {
+        let Ok(head) = wire.head() else { return };
+        assert!(head.to_ascii_lowercase().contains("\r\nupgrade: websocket\r\n"), "{head}");
+        assert!(head.to_ascii_lowercase().contains("\r\nconnection: upgrade\r\n"), "{head}");
+        // The first bytes of the new protocol come together with the head.
+        wire.send(format!("{SWITCH}welcome"));
+        while let Ok(byte) = wire.exactly(1) {
+            wire.send([byte[0], byte[0]]);
+        }
+        wire.send("bye");
+    })
+}
+
+const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\n\
+    Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+#[test]
+fn bytes_pass_both_ways_after_the_change() {
+    let upstream = echoing_twice();
+    let front = gateway(&upstream).policy("all", "2/min", "").start();
+    for _ in 0..2 {
+        let mut wire = front.wire();
+        wire.send(format!("{ASK}early"));
+        let switch = wire.response();
+        assert_eq!(switch.status(), 101);
+        assert_eq!(switch.value("upgrade").as_deref(), Some("websocket"));
+        assert!(switch.value("connection").unwrap().eq_ignore_ascii_case("upgrade"));
+        assert!(switch.value("sec-websocket-accept").is_some());
+        assert_eq!(wire.exactly(17).unwrap(), b"welcomeeeaarrllyy");
+        for _ in 0..3 {
+            wire.send(b"\0\xff\r\n");
+            assert_eq!(wire.exactly(8).unwrap(), b"\0\0\xff\xff\r\r\n\n");
+        }
+        wire.finish();
+        assert_eq!(wire.rest().unwrap(), b"bye", "the other direction ends by itself");
+    }
+    assert_eq!(front.wire().get("/", "").status(), 429, "an upgrade counts as one request");
+}
+
+#[test]
+fn a_tunnel_may_be_silent_and_outlives_the_word_to_go_for_a_while() {
+    let upstream = echoing_twice();
+    let front = gateway(&upstream).timeouts("idle = \"200ms\", drain = \"1s\"").start();
+    let mut wire = front.wire();
+    wire.send(ASK);
+    assert_eq!(wire.response().status(), 101);
+    assert_eq!(wire.exactly(7).unwrap(), b"welcome");
+    assert!(wire.is_silent_for(Duration::from_millis(600)), "whatever HTTP's idle time is");
+    wire.send("a");
+    assert_eq!(wire.exactly(2).unwrap(), b"aa");
+    front.signal("TERM");
+    wait_until("it to have heard", || TcpStream::connect(front.gateway()).is_err());
+    wire.send("b");
+    assert_eq!(wire.exactly(2).unwrap(), b"bb", "it goes on");
+    assert_eq!(front.wait(), Some(0), "but not for ever");
+    assert!(wire.is_closed());
+}
+
+#[test]
+fn upstream_may_refuse_to_change() {
+    let upstream = Upstream::answering(|_| response("426 Upgrade Required", "", "no"));
+    let front = front(&upstream);
+    let mut wire = front.wire();
+    for _ in 0..2 {
+        wire.send(ASK);
+        let answer = wire.response();
+        assert_eq!((answer.status(), answer.text().as_str()), (426, "no"));
+    }
+    assert_eq!(upstream.connections(), 1, "both connections go on");
+}
+
+#[test]
+fn nobody_changes_to_http_2_behind_the_gateway() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    for protocol in ["h2c", "H2C", "websocket, h2c", "h2"] {
+        let headers = format!(
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABk\r\n"
+        );
+        assert_eq!(front.get("/", &headers).status(), 200);
+        let heard = upstream.last();
+        for name in ["upgrade", "connection", "http2-settings"] {
+            assert_eq!(heard.value(name), None, "{protocol}");
+        }
+    }
+}
+
+#[test]
+fn a_change_that_nobody_asked_for_is_no_answer() {
+    let upstream = Upstream::raw(|wire: &mut Wire| {
+        let _ = wire.head();
+        let _ = wire.try_send(SWITCH);
+        let _ = wire.rest();
+    });
+    let front = front(&upstream);
+    assert_eq!(front.get("/", "").problem(), 502);
+    assert_eq!(front.get("/", "Upgrade: websocket\r\n").problem(), 502, "no Connection: upgrade");
+}
