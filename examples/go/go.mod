@@ -1,0 +1,3 @@
+module example.com/slidegate
+
+go 1.18
