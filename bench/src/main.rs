@@ -1,7 +1,10 @@
 //! Every figure that Slidegate claims, side by side with its peers in one run.
 
 mod alloc;
+mod decide;
+mod gateway;
 mod memory;
+mod race;
 mod redis;
 mod tower;
 
@@ -25,6 +28,10 @@ enum Bench {
     Redis(redis::Options),
     /// What a middleware adds to a request: Slidegate's layer and tower_governor.
     Tower(tower::Options),
+    /// Gateways in front of an upstream: nginx, HAProxy and Slidegate.
+    Gateway(race::Options),
+    /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
+    Decide(race::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -32,5 +39,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Memory(options) => memory::run(&options),
         Bench::Redis(options) => redis::run(&options),
         Bench::Tower(options) => tower::run(&options),
+        Bench::Gateway(options) => gateway::run(&options),
+        Bench::Decide(options) => decide::run(&options),
     }
 }

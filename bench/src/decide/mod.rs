@@ -1,0 +1,103 @@
+//! Decisions over HTTP: Slidegate's decision service beside throttlecrab-server.
+
+use anyhow::Context;
+
+use crate::race::{
+    self, Ask, Core, Directory, Pair, Program, Runner, Traffic, fill, find, free_port, slidegate,
+};
+
+/// A service under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Throttlecrab,
+    Slidegate,
+}
+
+impl Service {
+    const ALL: [Self; 2] = [Self::Throttlecrab, Self::Slidegate];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Throttlecrab => "throttlecrab-server",
+            Self::Slidegate => "slidegate, memory",
+        }
+    }
+
+    fn start(self, traffic: Traffic, directory: &Directory) -> anyhow::Result<Runner> {
+        let (name, port) = (self.name(), free_port()?);
+        let (program, ask) = match self {
+            Self::Throttlecrab => (throttlecrab(port, directory), ask_throttlecrab(traffic)),
+            Self::Slidegate => (serve(traffic, port, directory), ask_slidegate()),
+        };
+        let program = program.with_context(|| format!("cannot start {name}"))?;
+        Ok(Runner { name, traffic, program, port, ask })
+    }
+}
+
+/// Measures, and prints the table and the result.
+pub fn run(options: &race::Options) -> anyhow::Result<()> {
+    race::require(&["wrk"])?;
+    let directory = Directory::new()?;
+    let has_peer = find(Service::Throttlecrab.name()).is_file();
+    let mut runners = Vec::new();
+    for traffic in Traffic::ALL {
+        for service in Service::ALL {
+            let can = has_peer || service != Service::Throttlecrab;
+            if can && options.want(service.name(), traffic) {
+                runners.push(service.start(traffic, &directory)?);
+            }
+        }
+    }
+    let table = race::run(&runners, options, &directory)?;
+    table.print();
+    if !has_peer {
+        println!("\nSKIPPED throttlecrab-server: it is missing; ./scripts/bench installs it");
+    }
+    let pair = Pair { ours: Service::Slidegate.name(), theirs: Service::Throttlecrab.name() };
+    let ratio = table.rate_ratio(Traffic::Allowed, pair);
+    let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    println!("\nRESULT decide throttlecrab_http_ratio={ratio}");
+    Ok(())
+}
+
+/// What a client may spend in 60 seconds.
+fn units(traffic: Traffic) -> u32 {
+    match traffic {
+        Traffic::Allowed => 600_000,
+        Traffic::Refused => 1,
+    }
+}
+
+fn throttlecrab(port: u16, directory: &Directory) -> anyhow::Result<Program> {
+    let mut command = Core::Tested.command(find(Service::Throttlecrab.name()));
+    command.args(["--http", "--http-host", "127.0.0.1", "--http-port", &port.to_string()]);
+    // It has no setting for this, but its runtime has.
+    command.env("TOKIO_WORKER_THREADS", "1");
+    Program::start(&mut command, port, directory)
+}
+
+/// It is told the quota with every request.
+fn ask_throttlecrab(traffic: Traffic) -> Ask {
+    let units = units(traffic);
+    let body =
+        format!(r#"{{"key":"@","max_burst":{units},"count_per_period":{units},"period":60}}"#);
+    Ask::Post { path: "/throttle", body }
+}
+
+fn serve(traffic: Traffic, port: u16, directory: &Directory) -> anyhow::Result<Program> {
+    let blanks = [
+        ("PORT", port.to_string()),
+        ("ADMIN", free_port()?.to_string()),
+        ("UNITS", units(traffic).to_string()),
+    ];
+    let text = fill(include_str!("slidegate.toml"), &blanks);
+    let config = directory.write(&format!("slidegate-{}", traffic.name()), &text)?;
+    let mut command = Core::Tested.command(slidegate()?);
+    command.args(["serve", "--config"]).arg(config);
+    Program::start(&mut command, port, directory)
+}
+
+fn ask_slidegate() -> Ask {
+    let body = r#"{"method":"GET","path":"/","client":"@"}"#.to_owned();
+    Ask::Post { path: "/v1/decide", body }
+}

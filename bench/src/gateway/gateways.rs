@@ -1,0 +1,135 @@
+//! The gateways that are compared, each as fast as its manual says that it can be.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use slidegate_testbed::RedisServer;
+
+use crate::race::{
+    Ask, Core, Directory, Program, Runner, Traffic, fill, find, free_port, slidegate,
+};
+
+/// A gateway under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// With `limit_req`.
+    Nginx,
+    /// With a stick table.
+    Haproxy,
+    /// Ours, with accounts in its own memory.
+    Memory,
+    /// Ours, with accounts on Redis in the layout that it comes with.
+    Redis,
+}
+
+impl Gateway {
+    pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Memory, Self::Redis];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx, limit_req",
+            Self::Haproxy => "HAProxy, stick table",
+            Self::Memory => "slidegate, memory",
+            Self::Redis => "slidegate, Redis packed",
+        }
+    }
+
+    fn template(self) -> &'static str {
+        match self {
+            Self::Nginx => include_str!("nginx.conf"),
+            Self::Haproxy => include_str!("haproxy.cfg"),
+            Self::Memory | Self::Redis => include_str!("slidegate.toml"),
+        }
+    }
+}
+
+/// What all gateways stand on.
+pub struct Ground<'a> {
+    directory: &'a Directory,
+    slidegate: PathBuf,
+    redis: RedisServer,
+    upstream_port: u16,
+}
+
+impl<'a> Ground<'a> {
+    pub fn prepare(directory: &'a Directory) -> anyhow::Result<Self> {
+        let slidegate = slidegate()?;
+        let redis = RedisServer::start();
+        Core::Rest.take(redis.pid())?;
+        Ok(Self { directory, slidegate, redis, upstream_port: free_port()? })
+    }
+
+    /// The upstream itself, which has to run as long as the gateways do.
+    pub fn upstream(&self) -> anyhow::Result<Runner> {
+        let (name, port) = ("upstream alone", self.upstream_port);
+        let blanks = [("PORT", port.to_string()), ("DIRECTORY", self.directory.to_string())];
+        let config =
+            self.directory.write("upstream", &fill(include_str!("upstream.conf"), &blanks))?;
+        let program = Program::start(&mut nginx(Core::Rest, &config), port, self.directory)?;
+        Ok(Runner { name, traffic: Traffic::Allowed, program, port, ask: Ask::Get })
+    }
+
+    pub fn start(&self, gateway: Gateway, traffic: Traffic) -> anyhow::Result<Runner> {
+        let (name, port) = (gateway.name(), free_port()?);
+        let blanks = self.blanks(gateway, traffic, port)?;
+        let file = format!("{gateway:?}-{traffic:?}");
+        let config = self.directory.write(&file, &fill(gateway.template(), &blanks))?;
+        let mut command = match gateway {
+            Gateway::Nginx => nginx(Core::Tested, &config),
+            Gateway::Haproxy => haproxy(&config),
+            Gateway::Memory | Gateway::Redis => serve(&self.slidegate, &config),
+        };
+        let program = Program::start(&mut command, port, self.directory);
+        let program = program.with_context(|| format!("cannot start {name}"))?;
+        Ok(Runner { name, traffic, program, port, ask: Ask::Get })
+    }
+
+    /// What is filled into the configurations; none of them has all of it.
+    fn blanks(
+        &self,
+        gateway: Gateway,
+        traffic: Traffic,
+        port: u16,
+    ) -> anyhow::Result<Vec<(&'static str, String)>> {
+        let store = match gateway {
+            Gateway::Redis => format!("kind = \"redis\"\nurl = \"{}\"", self.redis.url()),
+            _ => "kind = \"memory\"".to_owned(),
+        };
+        // The same in everybody's words. Without a burst, nginx has no two requests of a client
+        // in the same millisecond.
+        let (units, limit_req) = match traffic {
+            Traffic::Allowed => (600_000, ("10000r/s", " burst=10000 nodelay")),
+            Traffic::Refused => (1, ("1r/m", "")),
+        };
+        Ok(vec![
+            ("PORT", port.to_string()),
+            ("UPSTREAM", self.upstream_port.to_string()),
+            ("ADMIN", free_port()?.to_string()),
+            ("STORE", store),
+            ("TRAFFIC", traffic.name().to_owned()),
+            ("UNITS", units.to_string()),
+            ("RATE", limit_req.0.to_owned()),
+            ("BURST", limit_req.1.to_owned()),
+            ("DIRECTORY", self.directory.to_string()),
+        ])
+    }
+}
+
+fn nginx(core: Core, config: &Path) -> Command {
+    let mut command = core.command(find("nginx"));
+    command.args(["-e", "stderr", "-c"]).arg(config);
+    command
+}
+
+fn haproxy(config: &Path) -> Command {
+    let mut command = Core::Tested.command(find("haproxy"));
+    command.args(["-db", "-f"]).arg(config);
+    command
+}
+
+fn serve(slidegate: &Path, config: &Path) -> Command {
+    let mut command = Core::Tested.command(slidegate);
+    command.args(["serve", "--config"]).arg(config);
+    command
+}

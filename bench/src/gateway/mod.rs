@@ -1,0 +1,44 @@
+//! Gateways in front of one upstream: Slidegate beside nginx and HAProxy.
+
+mod gateways;
+
+use self::gateways::{Gateway, Ground};
+use crate::race::{self, Directory, Pair, Table, Traffic};
+
+/// Measures, and prints the table and the result.
+pub fn run(options: &race::Options) -> anyhow::Result<()> {
+    race::require(&["wrk", "nginx", "haproxy", "redis-server"])?;
+    let directory = Directory::new()?;
+    let ground = Ground::prepare(&directory)?;
+    let mut runners = vec![ground.upstream()?];
+    for traffic in Traffic::ALL {
+        for gateway in Gateway::ALL {
+            if options.want(gateway.name(), traffic) {
+                runners.push(ground.start(gateway, traffic)?);
+            }
+        }
+    }
+    let table = race::run(&runners, options, &directory)?;
+    table.print();
+    println!("\n{}", result(&table));
+    Ok(())
+}
+
+fn result(table: &Table) -> String {
+    use Traffic::{Allowed, Refused};
+    let ours = Gateway::Memory.name();
+    let by = |theirs: Gateway| Pair { ours, theirs: theirs.name() };
+    let figure = |figure: Option<f64>, digits: usize| {
+        figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
+    };
+    format!(
+        "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
+         p99_ratio={} redis_allow_rps={} rss_mb={}",
+        figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
+        figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
+        figure(table.rate(Allowed, Gateway::Redis.name()), 0),
+        figure(table.rss_mb(Allowed, ours), 1),
+    )
+}

@@ -1,0 +1,64 @@
+# Sourced by the other scripts: says what is done, and installs what is missing on Debian.
+# shellcheck shell=bash
+
+fail() {
+    echo "${0#./}: $1" >&2
+    exit 1
+}
+
+step() {
+    echo
+    echo "==> $1"
+}
+
+apt_updated=no
+
+# apt_install PACKAGE...: installs Debian packages, as root or with sudo.
+apt_install() {
+    local as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        as_root=(sudo)
+    fi
+    if [ "$apt_updated" = no ]; then
+        "${as_root[@]}" apt-get update
+        apt_updated=yes
+    fi
+    # RUNLEVEL=1: what is installed does not start to serve by itself.
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get install --yes --no-install-recommends "$@"
+}
+
+# need PROGRAM PACKAGE...: makes sure that the program is there, from these Debian packages.
+need() {
+    local program=$1
+    shift
+    if command -v "$program" >/dev/null; then
+        return
+    fi
+    if ! command -v apt-get >/dev/null; then
+        fail "the program '$program' is missing; install it (on Debian it comes with: $*)"
+    fi
+    if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+        fail "the program '$program' is missing; run as root: apt-get install $*"
+    fi
+    step "installing $*"
+    apt_install "$@"
+    command -v "$program" >/dev/null || fail "'$program' is still missing after installing $*"
+}
+
+# need_component COMMAND COMPONENT: makes sure that `cargo COMMAND` works.
+need_component() {
+    if cargo "$1" --version >/dev/null 2>&1; then
+        return
+    fi
+    if ! command -v rustup >/dev/null; then
+        fail "'cargo $1' is missing; install the Rust component '$2' (with rustup: rustup component add $2)"
+    fi
+    step "adding the Rust component $2"
+    rustup component add "$2"
+}
+
+# Debian has servers where the path of an ordinary user does not lead.
+PATH=$PATH:/usr/sbin
+
+command -v cargo >/dev/null || fail "the program 'cargo' is missing; install Rust, see https://rustup.rs"
