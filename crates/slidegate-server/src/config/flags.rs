@@ -20,7 +20,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<Profile>,
 
-    /// Where the gateway listens: 127.0.0.1:8080, [::]:80 or unix:/path
+    /// Where the gateway listens: 127.0.0.1:8080, 0.0.0.0:80 or unix:/path
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Vec<ListenAddress>,
 

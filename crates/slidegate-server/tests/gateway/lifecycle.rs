@@ -7,29 +7,67 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use slidegate_testbed::SlidegateOptions;
+
 use crate::support::{
     Http2Client, Upstream, Wire, chunk, front, gateway, options, response, wait_until,
 };
 
+/// A server on ports of its own, which is told nothing else.
+fn bare(upstream: &Upstream) -> SlidegateOptions {
+    let url = upstream.url();
+    let arguments = ["--upstream", &url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    arguments.into_iter().fold(options(), SlidegateOptions::argument)
+}
+
 #[test]
 fn no_file_is_needed_and_the_first_lines_tell_all() {
     let upstream = Upstream::simple();
-    let slidegate = options()
-        .argument("--upstream")
-        .argument(&upstream.url())
-        .argument("--quota")
-        .argument("2/min")
-        .argument("--listen")
-        .argument("127.0.0.1:0")
-        .argument("--admin")
-        .argument("127.0.0.1:0")
-        .start();
+    let slidegate = bare(&upstream).argument("--quota").argument("2/min").start();
     let get = || Wire::connect(slidegate.gateway()).get("/", "").status();
     assert_eq!([get(), get(), get()], [200, 200, 429]);
     let output = slidegate.output();
     let first: Vec<&str> = output.lines().take(8).collect();
     for part in ["2/min", " per ip", &upstream.url(), "/metrics"] {
         assert!(first.iter().any(|line| line.contains(part)), "no {part} in {first:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_enough_to_say_what_is_limited() {
+    let upstream = Upstream::simple();
+    let seconds = bare(&upstream).variable("RATE_LIMIT_MAX", "2").variable("RATE_LIMIT_TTL", "90");
+    let slidegate = seconds.start();
+    let get = |path| Wire::connect(slidegate.gateway()).get(path, "");
+    assert_eq!(get("/").value("ratelimit-policy").unwrap(), "\"default\";q=2;w=90");
+    assert_eq!([get("/").status(), get("/").status()], [200, 429]);
+
+    let millis = bare(&upstream)
+        .variable("RATE_LIMIT_MAX", "1")
+        .variable("RATE_LIMIT_WINDOW_MS", "30000")
+        .start();
+    let get = || Wire::connect(millis.gateway()).get("/", "");
+    assert_eq!(get().value("ratelimit-policy").unwrap(), "\"default\";q=1;w=30");
+    assert_eq!(get().status(), 429);
+
+    let off = bare(&upstream)
+        .variable("RATE_LIMIT_ENABLED", "false")
+        .variable("RATE_LIMIT_MAX", "1")
+        .start();
+    let get = || Wire::connect(off.gateway()).get("/", "").status();
+    assert_eq!([get(), get(), get()], [200; 3]);
+    assert!(off.output().contains("switched off"), "{}", off.output());
+}
+
+#[test]
+fn profiles_are_ready_made() {
+    let upstream = Upstream::simple();
+    for (profile, units) in
+        [("development", "1000"), ("staging", "200"), ("production", "100"), ("strict", "20")]
+    {
+        let slidegate = bare(&upstream).argument("--profile").argument(profile).start();
+        let answer = Wire::connect(slidegate.gateway()).get("/", "");
+        assert_eq!(answer.value("x-ratelimit-limit").unwrap(), units, "{profile}");
     }
 }
 
