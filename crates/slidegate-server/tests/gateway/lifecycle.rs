@@ -1,7 +1,10 @@
 //! Starting, listening, and leaving.
 
-use std::net::TcpStream;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -255,22 +258,35 @@ fn the_proxy_protocol_of_strangers_is_not_believed() {
     }
 }
 
+/// The answer to a request by a client that is not ours.
+fn over_tls(address: SocketAddr, ca: &Path) -> String {
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-verify_return_error", "-alpn", "http/1.1"])
+        .args(["-servername", "localhost", "-verify_hostname", "localhost", "-connect"])
+        .arg(address.to_string())
+        .arg("-CAfile")
+        .arg(ca)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl is there (apt-get install openssl)");
+    let request = "GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    client.stdin.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
+    String::from_utf8(client.wait_with_output().unwrap().stdout).unwrap()
+}
+
 #[test]
 fn https_is_spoken_with_the_given_certificate() {
     let upstream = Upstream::simple();
     let (front, files) = gateway(&upstream).timeouts("head = \"500ms\"").start_tls();
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let ca = reqwest::Certificate::from_pem(&std::fs::read(&files.ca).unwrap()).unwrap();
-    for (only_http1, version) in [(true, "HTTP/1.1"), (false, "HTTP/2.0")] {
-        let builder = reqwest::blocking::Client::builder().tls_certs_only([ca.clone()]);
-        let builder = if only_http1 { builder.http1_only() } else { builder };
-        let client = builder.build().unwrap();
-        let url = format!("https://localhost:{}/x", front.gateway().port());
-        let answer = client.get(&url).send().unwrap();
-        assert_eq!(format!("{:?}", answer.version()), version);
-        assert_eq!(answer.text().unwrap(), "ok");
-        assert_eq!(upstream.last().values("x-forwarded-proto"), ["https"]);
-    }
+    let http2 = Http2Client::connect_tls(front.gateway(), &files.ca).get("https://localhost/x");
+    assert_eq!((http2.status.as_u16(), &http2.body[..]), (200, &b"ok"[..]));
+    assert_eq!(upstream.last().values("x-forwarded-proto"), ["https"]);
+    let http1 = over_tls(front.gateway(), &files.ca);
+    assert!(http1.starts_with("HTTP/1.1 200 OK\r\n"), "{http1}");
+    assert!(http1.ends_with("\r\n\r\nok"), "{http1}");
+    assert_eq!(upstream.last().values("x-forwarded-proto"), ["https"]);
     // Plain HTTP, silence and rubbish do no harm.
     let mut plain = front.wire();
     plain.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
