@@ -1,6 +1,7 @@
 //! What is seen from outside: metrics and logs of every answer.
 
 mod access;
+mod attempts;
 mod audit;
 mod connections;
 mod denial_log;
@@ -10,9 +11,7 @@ mod lowest;
 mod observer;
 mod policy;
 mod process;
-mod reloads;
 mod report;
-mod snapshots;
 mod store;
 mod stripe;
 #[cfg(test)]

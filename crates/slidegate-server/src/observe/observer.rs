@@ -11,15 +11,14 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use slidegate::{Clock, Name, Policies, SystemClock, Timestamp};
 
+use super::attempts::Attempts;
 use super::audit::{self, Event, Recorder};
 use super::connections::{ConnectionStats, Connections};
 use super::denial_log::DenialLog;
 use super::door::Doors;
 use super::exposition::Page;
 use super::policy::PolicyMeters;
-use super::reloads::Reloads;
 use super::report::GateReport;
-use super::snapshots::Snapshots;
 use super::upstream::{Upstream, UpstreamError};
 use super::verdict::Verdict;
 use super::{Answered, Door, access, process, store};
@@ -42,8 +41,8 @@ struct Inner {
     audit: Option<Recorder>,
     upstream: Upstream,
     connections: Connections,
-    reloads: Reloads,
-    snapshots: Snapshots,
+    reloads: Attempts,
+    snapshots: Attempts,
     clock: Arc<dyn Clock>,
     started: Timestamp,
     /// When the current period of the lowest standings began, in nanoseconds.
@@ -74,8 +73,8 @@ impl Observer {
             audit,
             upstream: Upstream::default(),
             connections: Connections::default(),
-            reloads: Reloads::new(started),
-            snapshots: Snapshots::default(),
+            reloads: Attempts::since(started),
+            snapshots: Attempts::default(),
             started,
             turned_ns: AtomicU64::new(clock.now().as_nanos()),
             clock,
@@ -145,7 +144,7 @@ impl Observer {
 
     /// The accounts were saved.
     pub(crate) fn snapshot_saved(&self) {
-        self.0.snapshots.saved(self.0.clock.wall());
+        self.0.snapshots.succeeded(self.0.clock.wall());
     }
 
     /// The accounts could not be saved.
@@ -204,8 +203,28 @@ impl Collector for Everything {
         store::expose(&*inner.gate, page)?;
         inner.denials.expose(page)?;
         audit::expose(inner.audit.as_ref(), page)?;
-        inner.reloads.expose(page)?;
-        inner.snapshots.expose(page)?;
+        inner.reloads.expose(
+            page,
+            (
+                "slidegate_config_reloads",
+                "Times that the configuration was read again: ok, or failed and left as it was.",
+            ),
+            (
+                "slidegate_config_last_reload_timestamp_seconds",
+                "When the configuration in force was read, in Unix time.",
+            ),
+        )?;
+        inner.snapshots.expose(
+            page,
+            (
+                "slidegate_snapshots",
+                "Times that the accounts in memory were saved: ok, or failed and left as they were.",
+            ),
+            (
+                "slidegate_snapshot_last_timestamp_seconds",
+                "When the accounts in memory were saved, in Unix time; 0 if not since the start.",
+            ),
+        )?;
         process::expose(inner.started, page)
     }
 }
