@@ -446,21 +446,26 @@ async fn concurrent_overlapping_charges_stay_whole(harness: &impl Harness) {
     let pair = |i: usize| charges([payers[i % 3].charge(), payers[(i + 1) % 3].charge()]);
     let pairs: Vec<Charges<'_>> = (0..300).map(pair).collect();
     let receipts = together(pairs.iter().map(|pair| store.spend(pair))).await;
-    let spent = receipts.iter().filter(|r| r.as_ref().expect("an answer").spent).count();
-    assert_eq!(spent, 90, "each takes from two of three accounts of sixty");
-    for payer in &payers {
-        assert_eq!(remaining(&peek(&store, payer.charge()).await), [0]);
+    let spent: Vec<bool> =
+        receipts.into_iter().map(|receipt| receipt.expect("an answer").spent).collect();
+    let of_pair = |i: usize| spent.iter().skip(i).step_by(3).filter(|spent| **spent).count();
+    let taken = [0, 1, 2].map(|i| of_pair(i) + of_pair((i + 2) % 3));
+    // How the requests are mixed is the store's affair, and so is how many there was room for.
+    for (payer, taken) in payers.iter().zip(taken) {
+        assert_eq!(remaining(&peek(&store, payer.charge()).await), [60 - taken as u32]);
     }
+    let full = taken.iter().filter(|&&taken| taken == 60).count();
+    assert!(full >= 2, "no pair of accounts has room left: {taken:?}");
 }
 
-/// Drives all futures at once, as far as they let it.
+/// Drives all futures at once, as far as they let it; their outputs are in their order.
 async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut waiting: Vec<(usize, Pin<Box<F>>)> = futures.map(Box::pin).enumerate().collect();
     let mut outputs = Vec::new();
     poll_fn(|context| {
-        waiting.retain_mut(|future| match future.as_mut().poll(context) {
+        waiting.retain_mut(|(place, future)| match future.as_mut().poll(context) {
             Poll::Ready(output) => {
-                outputs.push(output);
+                outputs.push((*place, output));
                 false
             }
             Poll::Pending => true,
@@ -468,5 +473,6 @@ async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
         if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    outputs
+    outputs.sort_unstable_by_key(|(place, _)| *place);
+    outputs.into_iter().map(|(_, output)| output).collect()
 }
