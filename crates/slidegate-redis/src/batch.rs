@@ -38,26 +38,40 @@ impl Asker {
     }
 }
 
-/// Has requests decided by one call. What fails as a whole fails for all of them.
+/// What came of a call, not yet told to anybody.
+pub(crate) struct Answered {
+    askers: Vec<Asker>,
+    reply: Answer,
+}
+
+/// Has requests decided by one call.
 pub(crate) async fn run(
     link: &Arc<Link>,
     scripts: &'static Scripts,
     askers: Vec<Asker>,
-) -> Outcome {
+) -> Answered {
     let reply = link.run(&call(scripts, &askers)).await;
-    match reply {
-        Ok(Value::BulkString(bytes)) if askers.len() > 1 => share_out(link, askers, &bytes),
-        Err(failure) if askers.len() > 1 && is_of_one_key(&failure) => {
-            for asker in askers {
-                let (link, call) = (link.clone(), call(scripts, std::slice::from_ref(&asker)));
-                tokio::spawn(async move { asker.tell(link.run(&call).await) });
+    Answered { askers, reply }
+}
+
+impl Answered {
+    /// Tells everybody. What failed as a whole has failed for all of them.
+    pub(crate) fn tell(self, link: &Arc<Link>, scripts: &'static Scripts) -> Outcome {
+        let Self { askers, reply } = self;
+        match reply {
+            Ok(Value::BulkString(bytes)) if askers.len() > 1 => share_out(link, askers, &bytes),
+            Err(failure) if askers.len() > 1 && is_of_one_key(&failure) => {
+                for asker in askers {
+                    let (link, call) = (link.clone(), call(scripts, std::slice::from_ref(&asker)));
+                    tokio::spawn(async move { asker.tell(link.run(&call).await) });
+                }
+                let apart = failure.code() == Some("CROSSSLOT");
+                return if apart { Outcome::Apart } else { Outcome::Done };
             }
-            let apart = failure.code() == Some("CROSSSLOT");
-            return if apart { Outcome::Apart } else { Outcome::Done };
+            reply => askers.into_iter().for_each(|asker| asker.tell(reply.clone())),
         }
-        reply => askers.into_iter().for_each(|asker| asker.tell(reply.clone())),
+        Outcome::Done
     }
-    Outcome::Done
 }
 
 fn call(scripts: &'static Scripts, askers: &[Asker]) -> Call {

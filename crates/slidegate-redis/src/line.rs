@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::batch::{self, Answer, Asker, Outcome};
+use crate::batch::{self, Answer, Answered, Asker, Outcome};
 use crate::failure::Failure;
 use crate::link::Link;
 use crate::script::{Request, Scripts};
@@ -25,6 +25,8 @@ pub(crate) struct Line {
     /// How long a call may take before nobody waits for it any more.
     deadline: Duration,
     state: Mutex<State>,
+    /// Whether the answers of a call are being told, and those who hear them have not asked again.
+    telling: AtomicBool,
     /// Whether the server has said that requests cannot go together.
     apart: AtomicBool,
 }
@@ -54,8 +56,8 @@ pub(crate) const MOST_LEDGERS: usize = 64;
 
 impl Line {
     pub(crate) fn new(link: Arc<Link>, scripts: &'static Scripts, deadline: Duration) -> Self {
-        let (state, apart) = (Mutex::default(), AtomicBool::new(false));
-        Self { link, scripts, deadline, state, apart }
+        let (telling, apart) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { link, scripts, deadline, state: Mutex::default(), telling, apart }
     }
 
     /// Whether a request may go with others.
@@ -92,8 +94,12 @@ impl Line {
         tokio::spawn(UnderWay { line: self.clone(), is_over: false }.go(askers));
     }
 
-    async fn call(self: Arc<Self>, askers: Vec<Asker>) {
-        if batch::run(&self.link, self.scripts, askers).await == Outcome::Apart {
+    async fn call(&self, askers: Vec<Asker>) -> Answered {
+        batch::run(&self.link, self.scripts, askers).await
+    }
+
+    fn tell(&self, answered: Answered) {
+        if answered.tell(&self.link, self.scripts) == Outcome::Apart {
             self.apart.store(true, Ordering::Relaxed);
         }
     }
@@ -138,20 +144,39 @@ impl UnderWay {
     async fn go(mut self, mut askers: Vec<Asker>) {
         loop {
             if !askers.is_empty() {
-                let mut call = Box::pin(self.line.clone().call(askers));
-                if timeout(self.line.deadline, &mut call).await.is_err() {
-                    self.give_way();
-                    // What is not answered by then was lost with its connection.
-                    let _ = timeout(LATEST, call).await;
-                    return;
+                let line = self.line.clone();
+                let mut call = Box::pin(async move { line.call(askers).await });
+                match timeout(self.line.deadline, &mut call).await {
+                    Ok(answered) => self.tell(answered).await,
+                    Err(_) => return self.wait_on(call).await,
                 }
             }
             // Whoever is about to ask, as many do who were answered just now, comes along.
             yield_now().await;
+            self.line.telling.store(false, Ordering::Relaxed);
             match self.next() {
                 Some(next) => askers = next,
                 None => return,
             }
+        }
+    }
+
+    /// Tells the answers. Redis writes those of all calls that it has read at once together, and
+    /// would then have nothing to do until the next calls come, together again. So the next call
+    /// leaves before others hear of theirs.
+    async fn tell(&self, answered: Answered) {
+        if self.line.telling.swap(true, Ordering::Relaxed) {
+            yield_now().await;
+        }
+        self.line.tell(answered);
+    }
+
+    /// Waits for a call that is late.
+    async fn wait_on(mut self, call: impl Future<Output = Answered>) {
+        self.give_way();
+        // What is not answered by then was lost with its connection.
+        if let Ok(answered) = timeout(LATEST, call).await {
+            self.line.tell(answered);
         }
     }
 
