@@ -524,6 +524,31 @@ fn all_stores_agree_on_any_history() {
     );
 }
 
+/// Rings of hundreds of slots that go round and round, units leaving one by one as others come.
+#[test]
+fn all_stores_agree_on_long_histories_of_large_rings() {
+    let units = prop::collection::vec(129..=400_u32, 1..3).prop_map(|units| [units.clone(), units]);
+    let move_on = prop_oneof![
+        40 => (1..12_000_u64).prop_map(Move::Micros),
+        1 => (0..12_u64, 0..2_000_u64).prop_map(|(part, us)| Move::Window(part, us)),
+    ];
+    let cost = prop_oneof![20 => Just(Cost::One), 2 => (2..=9_u32).prop_map(Cost::Few)];
+    let call = prop_oneof![30 => Just(Call::Spend), 1 => any_call()];
+    let step =
+        (move_on, any::<u8>(), prop::array::uniform3(cost), any::<prop::sample::Index>(), call)
+            .prop_map(|(clock, accounts, costs, units, call)| Step {
+                clock,
+                accounts,
+                costs,
+                units,
+                call,
+            });
+    let accounts = prop::collection::vec(account(500..=3_000_u64, units, ALL_KINDS), 1..=2);
+    let story = (accounts, prop::collection::vec(step, 600..900))
+        .prop_map(|(accounts, steps)| Story { accounts, steps, change_at: usize::MAX });
+    check(CASES / 8, story, |world, story| play(world, &story, true));
+}
+
 /// The store in memory changes its ticks with the next spend, Redis with the next look, so only
 /// the layouts are compared.
 #[test]

@@ -20,7 +20,7 @@ local function layout()
 
     -- Where in the string the slot of an entry begins; entries are counted from 0 for the oldest.
     local function offset(ledger, index)
-        return HEADER_LEN + (ledger.first + index) % ledger.slots * SLOT_LEN
+        return ring_at(ledger.slots) + (ledger.first + index) % ledger.slots * SLOT_LEN
     end
 
     -- The stamp and the units of an entry.
@@ -60,9 +60,11 @@ local function layout()
         end
     end
 
+    -- The header, and that nothing is known of the next entries.
     local function header(ledger)
-        return pack(HEADER, ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used,
+        local header = pack(HEADER, ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used,
             ledger.oldest, ledger.newest, ledger.expires)
+        return ledger.slots > SMALL_RING and header .. '\0' or header
     end
 
     local function slots_for(ledger, entries)
@@ -80,7 +82,9 @@ local function layout()
         ledger.first, ledger.entries, ledger.used = 0, entries, used
         ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
         local free = string.rep('\0', (ledger.slots - entries) * SLOT_LEN)
-        ledger.bytes, ledger.from = header(ledger) .. ring .. free, 0
+        local before = header(ledger)
+        before = before .. string.rep('\0', ring_at(ledger.slots) - #before)
+        ledger.bytes, ledger.from = before .. ring .. free, 0
         call('SET', ledger.key, ledger.bytes, 'PX', ledger.expires - now_ms)
     end
 
@@ -110,7 +114,8 @@ local function layout()
         if ledger.entries == 0 then
             return ''
         end
-        local bytes, start = call('GETRANGE', ledger.key, HEADER_LEN, '-1'), ledger.first * SLOT_LEN
+        local bytes = call('GETRANGE', ledger.key, ring_at(ledger.slots), '-1')
+        local start = ledger.first * SLOT_LEN
         return (bytes:sub(start + 1) .. bytes:sub(1, start)):sub(1, ledger.entries * SLOT_LEN)
     end
 

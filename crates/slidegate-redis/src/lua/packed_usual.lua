@@ -1,10 +1,10 @@
 -- The usual case, without a table where one can be spared: every ledger is as its quota wants it and
 -- has a slot for the spend. Anything else is left to `decide`; up to there nothing has been written.
-local args, key, bytes, from = ARGV[1], nil, nil, nil
+local args, key, bytes, from, ring = ARGV[1], nil, nil, nil, nil
 
 -- A part of a slot, which may be in another piece of the string than is at hand.
 local function part(format, slot, skip)
-    local at = HEADER_LEN + slot * SLOT_LEN - from
+    local at = ring + slot * SLOT_LEN - from
     if at < 0 or at + SLOT_LEN > #bytes then
         from = from + at
         bytes, at = call('GETRANGE', key, from, from + 47), 0
@@ -16,7 +16,7 @@ end
 local function decide_usual(first_key, last_key)
     local peek, usual, allowed, room, plain, saved = false, true, true, true, true, nil
     local units, window, cost, flags, stamp, tick, retry_us, reply
-    local kind, slots, first, entries, used, oldest, newest, expires
+    local kind, slots, first, entries, used, oldest, newest, expires, header, ahead, stamps
 
     for i = first_key, last_key do
         key, tick, stamp, retry_us = KEYS[i], 1, now_ceil_ms, 0
@@ -28,21 +28,34 @@ local function decide_usual(first_key, last_key)
         bytes, from = call('GETRANGE', key, '0', HEAD), 0
         if bytes == '' then
             kind, slots, first, entries, used = units > FINE_UNITS and COARSE or FINE, 0, 0, 0, 0
+            ahead, stamps = nil, nil
             room = room and kind == FINE
         else
             kind, slots, first, entries, used, oldest, newest, expires = unpack(HEADER, bytes)
+            header, ring, ahead, stamps = bytes, ring_at(slots), nil, nil
+            if slots > SMALL_RING then
+                ahead = bytes:byte(HEADER_LEN + 1)
+            end
             if (kind == COARSE) ~= (units > FINE_UNITS) or newest > stamp then
                 usual = false
                 break
             end
             if newest + window <= now_ms then
-                first, entries, used = 0, 0, 0
+                first, entries, used, ahead = 0, 0, 0, ahead and 0
             end
             while entries > 0 and oldest + window <= now_ms do
                 local gone = kind == FINE and 1 or part('<I4', first, 2)
                 used, entries, first = used - gone, entries - 1, (first + 1) % slots
-                if kind == FINE then
+                if kind == FINE and ahead and ahead > 0 then
+                    oldest = unpack('<I6', stamps or header, (stamps and 1 or HEADER_LEN + 2)
+                        + (AHEAD - ahead) * SLOT_LEN)
+                    ahead = ahead - 1
+                elseif kind == FINE then
                     oldest = part('<I6', first, 0)
+                    if ahead and entries > AHEAD and #bytes == (AHEAD + 1) * SLOT_LEN
+                        and from == ring + first * SLOT_LEN then
+                        ahead, stamps = AHEAD, bytes:sub(SLOT_LEN + 1, (AHEAD + 1) * SLOT_LEN)
+                    end
                 else
                     local last = newest / tick
                     oldest = (last - (last - part('<I2', first, 0)) % 65536) * tick
@@ -69,8 +82,8 @@ local function decide_usual(first_key, last_key)
         end
         if last_key > first_key then
             saved = saved or {}
-            saved[i] = { units, window, cost, stamp, tick, retry_us, bytes, from,
-                kind, slots, first, entries, used, oldest, newest, expires }
+            saved[i] = { units, window, cost, stamp, tick, retry_us, bytes, from, kind, slots,
+                first, entries, used, oldest or 0, newest or 0, expires or 0, ahead or false, stamps }
         end
     end
 
@@ -78,17 +91,18 @@ local function decide_usual(first_key, last_key)
         for i = first_key, last_key do
             if saved then
                 key = KEYS[i]
-                units, window, cost, stamp, tick, retry_us, bytes, from,
-                    kind, slots, first, entries, used, oldest, newest, expires = spread(saved[i])
+                units, window, cost, stamp, tick, retry_us, bytes, from, kind, slots,
+                    first, entries, used, oldest, newest, expires, ahead, stamps = spread(saved[i])
+                ring = ring_at(slots)
             end
             if allowed and not peek then
                 local next, slot = slots > 0 and (first + entries) % slots or 0, nil
                 if kind == FINE and (entries + cost > slots or next + cost > slots) then
                     -- A ring that is new, full or at its end is put in order and written whole.
-                    local ring = ''
+                    local taken = ''
                     if entries > 0 then
-                        local all, start = call('GETRANGE', key, HEADER_LEN, '-1'), first * SLOT_LEN
-                        ring = (all:sub(start + 1) .. all:sub(1, start)):sub(1, entries * SLOT_LEN)
+                        local all, start = call('GETRANGE', key, ring, '-1'), first * SLOT_LEN
+                        taken = (all:sub(start + 1) .. all:sub(1, start)):sub(1, entries * SLOT_LEN)
                     else
                         oldest = stamp
                     end
@@ -98,7 +112,8 @@ local function decide_usual(first_key, last_key)
                     end
                     expires = stamp + window + SLACK_MS
                     call('SET', key, pack(HEADER, kind, slots, first, entries, used, oldest, newest, expires)
-                        .. ring .. string.rep(pack('<I6', stamp), cost)
+                        .. string.rep('\0', ring_at(slots) - HEADER_LEN)
+                        .. taken .. string.rep(pack('<I6', stamp), cost)
                         .. string.rep('\0', (slots - entries) * SLOT_LEN), 'PX', expires - now_ms)
                 else
                     if kind == FINE then
@@ -120,14 +135,17 @@ local function decide_usual(first_key, last_key)
                         oldest = stamp
                     end
                     used, newest = used + cost, stamp
-                    call('SETRANGE', key, HEADER_LEN + next * SLOT_LEN, slot)
+                    call('SETRANGE', key, ring + next * SLOT_LEN, slot)
                     if expires < stamp + window then
                         -- Long enough that the next spends need not say it again.
                         expires = stamp + window + math.ceil(window / 4) + SLACK_MS
                         call('PEXPIRE', key, expires - now_ms)
                     end
-                    call('SETRANGE', key, '0', pack(HEADER, kind, slots, first, entries, used, oldest,
-                        newest, expires))
+                    header = pack(HEADER, kind, slots, first, entries, used, oldest, newest, expires)
+                    if ahead then
+                        header = header .. string.char(ahead) .. (stamps or '')
+                    end
+                    call('SETRANGE', key, '0', header)
                 end
             end
             local left = units > used and units - used or 0
