@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slidegate::{Facts, Gate, MemoryStore, Store};
 
 use crate::answers::Answers;
-use crate::client_address::ClientAddress;
+use crate::client_address::{ClientAddress, Sender};
 use crate::detector::Detectors;
 use crate::facts::Head;
 use crate::path::PathReading;
@@ -28,17 +28,23 @@ impl<S: Store> Door<S> {
         self.paths.read(head.uri.path())
     }
 
-    /// The facts about a request with this [path](Self::path).
-    pub(crate) fn facts<'r>(&self, head: Head<'r>, path: &'r str) -> Facts<'r> {
+    /// The facts about a request with this [path](Self::path), from this sender if it is known.
+    pub(crate) fn facts<'r>(
+        &self,
+        head: Head<'r>,
+        path: &'r str,
+        sender: Option<Sender>,
+    ) -> Facts<'r> {
         let facts = head.facts();
         let facts = if path == head.uri.path() { facts } else { facts.other_path(path) };
-        let Some(peer) = head.peer() else {
+        let sender =
+            sender.unwrap_or_else(|| self.client_address.sender(head.peer(), head.headers));
+        let Some(peer) = sender.peer else {
             self.detectors.no_peer();
             return facts;
         };
-        let client = self.client_address.resolve(Some(peer), head.headers);
-        let facts = client.map_or(facts, |client| facts.client(client));
-        if self.client_address.trusts(peer) {
+        let facts = sender.client.map_or(facts, |client| facts.client(client));
+        if sender.is_trusted {
             return facts.headers_trusted();
         }
         self.detectors.untrusted(peer, head.headers);

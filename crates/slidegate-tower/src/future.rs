@@ -13,6 +13,7 @@ use slidegate::{Decision, Store, StoreError};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
+use crate::client_address::Sender;
 use crate::door::Door;
 use crate::facts::Head;
 
@@ -75,17 +76,26 @@ where
         Self { state: State::Refused { refusal: Some(refusal) } }
     }
 
-    pub(crate) fn deciding(door: Arc<Door<S>>, ready_inner: T, request: Request<B>) -> Self {
-        let deciding = Box::pin(decide(door.clone(), request));
+    pub(crate) fn deciding(
+        door: Arc<Door<S>>,
+        ready_inner: T,
+        request: Request<B>,
+        sender: Option<Sender>,
+    ) -> Self {
+        let deciding = Box::pin(decide(door.clone(), request, sender));
         Self { state: State::Deciding { deciding, ready_inner, door } }
     }
 }
 
 /// A body need not be shareable, so only the head is lent to the gate.
-async fn decide<S: Store, B>(door: Arc<Door<S>>, request: Request<B>) -> (Request<B>, Outcome) {
+async fn decide<S: Store, B>(
+    door: Arc<Door<S>>,
+    request: Request<B>,
+    sender: Option<Sender>,
+) -> (Request<B>, Outcome) {
     let (parts, body) = request.into_parts();
     let head = Head::from(&parts);
-    let outcome = door.gate.decide(&door.facts(head, &door.path(head))).await;
+    let outcome = door.gate.decide(&door.facts(head, &door.path(head), sender)).await;
     (Request::from_parts(parts, body), outcome)
 }
 

@@ -98,7 +98,7 @@ mod service;
 
 pub use crate::answers::Answers;
 pub use crate::body::ResponseBody;
-pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress};
+pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, Sender};
 pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};
 pub use crate::future::ResponseFuture;
 pub use crate::headers::{Dialect, DialectError, Headers};

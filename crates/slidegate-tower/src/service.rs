@@ -9,6 +9,7 @@ use slidegate::{MemoryStore, Store};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
+use crate::client_address::Sender;
 use crate::door::Door;
 use crate::extension::Exempt;
 use crate::facts::Head;
@@ -19,17 +20,26 @@ use crate::future::ResponseFuture;
 pub struct RateLimit<T, S = MemoryStore> {
     inner: T,
     door: Arc<Door<S>>,
+    sender: Option<Sender>,
 }
 
 impl<T, S> RateLimit<T, S> {
     pub(crate) fn new(inner: T, door: Arc<Door<S>>) -> Self {
-        Self { inner, door }
+        Self { inner, door, sender: None }
+    }
+
+    /// Says whom the next request comes from, for servers that have found it out already by the
+    /// layer's [`ClientAddress`](crate::ClientAddress). The request then needs no
+    /// [`Peer`](crate::Peer).
+    #[must_use]
+    pub fn from_sender(self, sender: Sender) -> Self {
+        Self { sender: Some(sender), ..self }
     }
 }
 
 impl<T: Clone, S> Clone for RateLimit<T, S> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), door: self.door.clone() }
+        Self { inner: self.inner.clone(), door: self.door.clone(), sender: self.sender }
     }
 }
 
@@ -54,10 +64,10 @@ where
         let Some(gate) = self.door.ready_gate() else {
             let not_ready_inner = self.inner.clone();
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
-            return ResponseFuture::deciding(self.door.clone(), ready_inner, request);
+            return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
         let head = Head::from(&request);
-        let outcome = gate.decide_now(&self.door.facts(head, &self.door.path(head)));
+        let outcome = gate.decide_now(&self.door.facts(head, &self.door.path(head), self.sender));
         match self.door.answers.refuse(&outcome, request.headers()) {
             Some(refusal) => ResponseFuture::refused(refusal, outcome.ok()),
             None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), outcome),

@@ -44,6 +44,17 @@ pub struct ClientAddress {
     trusted: Arc<[Network]>,
 }
 
+/// Whom a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// Whoever holds the connection. A Unix socket's peer has no address.
+    pub peer: Option<IpAddr>,
+    /// The client that it is sent for.
+    pub client: Option<IpAddr>,
+    /// Whether the peer may speak for clients.
+    pub is_trusted: bool,
+}
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const CF_CONNECTING_IP: HeaderName = HeaderName::from_static("cf-connecting-ip");
@@ -65,6 +76,12 @@ impl ClientAddress {
     /// Whether the peer may speak for clients.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(peer))
+    }
+
+    /// Whom a request with these headers comes from.
+    pub fn sender(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Sender {
+        let is_trusted = peer.is_some_and(|peer| self.trusts(peer));
+        Sender { peer, client: self.resolve(peer, headers), is_trusted }
     }
 
     /// The client's address in its canonical form, without an allocation.

@@ -23,7 +23,7 @@ fn address(text: &str) -> Option<IpAddr> {
         return v6(inside).filter(|_| whole);
     }
     // `2001:db8::1:80` may have a port or not. Without brackets it has none.
-    v6(text).or_else(|| v4(text))
+    if text.bytes().filter(|byte| *byte == b':').count() > 1 { v6(text) } else { v4(text) }
 }
 
 fn v6(text: &str) -> Option<IpAddr> {
