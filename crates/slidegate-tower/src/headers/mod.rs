@@ -13,7 +13,7 @@ use http::HeaderMap;
 use slidegate::{Clock, Decision, SystemClock, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
-use self::dialect::{Part, Since};
+use self::dialect::{Item, Part, Since};
 pub(crate) use self::name::write_name;
 use self::value::Values;
 use crate::seconds;
@@ -86,6 +86,9 @@ impl Headers {
                 continue;
             }
             match part {
+                Part::List(name, Item::Quota) => {
+                    headers.append(name, values.quotas(decision, copy));
+                }
                 Part::List(name, item) => {
                     headers.append(name, values.list(decision, *item, copy));
                 }

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::HeaderValue;
-use slidegate::{Decision, PolicyStanding, Standing};
+use slidegate::{Decision, Name, PolicyStanding, Quota, Standing};
+use smallvec::SmallVec;
 
 use crate::headers::dialect::{Item, parameter};
 use crate::headers::name::write_name;
@@ -16,31 +17,73 @@ const USUAL_BYTES: usize = 128;
 
 /// Writes one value after the other, and copies each out: that is cheaper than values that share
 /// an allocation, which has to be counted.
-pub(super) struct Values(Vec<u8>);
+///
+/// Some values are the same for many responses in a row, and are kept for the next.
+#[derive(Default)]
+pub(super) struct Values {
+    buffer: Vec<u8>,
+    /// Each in the place of its last digits.
+    integers: [Option<(u64, HeaderValue)>; KEPT_INTEGERS],
+    /// The list of quotas of a set of policies.
+    quotas: Option<(Named, HeaderValue)>,
+}
+
+/// Quotas and the policies that they are of.
+type Named = SmallVec<[(Name, Quota); 2]>;
+
+/// Enough for the units and the resets of the clients of a moment.
+const KEPT_INTEGERS: usize = 16;
 
 thread_local! {
-    /// What this thread wrote its last values in.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// What this thread wrote its last values with.
+    static VALUES: Cell<Option<Box<Values>>> = const { Cell::new(None) };
 }
 
 impl Values {
-    pub(super) fn new() -> Self {
-        let mut buffer = BUFFER.take();
-        buffer.reserve(USUAL_BYTES);
-        Self(buffer)
+    pub(super) fn new() -> Box<Self> {
+        let mut values = VALUES.take().unwrap_or_default();
+        values.buffer.reserve(USUAL_BYTES);
+        values
     }
 
-    /// Leaves the buffer to the next response.
-    pub(super) fn finish(self) {
-        BUFFER.set(self.0);
+    /// Leaves what is kept to the next response.
+    pub(super) fn finish(self: Box<Self>) {
+        VALUES.set(Some(self));
     }
 
     pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
         if let Some(value) = small(value) {
             return value;
         }
+        let place = value as usize % KEPT_INTEGERS;
+        if let Some((kept, text)) = &self.integers[place]
+            && *kept == value
+        {
+            return text.clone();
+        }
         self.put_integer(value);
-        self.take()
+        let text = self.take();
+        self.integers[place] = Some((value, text.clone()));
+        text
+    }
+
+    /// The quotas that bind the client, by name.
+    pub(super) fn quotas(&mut self, decision: &Decision, copy: u32) -> HeaderValue {
+        let wanted = || enforced(decision).map(|(policy, standing)| (policy, standing.quota()));
+        if let (Some((kept, text)), 1) = (&self.quotas, copy)
+            && kept.len() == wanted().count()
+            && kept.iter().zip(wanted()).all(|((name, quota), (policy, wanted))| {
+                name == policy.policy() && *quota == wanted
+            })
+        {
+            return text.clone();
+        }
+        let text = self.list(decision, Item::Quota, copy);
+        if copy == 1 {
+            let kept = wanted().map(|(policy, quota)| (policy.policy().clone(), quota)).collect();
+            self.quotas = Some((kept, text.clone()));
+        }
+        text
     }
 
     /// The dictionary of draft -07.
@@ -60,7 +103,7 @@ impl Values {
             if matches!(item, Item::Unnamed) && has_stricter_twin(decision, standing) {
                 continue;
             }
-            if !self.0.is_empty() {
+            if !self.buffer.is_empty() {
                 self.put(", ");
             }
             match item {
@@ -96,12 +139,12 @@ impl Values {
 
     fn put_name(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
         self.put("\"");
-        write_name(&mut self.0, policy, standing, copy);
+        write_name(&mut self.buffer, policy, standing, copy);
         self.put("\"");
     }
 
     fn put(&mut self, text: &str) {
-        self.0.extend_from_slice(text.as_bytes());
+        self.buffer.extend_from_slice(text.as_bytes());
     }
 
     fn put_integer(&mut self, value: u64) {
@@ -109,8 +152,8 @@ impl Values {
     }
 
     fn take(&mut self) -> HeaderValue {
-        let value = HeaderValue::from_bytes(&self.0);
-        self.0.clear();
+        let value = HeaderValue::from_bytes(&self.buffer);
+        self.buffer.clear();
         value.expect("names, digits and punctuation may stand in a header")
     }
 }

@@ -44,6 +44,9 @@ enum Kind {
     Function(Arc<Function>),
 }
 
+/// Room for a refusal's own headers and for those that tell where the client stands.
+const USUAL_HEADERS: usize = 12;
+
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Refusal {
@@ -97,6 +100,7 @@ impl Refusal {
         };
         let mut response = Response::new(body);
         *response.status_mut() = refused.status();
+        *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response
     }

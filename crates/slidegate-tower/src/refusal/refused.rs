@@ -124,6 +124,13 @@ impl<'a> Refused<'a> {
         }
     }
 
+    /// The quota that is violated, if it is only one and the reason.
+    pub(super) fn only_violated(&self) -> Option<(&'a PolicyStanding, &'a Standing)> {
+        let mut violated = self.violated();
+        let only = violated.next().filter(|_| self.reason == Reason::QuotaExceeded)?;
+        violated.next().is_none().then_some(only)
+    }
+
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {
         let policies = self.decision.map_or(&[][..], Decision::policies).iter();
         policies.filter(|policy| !policy.is_shadow()).flat_map(|policy| {
