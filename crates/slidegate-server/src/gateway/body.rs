@@ -1,20 +1,22 @@
 //! Bodies on their way through: never whole in memory, and never waited for without end.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::http1::IncomingBody;
 use super::pool::Lease;
 use super::progress::{Flaw, Progress};
 
 /// A body whose next piece may take so long and no longer.
+#[derive(Debug)]
 pub(crate) struct Timed {
     body: Incoming,
     idle: Duration,
@@ -49,19 +51,17 @@ impl Timed {
     }
 }
 
-impl Drop for Timed {
-    fn drop(&mut self) {
-        if let Some(progress) = &self.progress {
-            progress.end();
-        }
-    }
-}
-
 /// Why a body ended before its end.
 #[derive(Debug)]
 pub(crate) enum BodyError {
     /// Whoever sends it broke off.
     Broken(hyper::Error),
+    /// Upstream closed its connection.
+    Cut,
+    /// Upstream sends what are no chunks.
+    Malformed,
+    /// It is longer or shorter than was said.
+    Length,
     /// Whoever sends it has stopped, and keeps the connection.
     Stalled,
 }
@@ -70,6 +70,9 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broken(error) => error.fmt(f),
+            Self::Cut => f.write_str("the connection was closed before the end of the body"),
+            Self::Malformed => f.write_str("the body is not in chunks"),
+            Self::Length => f.write_str("the body does not have the length that was said"),
             Self::Stalled => f.write_str("the rest of the body did not come in time"),
         }
     }
@@ -79,8 +82,15 @@ impl std::error::Error for BodyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Broken(error) => Some(error),
-            Self::Stalled => None,
+            Self::Cut | Self::Malformed | Self::Length | Self::Stalled => None,
         }
+    }
+}
+
+impl BodyError {
+    /// What the client did, if it is a request's body.
+    pub(crate) fn flaw(&self) -> Flaw {
+        if matches!(self, Self::Stalled) { Flaw::Stalled } else { Flaw::Broken }
     }
 }
 
@@ -126,16 +136,24 @@ pub(crate) struct UpstreamBody(Kind);
 
 enum Kind {
     /// With the connection that it comes over, which is free for others at its end.
-    Streaming {
+    Http1 {
+        body: IncomingBody,
+        lease: Lease,
+    },
+    Http2 {
         body: Timed,
-        lease: Option<Lease>,
+        lease: Lease,
     },
     Full(Option<Bytes>),
 }
 
 impl UpstreamBody {
-    pub(crate) fn streaming(body: Timed, lease: Lease) -> Self {
-        Self(Kind::Streaming { body, lease: Some(lease) })
+    pub(crate) fn http1(body: IncomingBody, lease: Lease) -> Self {
+        Self(Kind::Http1 { body, lease })
+    }
+
+    pub(crate) fn http2(body: Timed, lease: Lease) -> Self {
+        Self(Kind::Http2 { body, lease })
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
@@ -155,30 +173,34 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &mut self.0 {
-            Kind::Streaming { body, lease } => {
-                let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-                match &frame {
-                    Some(Ok(_)) if !body.is_end_stream() => {}
-                    Some(Err(_)) => lease.take().into_iter().for_each(Lease::fail),
-                    _ => lease.take().into_iter().for_each(Lease::end),
-                }
-                Poll::Ready(frame)
+        let (frame, lease) = match &mut self.0 {
+            Kind::Http1 { body, lease } => (ready!(Pin::new(body).poll_frame(cx)), lease),
+            Kind::Http2 { body, lease } => (ready!(Pin::new(body).poll_frame(cx)), lease),
+            Kind::Full(bytes) => {
+                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
-            Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+        };
+        if matches!(frame, Some(Err(_))) {
+            lease.fail();
         }
+        if matches!(frame, None | Some(Err(_))) || self.is_end_stream() {
+            self.let_go();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Streaming { body, .. } => body.is_end_stream(),
+            Kind::Http1 { body, .. } => body.is_end_stream(),
+            Kind::Http2 { body, .. } => body.is_end_stream(),
             Kind::Full(bytes) => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Streaming { body, .. } => body.size_hint(),
+            Kind::Http1 { body, .. } => body.size_hint(),
+            Kind::Http2 { body, .. } => body.size_hint(),
             Kind::Full(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
@@ -186,13 +208,22 @@ impl Body for UpstreamBody {
     }
 }
 
+impl UpstreamBody {
+    /// Gives the connection back once nothing more comes over it.
+    fn let_go(&mut self) {
+        if let Kind::Http1 { body, lease } = mem::replace(&mut self.0, Kind::Full(None))
+            && let Some(connection) = body.into_connection()
+        {
+            lease.end(connection);
+        }
+    }
+}
+
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
         // Nobody reads a body that is empty, as of a response to HEAD.
-        if let Kind::Streaming { body, lease } = &mut self.0
-            && body.is_end_stream()
-        {
-            lease.take().into_iter().for_each(Lease::end);
+        if self.is_end_stream() {
+            self.let_go();
         }
     }
 }

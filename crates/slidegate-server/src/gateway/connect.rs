@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
-use hyper::client::conn::{http1, http2};
-use hyper::rt::{Read, Write};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
@@ -14,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::body::Timed;
+use super::http1::{Connection, Stream};
 use super::upstream::Upstream;
 
 /// Makes connections, each within a time.
@@ -24,34 +24,19 @@ pub(crate) struct Connector {
     tls_http2: TlsConnector,
 }
 
-/// A stream that may or may not be encrypted.
-trait Stream: Read + Write + Send + Unpin + 'static {}
-impl<T: Read + Write + Send + Unpin + 'static> Stream for T {}
-
 impl Connector {
     pub(crate) fn new(timeout: Duration) -> Self {
         let tls = |protocol: &[u8]| TlsConnector::from(Arc::new(tls_config(protocol)));
         Self { timeout, tls: tls(b"http/1.1"), tls_http2: tls(b"h2") }
     }
 
-    pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<http1::SendRequest<Timed>> {
-        self.in_time(async {
-            match self.dial(server).await? {
-                Dialled::Plain(stream) => http1_over(TokioIo::new(stream)).await,
-                Dialled::Tls(stream) => http1_over(TokioIo::new(stream)).await,
-            }
-        })
-        .await
+    pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<Box<Connection>> {
+        let stream = self.in_time(self.dial(server)).await?;
+        Ok(Box::new(Connection::new(stream)))
     }
 
     pub(crate) async fn http2(&self, server: &Upstream) -> io::Result<http2::SendRequest<Timed>> {
-        self.in_time(async {
-            match self.dial(server).await? {
-                Dialled::Plain(stream) => http2_over(TokioIo::new(stream)).await,
-                Dialled::Tls(stream) => http2_over(TokioIo::new(stream)).await,
-            }
-        })
-        .await
+        self.in_time(async { http2_over(self.dial(server).await?).await }).await
     }
 
     async fn in_time<T>(&self, made: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -59,32 +44,20 @@ impl Connector {
         tokio::time::timeout(self.timeout, made).await.unwrap_or_else(late)
     }
 
-    async fn dial(&self, server: &Upstream) -> io::Result<Dialled> {
+    async fn dial(&self, server: &Upstream) -> io::Result<Stream> {
         let stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
         if server.scheme != Scheme::HTTPS {
-            return Ok(Dialled::Plain(stream));
+            return Ok(Stream::Plain(stream));
         }
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
         let connector = if server.http2 { &self.tls_http2 } else { &self.tls };
-        Ok(Dialled::Tls(Box::new(connector.connect(name, stream).await?)))
+        Ok(Stream::Tls(Box::new(connector.connect(name, stream).await?)))
     }
 }
 
-enum Dialled {
-    Plain(TcpStream),
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
-}
-
-async fn http1_over(stream: impl Stream) -> io::Result<http1::SendRequest<Timed>> {
-    let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
-    // Ends with the connection; what went wrong is told to whoever waits for a response.
-    tokio::spawn(connection.with_upgrades());
-    Ok(sender)
-}
-
-async fn http2_over(stream: impl Stream) -> io::Result<http2::SendRequest<Timed>> {
-    let handshake = http2::Builder::new(TokioExecutor::new()).handshake(stream);
+async fn http2_over(stream: Stream) -> io::Result<http2::SendRequest<Timed>> {
+    let handshake = http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
     let (sender, connection) = handshake.await.map_err(io::Error::other)?;
     tokio::spawn(connection);
     Ok(sender)

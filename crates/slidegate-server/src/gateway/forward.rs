@@ -1,40 +1,38 @@
 //! A request's way to upstream and back.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Body;
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::{TrySendError, http2};
 use hyper::upgrade::OnUpgrade;
-use slidegate_tower::PathReading;
+use slidegate_tower::{PathReading, Sender};
 use tower_service::Service;
 
 use super::body::{Timed, UpstreamBody};
-use super::head::{self, Passage};
+use super::head;
+use super::http1::{Connection, Exchange, Failure, IncomingBody};
+use super::passage::{self, Passage};
 use super::pool::Lease;
 use super::problem::Problem;
 use super::progress::{Flaw, Progress};
 use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{Proxy, tunnel};
-use crate::config::HostRule;
-use crate::listener::Accepted;
 
 /// Takes what may pass to upstream: the inner service of the middleware.
 #[derive(Clone)]
 pub(crate) struct Forward {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) worker: usize,
-    pub(crate) accepted: Accepted,
+    pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
-    pub(crate) trusted: bool,
-    pub(crate) client: Option<IpAddr>,
+    pub(crate) sender: Sender,
 }
 
 /// How many servers are tried before it is said that there is none.
@@ -43,7 +41,6 @@ const MOST_SERVERS: usize = 3;
 /// An upstream that says how long it keeps connections is believed, but for this much: a request
 /// that leaves in the last moment would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 impl Service<Request<Incoming>> for Forward {
     type Response = Response<UpstreamBody>;
@@ -56,8 +53,8 @@ impl Service<Request<Incoming>> for Forward {
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let forward = self.clone();
-        let (request, upgrade) = forward.prepare(request);
-        let mut pending = Some(request);
+        let (request, passage, upgrade) = forward.prepare(request);
+        let mut pending = Pending { request: Some(request), passage };
         Box::pin(async move {
             let passed = forward.pass(&mut pending, upgrade).await;
             Ok(passed.unwrap_or_else(|problem| forward.own_up(problem)))
@@ -66,12 +63,24 @@ impl Service<Request<Incoming>> for Forward {
 }
 
 /// A request until it leaves. It is lent from step to step, because it is large to hand over.
-type Pending = Option<Request<Timed>>;
+struct Pending {
+    request: Option<Request<Timed>>,
+    passage: Passage,
+}
+
+impl Pending {
+    /// Whether the request can be sent again should upstream break off without a word: it may have
+    /// done so before it read the request, and if not, no harm is done.
+    fn is_repeatable(&self) -> bool {
+        let Some(request) = &self.request else { return false };
+        request.method().is_idempotent() && request.body().is_end_stream()
+    }
+}
 
 /// An attempt that came to nothing.
 enum Failed {
-    /// Nothing of the request has left.
-    Unsent,
+    /// The request can be sent to another server: nothing of it has left, or it does no harm twice.
+    Unsent(Problem),
     /// It may have had an effect.
     Sent(Problem),
 }
@@ -85,23 +94,21 @@ impl Forward {
         let routes = self.proxy.routes.load_full();
         let route = self.route(&routes, pending).ok_or(Problem::NoRoute)?;
         let flight = self.proxy.flights.begin().ok_or(Problem::Crowded)?;
-        let sending = pending.as_mut().and_then(|request| request.body_mut().progress());
+        let mut problem = Problem::Unreachable;
         for server in route.servers().take(MOST_SERVERS) {
-            self.address(pending, server);
             match self.send(server, pending).await {
-                Ok((response, connection)) => {
+                Ok(response) => {
                     server.succeeded();
                     self.proxy.observer.upstream_answered(response.status());
                     let observer = self.proxy.observer.clone();
-                    let pool = server.pool(self.worker).clone();
-                    let lease = Lease::new(pool, connection, sending, flight, observer);
+                    let lease = Lease::new(server.pool(self.worker).clone(), flight, observer);
                     return self.hand_back(response, lease, upgrade);
                 }
-                Err(Failed::Unsent) => {}
+                Err(Failed::Unsent(why)) => problem = why,
                 Err(Failed::Sent(problem)) => return Err(problem),
             }
         }
-        Err(Problem::Unreachable)
+        Err(problem)
     }
 
     fn own_up(&self, problem: Problem) -> Response<UpstreamBody> {
@@ -112,91 +119,73 @@ impl Forward {
     }
 
     fn route<'r>(&self, routes: &'r Routes, pending: &Pending) -> Option<&'r Route> {
-        match self.paths.read(pending.as_ref()?.uri().path()) {
+        match self.paths.read(pending.request.as_ref()?.uri().path()) {
             // Of the service as a whole.
             path if path == "*" => routes.find("/"),
             path => routes.find(&path),
         }
     }
 
-    /// The request as upstream is to have it but for the server's name, and the client's side of a
-    /// change of protocol.
-    fn prepare(&self, mut request: Request<Incoming>) -> (Request<Timed>, Option<OnUpgrade>) {
-        let on_upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    /// The request, what upstream is to know of it, and the client's side of a change of protocol.
+    fn prepare(&self, request: Request<Incoming>) -> (Request<Timed>, Passage, Option<OnUpgrade>) {
         let (mut head, body) = request.into_parts();
+        let mut on_upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
-        let protocol = head::wanted_upgrade(&head);
-        let passage =
-            Passage { accepted: self.accepted, trusted: self.trusted, client: self.client };
-        head::pass_on(&mut head, &passage);
-        let upgrade = on_upgrade.filter(|_| protocol.is_some());
-        if let Some(protocol) = protocol {
-            head::ask_upgrade(&mut head.headers, protocol);
-        }
+        let upgrade = on_upgrade.as_ref().and_then(|_| head::wanted_upgrade(&head));
+        on_upgrade = on_upgrade.filter(|_| upgrade.is_some());
+        let (sender, is_secure) = (self.sender, self.is_secure);
+        let passage = Passage { sender, is_secure, host: self.proxy.host, upgrade };
         let body = Timed::new(body, self.proxy.timeouts.idle);
-        (Request::from_parts(head, body), upgrade)
-    }
-
-    /// Addresses the request to a server.
-    fn address(&self, pending: &mut Pending, server: &Upstream) {
-        let Some(request) = pending else { return };
-        let named = request.headers().contains_key(header::HOST);
-        if !named || self.proxy.host == HostRule::Upstream {
-            let host = HeaderValue::from_str(server.authority.as_str());
-            let host = host.expect("an authority is a good value");
-            request.headers_mut().insert(header::HOST, host);
-        }
-        if server.http2 && request.version() != Version::HTTP_2 {
-            head::for_http2(request, &server.scheme, &server.authority);
-        }
+        (Request::from_parts(head, body), passage, on_upgrade)
     }
 
     async fn send(
         &self,
         server: &Upstream,
         pending: &mut Pending,
-    ) -> Result<(Response<Incoming>, Option<http1::SendRequest<Timed>>), Failed> {
+    ) -> Result<Response<Coming>, Failed> {
         if server.http2 {
-            return Ok((Box::pin(self.send_http2(server, pending)).await?, None));
+            let response = Box::pin(self.send_http2(server, pending)).await?;
+            return Ok(response.map(Coming::Http2));
         }
-        let (response, connection) = self.send_http1(server, pending).await?;
-        Ok((response, Some(connection)))
+        Ok(self.send_http1(server, pending).await?.map(Coming::Http1))
     }
 
     async fn send_http1(
         &self,
         server: &Upstream,
         pending: &mut Pending,
-    ) -> Result<(Response<Incoming>, http1::SendRequest<Timed>), Failed> {
+    ) -> Result<Response<IncomingBody>, Failed> {
+        let is_repeatable = pending.is_repeatable();
         // Any that were idle may have been closed just now.
-        while let Some(mut connection) = server.pool(self.worker).take() {
-            if !connection.is_ready() && connection.ready().await.is_err() {
-                continue;
-            }
-            match self.exchange_http1(server, &mut connection, pending).await {
-                Err(Failed::Unsent) => {}
-                outcome => return outcome.map(|response| (response, connection)),
+        while let Some(connection) = server.pool(self.worker).take(is_repeatable) {
+            match self.exchange_http1(server, connection, pending).await {
+                Err(Failure::Unsent) => {}
+                Err(Failure::Silent) if is_repeatable => {}
+                outcome => return outcome.map_err(|failure| failed(server, failure, pending)),
             }
         }
         // Connecting is seldom and its state large: apart, no other request has to carry it.
         let connecting = Box::pin(self.proxy.connector.http1(server));
-        let Ok(mut connection) = connecting.await else {
+        let Ok(connection) = connecting.await else {
             server.failed();
-            return Err(Failed::Unsent);
+            return Err(Failed::Unsent(Problem::Unreachable));
         };
-        let outcome = self.exchange_http1(server, &mut connection, pending).await;
-        outcome.map(|response| (response, connection))
+        let outcome = self.exchange_http1(server, connection, pending).await;
+        outcome.map_err(|failure| failed(server, failure, pending))
     }
 
     async fn exchange_http1(
         &self,
         server: &Upstream,
-        connection: &mut http1::SendRequest<Timed>,
+        connection: Box<Connection>,
         pending: &mut Pending,
-    ) -> Result<Response<Incoming>, Failed> {
-        let (request, progress) = leave(pending)?;
-        let sending = connection.try_send_request(request);
-        self.in_time(server, sending, progress, pending).await
+    ) -> Result<Response<IncomingBody>, Failure> {
+        let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
+        let Pending { request, passage } = pending;
+        let begun =
+            Exchange::begin(connection, request, passage, &server.authority, patience).await;
+        begun?.response(patience, idle).await
     }
 
     async fn send_http2(
@@ -208,13 +197,13 @@ impl Forward {
         // It may have been closed just now.
         if let Some(connection) = pool.shared() {
             match self.exchange_http2(server, connection, pending).await {
-                Err(Failed::Unsent) => {}
+                Err(Failed::Unsent(_)) => {}
                 outcome => return outcome,
             }
         }
         let Ok(connection) = self.proxy.connector.http2(server).await else {
             server.failed();
-            return Err(Failed::Unsent);
+            return Err(Failed::Unsent(Problem::Unreachable));
         };
         pool.share(&connection);
         self.exchange_http2(server, connection, pending).await
@@ -226,19 +215,30 @@ impl Forward {
         mut connection: http2::SendRequest<Timed>,
         pending: &mut Pending,
     ) -> Result<Response<Incoming>, Failed> {
-        let (request, progress) = leave(pending)?;
-        let sending = connection.try_send_request(request);
-        self.in_time(server, sending, progress, pending).await
+        let mut request = pending.request.take().ok_or(Failed::Sent(Problem::Broken))?;
+        let progress = request.body_mut().progress();
+        let (scheme, authority) = (&server.scheme, &server.authority);
+        let addressed = passage::for_http2(&request, &pending.passage, scheme, authority);
+        let (head, body) = request.into_parts();
+        let sending = connection.try_send_request(addressed.map(|()| body));
+        match self.in_time(server, sending, progress).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(unsent)) => {
+                pending.request = Some(Request::from_parts(head, unsent));
+                Err(Failed::Unsent(Problem::Unreachable))
+            }
+            Err(problem) => Err(Failed::Sent(problem)),
+        }
     }
 
-    /// The response, unless it is late. It is not as long as the request's body still moves.
+    /// The response, or the body of the request if nothing of it has left, unless it is late. It is
+    /// not as long as the request's body still moves.
     async fn in_time(
         &self,
         server: &Upstream,
         sending: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Timed>>>>,
         progress: Option<Arc<Progress>>,
-        pending: &mut Pending,
-    ) -> Result<Response<Incoming>, Failed> {
+    ) -> Result<Result<Response<Incoming>, Timed>, Problem> {
         let patience = self.proxy.timeouts.response;
         let outcome = match &progress {
             None => tokio::time::timeout(patience, sending).await.ok(),
@@ -249,20 +249,14 @@ impl Forward {
             },
         };
         match outcome {
-            Some(Ok(response)) => Ok(response),
+            Some(Ok(response)) => Ok(Ok(response)),
             Some(Err(mut failed)) => match failed.take_message() {
-                Some(unsent) => {
-                    *pending = Some(unsent);
-                    Err(Failed::Unsent)
-                }
-                None => {
-                    let flaw = progress.and_then(|progress| progress.flaw());
-                    Err(Failed::Sent(broken(server, flaw)))
-                }
+                Some(unsent) => Ok(Err(unsent.into_body())),
+                None => Err(broken(server, progress.and_then(|progress| progress.flaw()))),
             },
             None => {
                 server.failed();
-                Err(Failed::Sent(Problem::Late))
+                Err(Problem::Late)
             }
         }
     }
@@ -270,29 +264,49 @@ impl Forward {
     /// Upstream's response as the client is to have it.
     fn hand_back(
         &self,
-        mut response: Response<Incoming>,
+        mut response: Response<Coming>,
         mut lease: Lease,
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<UpstreamBody>, Problem> {
         *response.version_mut() = Version::HTTP_11;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = upgrade.ok_or(Problem::Broken)?;
-            return Ok(tunnel::open(client, response, &self.proxy.tunnels));
+            let (head, coming) = response.into_parts();
+            let Coming::Http1(body) = coming else { return Err(Problem::Broken) };
+            return Ok(tunnel::open(client, head, *body.into_upgraded(), &self.proxy.tunnels));
         }
-        if let Some(good_for) = keep_alive(response.headers()) {
-            lease.good_for(good_for.saturating_sub(KEEP_ALIVE_SLACK));
-        }
-        head::strip_hop_by_hop(response.headers_mut());
-        let idle = self.proxy.timeouts.idle;
-        Ok(response.map(|body| UpstreamBody::streaming(Timed::new(body, idle), lease)))
+        Ok(response.map(|coming| match coming {
+            Coming::Http1(body) => {
+                if let Some(kept_for) = body.kept_for() {
+                    lease.good_for(kept_for.saturating_sub(KEEP_ALIVE_SLACK));
+                }
+                UpstreamBody::http1(body, lease)
+            }
+            Coming::Http2(body) => {
+                UpstreamBody::http2(Timed::new(body, self.proxy.timeouts.idle), lease)
+            }
+        }))
     }
 }
 
-/// The request as it leaves, and how far its body comes.
-fn leave(pending: &mut Pending) -> Result<(Request<Timed>, Option<Arc<Progress>>), Failed> {
-    let mut request = pending.take().ok_or(Failed::Sent(Problem::Broken))?;
-    let progress = request.body_mut().progress();
-    Ok((request, progress))
+/// A body that comes from upstream.
+enum Coming {
+    Http1(IncomingBody),
+    Http2(Incoming),
+}
+
+/// What a failure over HTTP/1.1 means for the request.
+fn failed(server: &Upstream, failure: Failure, pending: &Pending) -> Failed {
+    match failure {
+        Failure::Unsent => Failed::Unsent(Problem::Unreachable),
+        Failure::Silent if pending.is_repeatable() => Failed::Unsent(broken(server, None)),
+        Failure::Silent | Failure::Broken => Failed::Sent(broken(server, None)),
+        Failure::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
+        Failure::Late => {
+            server.failed();
+            Failed::Sent(Problem::Late)
+        }
+    }
 }
 
 /// What to say of an exchange that broke off: it may be the client's doing.
@@ -305,12 +319,4 @@ fn broken(server: &Upstream, flaw: Option<Flaw>) -> Problem {
             Problem::Broken
         }
     }
-}
-
-/// How long upstream says that it keeps an idle connection.
-fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(KEEP_ALIVE)?.to_str().ok()?;
-    let mut words = value.split(',').map(str::trim);
-    let seconds = words.find_map(|word| word.strip_prefix("timeout="))?;
-    seconds.parse().ok().map(Duration::from_secs)
 }

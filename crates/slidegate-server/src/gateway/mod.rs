@@ -6,6 +6,8 @@ mod flight;
 mod forward;
 mod guard;
 mod head;
+mod http1;
+mod passage;
 mod pool;
 mod problem;
 mod progress;
@@ -20,7 +22,7 @@ use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use slidegate::{Clock, Decision, Store, SystemClock};
-use slidegate_tower::{Peer, ResponseBody};
+use slidegate_tower::ResponseBody;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -112,28 +114,23 @@ impl<S: Store> Answer for Worker<S> {
     async fn answer(
         &self,
         accepted: Accepted,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Result<Response<Self::Body>, Infallible> {
         let began = self.proxy.clock.now();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let manners = self.live.manners();
-        let client = manners.client_address.resolve(accepted.peer, request.headers());
-        let trusted = accepted.peer.is_some_and(|peer| manners.client_address.trusts(peer));
+        let sender = manners.client_address.sender(accepted.peer, request.headers());
         let forward = Forward {
             proxy: self.proxy.clone(),
             worker: self.index,
-            accepted,
+            is_secure: accepted.secure,
             paths: manners.paths,
-            trusted,
-            client,
+            sender,
         };
         let response = match guard::objection(&request) {
             Some(problem) => problem.response().map(ResponseBody::from),
             None => {
-                if let Some(peer) = accepted.peer {
-                    request.extensions_mut().insert(Peer(peer));
-                }
-                let passing = manners.layer.layer(forward).call(request);
+                let passing = manners.layer.layer(forward).from_sender(sender).call(request);
                 drop(manners);
                 passing.await?
             }
@@ -142,7 +139,7 @@ impl<S: Store> Answer for Worker<S> {
             door: Door::Gateway,
             method: &method,
             path: uri.path(),
-            client,
+            client: sender.client,
             status: response.status(),
             decision: response.extensions().get::<Decision>(),
             took: self.proxy.clock.now().saturating_since(began),

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use tokio::time::Instant;
 
 use super::body::Timed;
 use super::flight::Flight;
-use super::progress::Progress;
+use super::http1::Connection;
 use crate::observe::{Observer, UpstreamError};
 
 /// Connections of one worker to one upstream server.
@@ -24,7 +24,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    connection: http1::SendRequest<Timed>,
+    connection: Box<Connection>,
     until: Instant,
 }
 
@@ -37,25 +37,25 @@ impl Pool {
         Self { idle: Mutex::default(), shared: Mutex::default(), most }
     }
 
-    /// A connection that was in use before, if there is one that is good.
-    pub(crate) fn take(&self) -> Option<http1::SendRequest<Timed>> {
+    /// A connection that was in use before, if there is one that is good for such a request.
+    pub(crate) fn take(&self, is_repeatable: bool) -> Option<Box<Connection>> {
         let mut idle = self.idle();
         let now = Instant::now();
-        while let Some(Idle { connection, until }) = idle.pop_back() {
-            if now < until && !connection.is_closed() {
+        while let Some(Idle { mut connection, until }) = idle.pop_back() {
+            if now < until && connection.is_quiet(is_repeatable) {
                 return Some(connection);
             }
         }
         None
     }
 
-    fn put(&self, connection: http1::SendRequest<Timed>, good_for: Duration) {
+    fn put(&self, connection: Box<Connection>, good_for: Duration) {
         let (mut idle, now) = (self.idle(), Instant::now());
         // The one that has been there longest.
         if idle.front().is_some_and(|oldest| oldest.until <= now) {
             idle.pop_front();
         }
-        if idle.len() < self.most && !connection.is_closed() {
+        if idle.len() < self.most {
             idle.push_back(Idle { connection, until: now + good_for });
         }
     }
@@ -75,28 +75,19 @@ impl Pool {
     }
 }
 
-/// A connection that a response still comes over, and a place among the requests under way.
+/// Where a connection goes that a response still comes over, and a place among the requests under
+/// way.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pool: Arc<Pool>,
-    /// None of a connection that others use at the same time.
-    connection: Option<http1::SendRequest<Timed>>,
     good_for: Duration,
-    /// Of the request's body, if it has one.
-    sending: Option<Arc<Progress>>,
     observer: Observer,
     _flight: Flight,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        pool: Arc<Pool>,
-        connection: Option<http1::SendRequest<Timed>>,
-        sending: Option<Arc<Progress>>,
-        flight: Flight,
-        observer: Observer,
-    ) -> Self {
-        Self { pool, connection, good_for: IDLE_FOR, sending, observer, _flight: flight }
+    pub(crate) fn new(pool: Arc<Pool>, flight: Flight, observer: Observer) -> Self {
+        Self { pool, good_for: IDLE_FOR, observer, _flight: flight }
     }
 
     /// Upstream closes the connection when it was idle for longer.
@@ -105,16 +96,12 @@ impl Lease {
     }
 
     /// Upstream broke off or stopped in the middle of the response.
-    pub(crate) fn fail(self) {
+    pub(crate) fn fail(&self) {
         self.observer.upstream_failed(UpstreamError::Body);
     }
 
-    /// The response is complete: the connection is free, unless upstream has answered before it
-    /// had all of the request. Dropped otherwise, it is closed.
-    pub(crate) fn end(self) {
-        let has_sent = self.sending.is_none_or(|sending| sending.has_ended());
-        if let Some(connection) = self.connection.filter(|_| has_sent) {
-            self.pool.put(connection, self.good_for);
-        }
+    /// The response is complete, and its connection free for others.
+    pub(crate) fn end(self, connection: Box<Connection>) {
+        self.pool.put(connection, self.good_for);
     }
 }

@@ -13,7 +13,6 @@ pub(crate) struct Progress {
     last_ms: AtomicU64,
     /// The client has not sent the next piece. How long it may take is the body's own affair.
     awaits_client: AtomicBool,
-    ended: AtomicBool,
     flaw: OnceLock<Flaw>,
 }
 
@@ -32,7 +31,6 @@ impl Progress {
             began: Instant::now(),
             last_ms: AtomicU64::new(0),
             awaits_client: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
             flaw: OnceLock::new(),
         }
     }
@@ -56,15 +54,6 @@ impl Progress {
 
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         self.flaw.get().copied()
-    }
-
-    /// Nothing more of the body will be sent.
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
     }
 
     /// Ends when from now on nothing has moved for this long, and not for want of the client's

@@ -1,16 +1,16 @@
 //! Connections that have changed to another protocol, such as WebSocket: bytes, both ways.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Response, header};
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use http::{HeaderValue, Response, header, response};
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::body::UpstreamBody;
-use super::head;
+use super::http1::Connection;
 
 /// Counts the tunnels that are open.
 #[derive(Debug, Clone, Default)]
@@ -36,26 +36,28 @@ impl Drop for Open {
     }
 }
 
-/// Joins both sides once each has changed, and tells the client to.
+/// Joins both sides once the client has changed, and tells it to.
 pub(crate) fn open(
     client: OnUpgrade,
-    mut response: Response<Incoming>,
+    mut head: response::Parts,
+    upstream: Connection,
     tunnels: &Tunnels,
 ) -> Response<UpstreamBody> {
-    let upstream = hyper::upgrade::on(&mut response);
-    let protocol = response.headers().get(header::UPGRADE).cloned();
     let open = tunnels.begin();
     tokio::spawn(async move {
-        if let Ok((client, upstream)) = tokio::try_join!(client, upstream) {
-            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+        if let Ok(client) = client.await {
             // Whichever side breaks off, the other is closed, too.
-            let _ = copy_bidirectional(&mut client, &mut upstream).await;
+            let _ = join(TokioIo::new(client), upstream).await;
         }
         drop(open);
     });
-    head::strip_hop_by_hop(response.headers_mut());
-    if let Some(protocol) = protocol {
-        head::ask_upgrade(response.headers_mut(), protocol);
-    }
-    response.map(|_| UpstreamBody::empty())
+    head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    Response::from_parts(head, UpstreamBody::empty())
+}
+
+async fn join(mut client: TokioIo<Upgraded>, upstream: Connection) -> io::Result<()> {
+    let (mut upstream, early) = upstream.into_stream();
+    client.write_all(&early).await?;
+    copy_bidirectional(&mut client, &mut upstream).await?;
+    Ok(())
 }

@@ -92,6 +92,23 @@ fn an_idle_connection_that_upstream_has_closed_costs_nothing() {
 }
 
 #[test]
+fn a_request_that_changes_nothing_is_sent_again_if_a_kept_connection_breaks() {
+    let requests = AtomicUsize::new(0);
+    // Answers, reads the next and breaks off, and answers again on another connection.
+    let upstream =
+        Upstream::serving(move |wire, _| match requests.fetch_add(1, Ordering::SeqCst) {
+            1 => Err(ErrorKind::Other.into()),
+            _ => wire.try_send(response("200 OK", "", "ok")),
+        });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    for _ in 0..2 {
+        assert_eq!(wire.get("/", "").text(), "ok");
+    }
+    assert_eq!((upstream.heard().len(), upstream.connections()), (3, 2));
+}
+
+#[test]
 fn a_request_that_upstream_has_read_is_not_sent_again() {
     let requests = AtomicUsize::new(0);
     let upstream =

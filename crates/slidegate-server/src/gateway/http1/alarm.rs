@@ -1,0 +1,71 @@
+//! A time by which something must have happened.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Rings when nothing has put it off for long enough. It is set for every request and nearly never
+/// rings, so setting it costs a look at the clock: the timer itself stays where it is, and is moved
+/// only when its time has come and the alarm's has not.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    at: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm {
+    pub(super) fn set(&mut self, patience: Duration) {
+        self.at = Some(Instant::now() + patience);
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.at = None;
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Ready when it rings. Never if it is not set.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if at < timer.deadline() {
+            timer.as_mut().reset(at);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if at <= timer.deadline() {
+                self.at = None;
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(at);
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_when_it_was_not_put_off() {
+        let mut alarm = Alarm::default();
+        let start = Instant::now();
+        alarm.set(Duration::from_secs(5));
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        alarm.set(Duration::from_secs(5));
+        poll_fn(|cx| alarm.poll(cx)).await;
+        assert_eq!(start.elapsed().as_secs(), 8);
+        assert!(!alarm.is_set());
+        alarm.set(Duration::from_secs(60));
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx))).await.is_pending());
+        alarm.set(Duration::from_secs(1));
+        poll_fn(|cx| alarm.poll(cx)).await;
+        assert_eq!(start.elapsed().as_secs(), 9, "it can be set to an earlier time");
+    }
+}

@@ -1,0 +1,157 @@
+//! A request on its way over a connection, until its response has begun.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::uri::Authority;
+use http::{Method, Request, Response};
+use http_body::Body;
+
+use super::Malformed;
+use super::connection::Connection;
+use super::incoming::IncomingBody;
+use super::outgoing::{self, Outgoing};
+use super::response::{self, Head};
+use crate::gateway::body::{BodyError, Timed};
+use crate::gateway::passage::Passage;
+use crate::gateway::progress::Flaw;
+
+/// A connection with a request on it, of whose body there may be more to send.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(super) connection: Box<Connection>,
+    outgoing: Option<Outgoing>,
+    method: Method,
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Nothing of the request has left.
+    Unsent,
+    /// Upstream broke off without a word.
+    Silent,
+    /// Upstream broke off, or did not answer in HTTP.
+    Broken,
+    /// Upstream does not answer.
+    Late,
+    /// The request's body has no good end.
+    Body(Flaw),
+}
+
+/// What the sending of a body waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// The client, for more of it.
+    Client,
+    /// Upstream, to take what is there.
+    Upstream,
+    /// Nothing: all is sent, or upstream takes no more.
+    Done,
+}
+
+impl Exchange {
+    /// Sends a request's head, and takes the request once that has gone, unless the head is all of
+    /// it.
+    pub(crate) async fn begin(
+        mut connection: Box<Connection>,
+        request: &mut Option<Request<Timed>>,
+        passage: &Passage,
+        upstream: &Authority,
+        patience: Duration,
+    ) -> Result<Self, Failure> {
+        let head = request.as_ref().ok_or(Failure::Broken)?;
+        outgoing::write_head(head, passage, upstream, &mut connection.unsent);
+        connection.alarm.set(patience);
+        connection.has_heard = false;
+        poll_fn(|cx| {
+            if let Poll::Ready(flushed) = connection.poll_flush(cx) {
+                let failure = if connection.has_sent() { Failure::Broken } else { Failure::Unsent };
+                return Poll::Ready(flushed.map_err(|_| failure));
+            }
+            connection.alarm.poll(cx).map(|()| Err(Failure::Late))
+        })
+        .await?;
+        let method = head.method().clone();
+        let has_body = !head.body().is_end_stream();
+        let outgoing = request.take_if(|_| has_body).map(Outgoing::new);
+        Ok(Self { connection, outgoing, method })
+    }
+
+    /// The response to the request, unless it is late. It is not as long as the request's body
+    /// still moves.
+    pub(crate) async fn response(
+        mut self,
+        patience: Duration,
+        idle: Duration,
+    ) -> Result<Response<IncomingBody>, Failure> {
+        let head = poll_fn(|cx| self.poll_response(cx, patience)).await?;
+        self.connection.alarm.stop();
+        Ok(IncomingBody::of(self, head, idle))
+    }
+
+    fn poll_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        patience: Duration,
+    ) -> Poll<Result<Head, Failure>> {
+        if self.outgoing.is_some() {
+            let before = self.connection.progress();
+            match self.poll_send(cx) {
+                Err(error) => return Poll::Ready(Err(Failure::Body(error.flaw()))),
+                Ok(Sending::Client) => self.connection.alarm.stop(),
+                Ok(Sending::Upstream | Sending::Done) => {
+                    let moves = self.connection.progress() != before;
+                    if moves || !self.connection.alarm.is_set() {
+                        self.connection.alarm.set(patience);
+                    }
+                }
+            }
+        }
+        if let Poll::Ready(head) = self.poll_head(cx) {
+            return Poll::Ready(head);
+        }
+        self.connection.alarm.poll(cx).map(|()| Err(Failure::Late))
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
+        loop {
+            match response::take(&mut self.connection.unread, &self.method) {
+                Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                Ok(None) => {}
+                Err(Malformed) => return Poll::Ready(Err(Failure::Broken)),
+            }
+            match ready!(self.connection.poll_fill(cx)) {
+                Ok(0) | Err(_) if self.connection.has_heard => {
+                    return Poll::Ready(Err(Failure::Broken));
+                }
+                Ok(0) | Err(_) => return Poll::Ready(Err(Failure::Silent)),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Sends as much of the request's body as can be sent. That upstream takes no more is no error
+    /// yet: it may have answered.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Result<Sending, BodyError> {
+        while let Some(outgoing) = &mut self.outgoing {
+            match self.connection.poll_flush(cx) {
+                Poll::Pending => return Ok(Sending::Upstream),
+                Poll::Ready(Err(_)) => return Ok(Sending::Done),
+                Poll::Ready(Ok(())) if outgoing.has_ended() => self.outgoing = None,
+                Poll::Ready(Ok(())) => {
+                    let written = outgoing.poll_write(cx, &mut self.connection.unsent);
+                    let Poll::Ready(written) = written else { return Ok(Sending::Client) };
+                    written?;
+                }
+            }
+        }
+        Ok(Sending::Done)
+    }
+
+    /// Whether upstream has the whole request.
+    pub(super) fn has_sent(&self) -> bool {
+        self.outgoing.is_none()
+    }
+}

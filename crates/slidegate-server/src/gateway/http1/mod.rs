@@ -1,0 +1,27 @@
+//! HTTP/1.1 to upstream, spoken in the task of the request itself.
+//!
+//! hyper's client is a task of its own for every connection, and hands requests, responses and pieces
+//! of bodies through channels. For requests as small as most are, that costs as much as all the rest
+//! of a gateway; so this is by hand, with httparse for the heads and chunks.
+//!
+//! ```text
+//! Connection ─▶ Exchange::begin ─▶ Exchange::response ─▶ IncomingBody ─▶ Connection, for the next
+//! ```
+
+mod alarm;
+mod chunks;
+mod connection;
+mod exchange;
+mod incoming;
+mod outgoing;
+mod response;
+mod stream;
+
+pub(crate) use self::connection::Connection;
+pub(crate) use self::exchange::{Exchange, Failure};
+pub(crate) use self::incoming::IncomingBody;
+pub(crate) use self::stream::Stream;
+
+/// Bytes of upstream that are not HTTP, or can be read in two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Malformed;

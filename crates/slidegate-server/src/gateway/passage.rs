@@ -1,0 +1,261 @@
+//! A request's head on its way to upstream: what was for the client's connection only is left out,
+//! and where the request came from is added.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
+use slidegate_tower::Sender;
+
+use super::head::{self, is_hop_by_hop, tokens};
+use crate::config::HostRule;
+
+/// What upstream is to know of a request that the request does not say, or not to be believed.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    pub(crate) sender: Sender,
+    /// Whether it came over TLS.
+    pub(crate) is_secure: bool,
+    /// Whose name upstream is called by.
+    pub(crate) host: HostRule,
+    /// The protocol that the client wants to change to.
+    pub(crate) upgrade: Option<HeaderValue>,
+}
+
+/// Where fields are written, one after the other.
+pub(crate) trait Fields {
+    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>));
+}
+
+/// As HTTP/1.1 has them.
+impl Fields for Vec<u8> {
+    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        self.extend_from_slice(name.as_str().as_bytes());
+        self.extend_from_slice(b": ");
+        write(self);
+        self.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Fields for HeaderMap {
+    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut value = Vec::new();
+        write(&mut value);
+        // What is made of good values is one.
+        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
+            self.append(name, value);
+        }
+    }
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Whether a field says where a request came from, at least to those servers that read an
+/// underscore as a hyphen.
+pub(super) fn is_a_claim(name: &str) -> bool {
+    let claims =
+        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"];
+    let hyphened = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    claims
+        .iter()
+        .any(|claim| claim.len() == name.len() && claim.bytes().eq(name.bytes().map(hyphened)))
+}
+
+/// Which fields the client has sent, of those that are sent on in one way or another.
+#[derive(Debug, Default)]
+struct Seen {
+    proto: bool,
+    host: bool,
+    real_ip: bool,
+    forwarded_for: bool,
+    forwarded: bool,
+    cookies: usize,
+    te: bool,
+}
+
+impl Passage {
+    /// Writes all fields that upstream is to have, but for its own name and the body's length.
+    pub(crate) fn write<B>(&self, request: &Request<B>, fields: &mut impl Fields) {
+        let headers = request.headers();
+        let seen = self.write_own(request, fields);
+        if seen.cookies > 0 {
+            fields.put(&header::COOKIE, |value| join(value, headers, &header::COOKIE, b"; "));
+        }
+        if seen.te && tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers")) {
+            fields.put(&header::TE, |value| value.extend_from_slice(b"trailers"));
+        }
+        if let Some(protocol) = &self.upgrade {
+            fields.put(&header::CONNECTION, |value| value.extend_from_slice(b"upgrade"));
+            fields.put(&header::UPGRADE, |value| value.extend_from_slice(protocol.as_bytes()));
+        }
+        self.write_origin(request, &seen, fields);
+    }
+
+    /// Writes what the client sent and upstream is to have as it is.
+    fn write_own<B>(&self, request: &Request<B>, fields: &mut impl Fields) -> Seen {
+        let headers = request.headers();
+        let doomed = connection_fields(headers);
+        let mut seen = Seen::default();
+        for (name, value) in headers {
+            let text = name.as_str();
+            if doomed.contains(name) {
+                continue;
+            }
+            match text {
+                // The gateway itself asks for the body, and frames it.
+                "host" | "expect" | "content-length" => continue,
+                "x-forwarded-for" => seen.forwarded_for = true,
+                "forwarded" => seen.forwarded = true,
+                "te" => seen.te = true,
+                // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
+                "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
+                _ if is_hop_by_hop(name) => continue,
+                // What a peer says that nobody trusts is replaced.
+                _ if !self.sender.is_trusted && is_a_claim(text) => continue,
+                _ => {
+                    match text {
+                        "x-forwarded-proto" => seen.proto = true,
+                        "x-forwarded-host" => seen.host = true,
+                        "x-real-ip" => seen.real_ip = true,
+                        _ => {}
+                    }
+                    fields.put(name, |written| written.extend_from_slice(value.as_bytes()));
+                }
+            }
+        }
+        seen
+    }
+
+    /// Tells upstream where the request came from.
+    fn write_origin<B>(&self, request: &Request<B>, seen: &Seen, fields: &mut impl Fields) {
+        let headers = request.headers();
+        let Sender { peer, client, is_trusted } = self.sender;
+        let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
+        if !seen.proto {
+            fields.put(&X_FORWARDED_PROTO, |value| value.extend_from_slice(proto.as_bytes()));
+        }
+        if let (Some(host), false) = (host, seen.host) {
+            fields.put(&X_FORWARDED_HOST, |value| value.extend_from_slice(host));
+        }
+        fields.put(&X_FORWARDED_FOR, |value| {
+            if is_trusted && seen.forwarded_for {
+                continue_list(value, headers, &X_FORWARDED_FOR);
+            }
+            write_address(value, peer);
+        });
+        fields.put(&header::FORWARDED, |value| {
+            if is_trusted && seen.forwarded {
+                continue_list(value, headers, &header::FORWARDED);
+            }
+            write_hop(value, peer, host, proto);
+        });
+        if let (Some(client), false) = (client, seen.real_ip) {
+            fields.put(&X_REAL_IP, |value| write_address(value, Some(client)));
+        }
+    }
+
+    /// The name that upstream is called by.
+    pub(crate) fn host<'r, B>(&self, request: &'r Request<B>, upstream: &'r Authority) -> &'r [u8] {
+        let asked = asked_host(request).filter(|_| self.host == HostRule::Keep);
+        asked.unwrap_or_else(|| upstream.as_str().as_bytes())
+    }
+}
+
+/// A request's head for HTTP/2, which has the host in the target.
+pub(crate) fn for_http2<B>(
+    request: &Request<B>,
+    passage: &Passage,
+    scheme: &Scheme,
+    upstream: &Authority,
+) -> Request<()> {
+    let mut fields = HeaderMap::new();
+    passage.write(request, &mut fields);
+    let authority = Authority::try_from(passage.host(request, upstream)).ok();
+    let mut target = http::uri::Parts::default();
+    target.scheme = Some(scheme.clone());
+    target.authority = Some(authority.unwrap_or_else(|| upstream.clone()));
+    let path = request.uri().path_and_query().cloned();
+    target.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    let mut addressed = Request::new(());
+    *addressed.method_mut() = request.method().clone();
+    *addressed.uri_mut() = Uri::from_parts(target).expect("a scheme, an authority and a path");
+    *addressed.version_mut() = Version::HTTP_2;
+    *addressed.headers_mut() = fields;
+    addressed
+}
+
+/// The fields that a client says are for its connection only.
+fn connection_fields(headers: &HeaderMap) -> Vec<HeaderName> {
+    if !headers.keys().any(|name| name.as_str() == "connection") {
+        return Vec::new();
+    }
+    head::named_by_connection(headers).collect()
+}
+
+/// The host that the client asked for.
+fn asked_host<B>(request: &Request<B>) -> Option<&[u8]> {
+    match request.uri().authority() {
+        Some(authority) => Some(authority.as_str().as_bytes()),
+        None => {
+            let host = request.headers().get(header::HOST)?.as_bytes();
+            (!host.is_empty()).then_some(host)
+        }
+    }
+}
+
+/// Writes the lines of a list, to be continued.
+fn continue_list(value: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName) {
+    let before = value.len();
+    join(value, headers, name, b", ");
+    if value.len() > before {
+        value.extend_from_slice(b", ");
+    }
+}
+
+fn join(value: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName, between: &[u8]) {
+    let lines = headers.get_all(name).iter().filter(|line| !line.is_empty());
+    for (place, line) in lines.enumerate() {
+        value.extend_from_slice(if place == 0 { b"" } else { between });
+        value.extend_from_slice(line.as_bytes());
+    }
+}
+
+/// An element of `Forwarded`.
+fn write_hop(value: &mut Vec<u8>, peer: Option<IpAddr>, host: Option<&[u8]>, proto: &str) {
+    value.extend_from_slice(b"for=");
+    match peer {
+        Some(IpAddr::V6(address)) => write!(value, "\"[{address}]\"").expect("a buffer takes all"),
+        peer => write_address(value, peer),
+    }
+    if let Some(host) = host.filter(|host| is_quotable(host)) {
+        value.extend_from_slice(b";host=\"");
+        value.extend_from_slice(host);
+        value.extend_from_slice(b"\"");
+    }
+    value.extend_from_slice(b";proto=");
+    value.extend_from_slice(proto.as_bytes());
+}
+
+fn write_address(value: &mut Vec<u8>, address: Option<IpAddr>) {
+    match address {
+        // By hand, because it is done three times for every request.
+        Some(IpAddr::V4(address)) => {
+            for (place, octet) in address.octets().into_iter().enumerate() {
+                value.extend_from_slice(if place == 0 { b"" } else { b"." });
+                value.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+        }
+        Some(IpAddr::V6(address)) => write!(value, "{address}").expect("a buffer takes all"),
+        None => value.extend_from_slice(b"unknown"),
+    }
+}
+
+fn is_quotable(host: &[u8]) -> bool {
+    host.iter().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte))
+}
