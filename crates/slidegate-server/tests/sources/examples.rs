@@ -1,0 +1,37 @@
+//! What holds for every file of `examples/configs`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::example::folder;
+
+fn check(file: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let output = command.args(["check", "--deny-warnings"]).arg(file).output().unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    let told = String::from_utf8(told).unwrap();
+    assert!(output.status.success(), "{file:?}: {told}");
+    told
+}
+
+#[test]
+fn every_example_is_good_and_there_is_one_for_each_source() {
+    let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> = entries
+        .map(|path| {
+            let told = check(&path);
+            assert!(told.ends_with("The configuration is good, with no warnings.\n"), "{told}");
+            path.file_name().unwrap().to_str().unwrap().to_owned()
+        })
+        .collect();
+    names.sort();
+    let expected = [
+        "s0-url-shortener.toml",
+        "s1-developer-api.toml",
+        "s2-api-service.toml",
+        "s3-production-guide.toml",
+        "s4-go-shortener.toml",
+    ];
+    assert_eq!(names, expected);
+}

@@ -1,0 +1,199 @@
+//! The production guide: gateways that share a Redis, which is taken away and comes back.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slidegate_testbed::RedisServer;
+
+use crate::admissions::Admissions;
+use crate::example::{Example, number, send};
+use crate::support::{Front, Upstream, Wire, wait_until};
+
+/// What is sent all the while, by what its policy does without Redis.
+const LOCAL: &str = "GET /orders";
+const ALLOW: &str = "GET /items/7";
+const DENY: &str = "GET /geocode/berlin";
+
+/// Longer than any answer takes on a busy machine.
+const HANG: Duration = Duration::from_secs(10);
+
+/// A request that was answered.
+struct Answered {
+    line: &'static str,
+    sent: Instant,
+    answered: Instant,
+    status: u16,
+    body: String,
+}
+
+fn guide() -> (RedisServer, Upstream, [Front; 2]) {
+    let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
+    let example = Example::load("s3-production-guide.toml");
+    let fronts = [(); 2].map(|()| example.start(&upstream, &redis));
+    (redis, upstream, fronts)
+}
+
+/// Sends one kind of request to one gateway, at a pace that no quota minds.
+fn traffic(front: &Front, line: &'static str, answers: &Mutex<Vec<Answered>>, over: &AtomicBool) {
+    let mut wire = front.wire();
+    for n in 0.. {
+        if over.load(Ordering::SeqCst) {
+            return;
+        }
+        let (client, user) = (format!("203.0.113.{}", n % 16), n % 16);
+        let headers = format!("X-Tenant: {}\r\nX-User-Id: {user}\r\n", line.len());
+        let sent = Instant::now();
+        let answer = send(&mut wire, line, &client, &headers);
+        let (answered, status, body) = (Instant::now(), answer.status(), answer.text());
+        assert!(answered - sent < HANG, "{line} took {:?}", answered - sent);
+        if status == 503 {
+            assert!(number(&answer, "retry-after") >= 1);
+        }
+        answers.lock().unwrap().push(Answered { line, sent, answered, status, body });
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Waits until every kind of request has been answered some more times.
+fn wait_for_more(answers: &Mutex<Vec<Answered>>) {
+    let count = |line| answers.lock().unwrap().iter().filter(|one| one.line == line).count();
+    let before = [LOCAL, ALLOW, DENY].map(|line| (line, count(line)));
+    wait_until("more requests to be answered", || {
+        before.iter().all(|(line, before)| count(line) >= before + 20)
+    });
+}
+
+fn readiness(front: &Front) -> (u16, serde_json::Value) {
+    let page = front.admin_page("/readyz");
+    (page.status(), serde_json::from_slice(&page.body).unwrap())
+}
+
+fn is_degraded(front: &Front) -> bool {
+    readiness(front).1["degraded"] == true
+}
+
+#[test]
+fn redis_is_taken_away_under_traffic_and_comes_back() {
+    let (redis, _upstream, fronts) = guide();
+    let (answers, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let [killed, noticed, restarted, recovered] = thread::scope(|scope| {
+        let (answers, over) = (&answers, &over);
+        for front in &fronts {
+            for line in [LOCAL, ALLOW, DENY] {
+                scope.spawn(move || traffic(front, line, answers, over));
+            }
+        }
+        let moments = take_away_and_bring_back(&redis, &fronts, answers);
+        over.store(true, Ordering::SeqCst);
+        moments
+    });
+    for Answered { line, sent, answered, status, body } in answers.into_inner().unwrap() {
+        let expected: &[u16] = match line {
+            DENY if sent >= noticed && answered <= restarted => &[503],
+            DENY if answered <= killed || sent >= recovered => &[200],
+            DENY => &[200, 503],
+            _ => &[200],
+        };
+        assert!(expected.contains(&status), "{line}: {status} {body}");
+        let reason = "#temporary-reduced-capacity";
+        assert!(status == 200 || body.contains(reason), "not the client's fault: {body}");
+    }
+}
+
+/// Returns the moments of the kill, when all have noticed, of the restart, and when all is well.
+fn take_away_and_bring_back(
+    redis: &RedisServer,
+    fronts: &[Front; 2],
+    answers: &Mutex<Vec<Answered>>,
+) -> [Instant; 4] {
+    wait_for_more(answers);
+    for front in fronts {
+        assert_eq!(readiness(front).0, 200);
+        assert_eq!(front.metric("slidegate_store_fallbacks_total", "") as usize, 0);
+    }
+    let killed = Instant::now();
+    redis.kill();
+    wait_until("both to notice", || fronts.iter().all(is_degraded));
+    let noticed = Instant::now();
+    wait_for_more(answers);
+    for front in fronts {
+        let (status, page) = readiness(front);
+        assert_eq!((status, &page["refusing"]), (503, &serde_json::json!(["geocoder"])), "{page}");
+        assert_eq!(front.admin_page("/healthz").status(), 200, "a restart would not mend Redis");
+        assert_eq!(front.metric("slidegate_store_breaker", "state=\"closed\"") as usize, 0);
+        for metric in [
+            "slidegate_store_fallbacks_total",
+            "slidegate_store_refusals_total",
+            "slidegate_store_breaker_opened_total",
+            "slidegate_fallback_decisions_total",
+        ] {
+            assert!(front.metric(metric, "") > 0.0, "{metric}\n{}", front.metrics());
+        }
+    }
+    let restarted = Instant::now();
+    redis.restart();
+    wait_until("both to find it", || !fronts.iter().any(is_degraded));
+    let recovered = Instant::now();
+    wait_for_more(answers);
+    for front in fronts {
+        assert_eq!(readiness(front).0, 200);
+        assert_eq!(front.metric("slidegate_store_breaker", "state=\"closed\"") as usize, 1);
+        assert!(front.metric("slidegate_store_merged_units_total", "") > 0.0);
+    }
+    [killed, noticed, restarted, recovered]
+}
+
+/// Asks for so many reports, and returns how many there were.
+fn reports(wire: &mut Wire, count: usize, admissions: &mut Admissions) -> usize {
+    let before = admissions.count();
+    for _ in 0..count {
+        let sent = Instant::now();
+        let answer = send(wire, "GET /reports/2026", "203.0.113.7", "X-User-Id: ann\r\n");
+        match answer.status() {
+            200 => admissions.note(sent, Instant::now()),
+            429 => assert!(answer.text().contains("\"expensive\""), "{}", answer.text()),
+            status => panic!("{status}: {}", answer.text()),
+        }
+    }
+    admissions.count() - before
+}
+
+#[test]
+fn an_outage_is_no_fresh_budget() {
+    let (redis, _upstream, [one, other]) = guide();
+    let mut admissions = Admissions::default();
+    assert_eq!(reports(&mut one.wire(), 10, &mut admissions), 10);
+    redis.kill();
+    assert_eq!(reports(&mut one.wire(), 15, &mut admissions), 15, "no 429 for the outage");
+    reports(&mut one.wire(), 10, &mut admissions);
+    redis.restart();
+    wait_until("both to find it", || {
+        [&one, &other].into_iter().all(|front| {
+            send(&mut front.wire(), LOCAL, "198.51.100.9", "");
+            !is_degraded(front)
+        })
+    });
+    reports(&mut one.wire(), 10, &mut admissions);
+    reports(&mut other.wire(), 10, &mut admissions);
+    admissions.assert_quota(30);
+    let key = "throttle:x-user-id:ann:expensive";
+    assert!((1..=30).contains(&redis.command(&["ZCARD", key]).integer()), "Redis was told");
+}
+
+#[test]
+fn a_redis_that_hangs_holds_up_nobody() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let front = Example::load("s3-production-guide.toml").as_written().start(&upstream, &redis);
+    let mut wire = front.wire();
+    send(&mut wire, LOCAL, "203.0.113.7", "");
+    redis.pause();
+    let began = Instant::now();
+    for (line, status) in [(LOCAL, 200), (ALLOW, 200), (DENY, 503)].repeat(10) {
+        assert_eq!(send(&mut wire, line, "203.0.113.7", "").status(), status, "{line}");
+    }
+    // Five wait for 50 ms each; then the breaker is open.
+    assert!(began.elapsed() < HANG, "{:?}", began.elapsed());
+    redis.resume();
+}

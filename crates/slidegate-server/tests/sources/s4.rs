@@ -1,0 +1,135 @@
+//! The shortener in Go: 100 a minute for an address, 1000 for a user, and headers that say so.
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use slidegate_testbed::RedisServer;
+
+use crate::admissions::Admissions;
+use crate::example::{Example, number, send};
+use crate::support::{Front, Message, Upstream};
+
+const USER: &str = "X-User-Id: 42\r\nX-Plan: authenticated\r\n";
+
+fn shortener() -> (Front, Upstream, RedisServer) {
+    let (upstream, redis) = (Upstream::simple(), RedisServer::start());
+    let front = Example::load("s4-go-shortener.toml").start(&upstream, &redis);
+    (front, upstream, redis)
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn assert_standing(answer: &Message, limit: u64, remaining: u64) {
+    let told = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| number(answer, name));
+    assert_eq!(told, [limit, remaining], "{}", answer.head);
+}
+
+#[test]
+fn an_anonymous_address_has_a_hundred_and_is_told_on_the_way_down() {
+    let (front, upstream, redis) = shortener();
+    let (mut wire, began_s) = (front.wire(), now_s());
+    for remaining in (0..100).rev() {
+        let answer = send(&mut wire, "GET /abc", "203.0.113.7", "");
+        assert_eq!(answer.status(), 200);
+        assert_standing(&answer, 100, remaining);
+        let reset = number(&answer, "x-ratelimit-reset");
+        assert!((began_s..=now_s() + 61).contains(&reset), "{reset}, begun at {began_s}");
+    }
+    for _ in 0..5 {
+        let refused = send(&mut wire, "GET /abc", "203.0.113.7", "");
+        assert_eq!(refused.status(), 429);
+        assert_standing(&refused, 100, 0);
+        let retry_after = number(&refused, "retry-after");
+        assert!((1..=61).contains(&retry_after), "{retry_after}");
+        assert_eq!(refused.value("content-type").as_deref(), Some("text/plain; charset=utf-8"));
+        let told = format!("Too many requests. Try again in {retry_after} seconds.\n");
+        assert_eq!(refused.text(), told);
+    }
+    assert_eq!(upstream.heard().len(), 100);
+    let key = "ratelimit:203.0.113.7";
+    assert_eq!(redis.command(&["TYPE", key]).text(), "zset");
+    assert_eq!(redis.command(&["ZCARD", key]).integer(), 100, "denials take others' places");
+}
+
+#[test]
+fn a_user_has_a_thousand_wherever_it_is() {
+    let (front, _upstream, redis) = shortener();
+    let total = Mutex::new(Admissions::default());
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (front, total) = (&front, &total);
+            scope.spawn(move || {
+                let (mut wire, mut admissions) = (front.wire(), Admissions::default());
+                for n in 0..280 {
+                    let (sent, client) = (Instant::now(), format!("203.0.113.{thread}"));
+                    let answer = send(&mut wire, "GET /abc", &client, USER);
+                    assert_eq!(number(&answer, "x-ratelimit-limit"), 1000, "{n}");
+                    match answer.status() {
+                        200 => admissions.note(sent, Instant::now()),
+                        429 => assert!(number(&answer, "retry-after") >= 1),
+                        status => panic!("{status}: {}", answer.head),
+                    }
+                }
+                total.lock().unwrap().merge(admissions);
+            });
+        }
+    });
+    total.into_inner().unwrap().assert_quota(1000);
+    assert_eq!(redis.command(&["TYPE", "ratelimit:42"]).text(), "zset");
+    let visitor = send(&mut front.wire(), "GET /abc", "203.0.113.1", "");
+    assert_eq!(visitor.status(), 200, "the address has spent nothing");
+    assert_standing(&visitor, 100, 99);
+}
+
+#[test]
+fn behind_the_load_balancer_clients_are_told_apart_and_cannot_pretend() {
+    let (front, _upstream, _redis) = shortener();
+    let mut wire = front.wire();
+    for (forwarded, remaining) in [
+        ("203.0.113.7", 99),
+        ("203.0.113.8", 99),
+        ("198.51.100.1, 203.0.113.7", 98),
+        ("127.0.0.1, 203.0.113.7", 97),
+        ("unknown, 203.0.113.7", 96),
+        ("::ffff:203.0.113.7", 95),
+        ("2001:db8::1", 99),
+        ("2001:db8::2", 98),
+        ("2001:db8:0:1::1", 99),
+    ] {
+        let answer = send(&mut wire, "GET /abc", forwarded, "");
+        assert_standing(&answer, 100, remaining);
+    }
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_believed_of_proxies_only() {
+    let (upstream, redis) = (Upstream::simple(), RedisServer::start());
+    let example = Example::load("s4-go-shortener.toml").trusting("10.0.0.1");
+    let front = example.start(&upstream, &redis);
+    let mut wire = front.wire();
+    for (n, client) in ["203.0.113.7", "203.0.113.8", "203.0.113.9"].into_iter().enumerate() {
+        let answer = send(&mut wire, "GET /abc", client, USER);
+        assert_standing(&answer, 100, 99 - n as u64);
+    }
+}
+
+#[test]
+fn who_hammers_is_banned() {
+    let (front, _upstream, _redis) = shortener();
+    let mut wire = front.wire();
+    let mut banned = None;
+    for _ in 0..3000 {
+        let answer = send(&mut wire, "GET /abc", "203.0.113.7", "");
+        if answer.status() == 429 && number(&answer, "retry-after") > 61 {
+            banned = Some(answer);
+            break;
+        }
+    }
+    let banned = banned.expect("a ban");
+    assert!((62..=301).contains(&number(&banned, "retry-after")), "{}", banned.head);
+    assert_eq!(send(&mut wire, "GET /abc", "203.0.113.8", "").status(), 200);
+    assert_eq!(front.metric("slidegate_bans_total", "") as usize, 1);
+}
