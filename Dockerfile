@@ -1,0 +1,35 @@
+# The server in an image of its own: the binary, the C library and nothing else, for a user that is
+# not root. See docs/deployment.md.
+#
+#     docker build -t slidegate .
+
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+# All members of the workspace, because the lock file is about all of them.
+COPY Cargo.toml Cargo.lock ./
+COPY crates crates
+COPY examples examples
+COPY bench bench
+COPY testbed testbed
+ENV CARGO_PROFILE_RELEASE_STRIP=symbols
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked -p slidegate-server && \
+    cp target/release/slidegate /usr/bin/slidegate && \
+    mkdir /state
+
+# Of the same Debian as the one above, so that the C library fits. It has no shell.
+FROM gcr.io/distroless/cc-debian12
+COPY --from=build /usr/bin/slidegate /usr/bin/slidegate
+# For snapshots: an image without a shell cannot make a directory that the user may write to.
+COPY --from=build --chown=65532:65532 /state /var/lib/slidegate
+COPY packaging/slidegate.toml /etc/slidegate/slidegate.toml
+COPY LICENSE-APACHE LICENSE-MIT /usr/share/doc/slidegate/
+# A number, so that Kubernetes can tell that it is not root.
+USER 65532:65532
+# The gateway, the decision service, and metrics with health.
+EXPOSE 8080 8081 9090
+# There is no HEALTHCHECK, because there is no program in the image to ask with. Whoever runs it
+# asks GET /healthz and /readyz on 9090.
+ENTRYPOINT ["/usr/bin/slidegate"]
+CMD ["serve", "--config", "/etc/slidegate/slidegate.toml"]
