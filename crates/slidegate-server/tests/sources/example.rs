@@ -27,8 +27,8 @@ impl Example {
         Self { text: example.text.replace(DEADLINE, PATIENT_DEADLINE), ..example }
     }
 
-    /// With the example's own deadline.
-    pub(crate) fn as_written(self) -> Self {
+    /// Without that patience.
+    pub(crate) fn with_its_own_deadline(self) -> Self {
         Self { text: self.text.replace(PATIENT_DEADLINE, DEADLINE), ..self }
     }
 

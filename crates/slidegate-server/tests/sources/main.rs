@@ -7,6 +7,7 @@
 mod admissions;
 mod example;
 mod examples;
+mod packaging;
 mod s0;
 mod s1;
 mod s2;

@@ -185,7 +185,8 @@ fn an_outage_is_no_fresh_budget() {
 #[test]
 fn a_redis_that_hangs_holds_up_nobody() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
-    let front = Example::load("s3-production-guide.toml").as_written().start(&upstream, &redis);
+    let front =
+        Example::load("s3-production-guide.toml").with_its_own_deadline().start(&upstream, &redis);
     let mut wire = front.wire();
     send(&mut wire, LOCAL, "203.0.113.7", "");
     redis.pause();

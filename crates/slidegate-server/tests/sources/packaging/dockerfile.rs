@@ -1,0 +1,132 @@
+//! The image. No test builds it: that takes Docker, and a network.
+
+use std::fs;
+use std::process::Command;
+
+use super::{check, path, read};
+use crate::support::Place;
+
+/// The instructions of the Dockerfile, each in one line.
+fn instructions() -> Vec<(String, String)> {
+    let text = read("Dockerfile");
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let text = lines.map(|line| format!("{line}\n")).collect::<String>().replace("\\\n", " ");
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let (word, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
+            (word.to_owned(), rest.trim().to_owned())
+        })
+        .collect()
+}
+
+/// What the instructions of this name say, all of them.
+fn said(name: &str) -> Vec<String> {
+    let all = instructions().into_iter();
+    all.filter(|(word, _)| word == name).map(|(_, rest)| rest).collect()
+}
+
+fn last(name: &str) -> String {
+    said(name).pop().unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// The files and folders that are copied from the project.
+fn copied() -> Vec<String> {
+    let copies = said("COPY").into_iter().filter(|copy| !copy.contains("--from="));
+    copies
+        .flat_map(|copy| {
+            let mut words: Vec<String> = copy.split_whitespace().map(str::to_owned).collect();
+            words.pop();
+            words
+        })
+        .collect()
+}
+
+/// A list in JSON, as ENTRYPOINT and CMD have it.
+fn words(name: &str) -> Vec<String> {
+    serde_json::from_str(&last(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn all_that_is_copied_is_there_and_not_ignored() {
+    let ignored = read(".dockerignore");
+    assert!(ignored.lines().any(|line| line == "*"), "everything but what is named");
+    let kept: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for source in copied() {
+        assert!(path(&source).exists(), "{source}");
+        let top = source.split('/').next().unwrap();
+        let is_kept = |kept: &&str| match kept.strip_suffix('*') {
+            Some(start) => top.starts_with(start),
+            None => top == *kept,
+        };
+        assert!(kept.iter().any(is_kept), "{source} is ignored");
+    }
+}
+
+#[test]
+fn what_is_copied_is_a_whole_workspace() {
+    let place = Place::new();
+    let context = place.path("context");
+    fs::create_dir(&context).unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-R").args(copied().iter().map(|source| path(source))).arg(&context);
+    assert!(copy.status().unwrap().success());
+    let mut metadata = Command::new(env!("CARGO"));
+    metadata.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version", "1"]);
+    let output = metadata.current_dir(&context).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = told["packages"].as_array().unwrap().iter();
+    let mut server = packages.filter(|package| package["name"] == "slidegate-server");
+    let targets = server.next().expect("the package that is built")["targets"].clone();
+    let mut names = targets.as_array().unwrap().iter();
+    assert!(names.any(|target| target["kind"][0] == "bin" && target["name"] == "slidegate"));
+    let build = said("RUN").concat();
+    assert!(build.contains("cargo build --release --locked -p slidegate-server"), "{build}");
+    assert!(build.contains("target/release/slidegate "), "{build}");
+}
+
+#[test]
+fn it_runs_as_nobody_in_particular() {
+    let user = last("USER");
+    let ids = user.split(':').map(|id| id.parse().unwrap_or_else(|_| panic!("{user}")));
+    let ids: Vec<u32> = ids.collect();
+    assert!(ids.len() == 2 && ids.iter().all(|id| *id > 0), "{user}");
+    let state = format!("--chown={user} /state /var/lib/slidegate");
+    assert!(said("COPY").iter().any(|copy| copy.contains(&state)), "it may write its snapshots");
+}
+
+#[test]
+fn its_command_line_is_one_of_the_program_and_its_file_is_good() {
+    let entry = words("ENTRYPOINT");
+    assert_eq!(entry, ["/usr/bin/slidegate"]);
+    assert!(said("COPY").iter().any(|copy| copy.ends_with(&format!(" {}", entry[0]))));
+    let command = words("CMD");
+    let [serve, config, file] = &command[..] else { panic!("{command:?}") };
+    let mut help = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let help = help.args([serve, "--help"]).output().unwrap();
+    assert!(
+        help.status.success() && String::from_utf8_lossy(&help.stdout).contains(config.as_str())
+    );
+    let copies = said("COPY");
+    let copy = copies.iter().find(|copy| copy.ends_with(file)).expect("a file to go by");
+    check(&path(copy.split(' ').next().unwrap()));
+    let exposed = last("EXPOSE");
+    let text = read("packaging/slidegate.toml");
+    for port in ["8080", "9090"] {
+        assert!(exposed.contains(port) && text.contains(&format!(":{port}\"")), "{exposed}");
+    }
+}
+
+#[test]
+fn it_is_built_with_a_compiler_that_is_new_enough() {
+    let image = &said("FROM")[0];
+    let (_, version) = image.split_once("rust:").unwrap();
+    let minor = |version: &str| version.split(['.', '-']).nth(1).unwrap().parse::<u32>().unwrap();
+    let manifest = read("Cargo.toml");
+    let (_, needed) = manifest.split_once("rust-version = \"").unwrap();
+    let (needed, _) = needed.split_once('"').unwrap();
+    assert!(minor(version) >= minor(needed), "{version}, and {needed} is needed");
+    // The binary is linked to the C library of the first image and runs with that of the second.
+    assert!(image.contains("bookworm") && last("FROM").ends_with("debian12"), "one Debian");
+}

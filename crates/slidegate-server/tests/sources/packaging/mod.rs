@@ -1,0 +1,62 @@
+//! The image, the unit and the manifest: what can be known of them without Docker, systemd and
+//! Kubernetes. Their command lines, files, probes and numbers are held against the real program.
+
+mod dockerfile;
+mod kubernetes;
+mod manifest;
+mod systemd;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::Place;
+
+/// The path of a file of the project.
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Fails unless `slidegate check` is content with the file, warnings included.
+fn check(file: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let output = command.args(["check", "--deny-warnings"]).arg(file).output().unwrap();
+    let told = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{file:?}: {}", String::from_utf8_lossy(&told));
+}
+
+/// How long requests under way have when the server is to stop. That page is held against the
+/// program by a test of its own.
+fn drain_s() -> u64 {
+    let page = read("docs/configuration.md");
+    let (_, rest) = page.split_once("\ndrain = \"").expect("the page has it");
+    let (seconds, _) = rest.split_once("s\"").expect("in seconds");
+    seconds.parse().unwrap()
+}
+
+#[test]
+fn the_page_shows_good_configurations_and_names_files_that_are_there() {
+    let page = read("docs/deployment.md");
+    let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let place = Place::new();
+    let file = place.path("slidegate.toml");
+    let mut count = 0;
+    for block in blocks {
+        fs::write(&file, block).unwrap();
+        check(&file);
+        count += 1;
+    }
+    assert!(count > 0);
+    for rest in page.split("](../").skip(1) {
+        let name = rest.split(')').next().unwrap();
+        assert!(path(name).exists(), "{name}");
+    }
+    for entry in fs::read_dir(path("examples/configs")).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(page.contains(&format!("`{}`", name.to_str().unwrap())), "{name:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The unit: its command lines, with the real program in the place where they have it.
+
+use std::fs;
+use std::process::Command;
+
+use slidegate_testbed::SlidegateOptions;
+
+use super::{check, drain_s, path, read};
+use crate::support::{Front, Place, Upstream, options, wait_until};
+
+const PROGRAM: &str = "/usr/bin/slidegate";
+const FILE: &str = "/etc/slidegate/slidegate.toml";
+const STATE: &str = "/var/lib/slidegate";
+
+/// The values of a key, in the order of the file.
+fn values(key: &str) -> Vec<String> {
+    let unit = read("packaging/slidegate.service");
+    let lines = unit.lines().filter_map(|line| line.split_once('='));
+    lines.filter(|(found, _)| *found == key).map(|(_, value)| value.to_owned()).collect()
+}
+
+fn value(key: &str) -> String {
+    let mut values = values(key);
+    assert_eq!(values.len(), 1, "{key}: {values:?}");
+    values.remove(0)
+}
+
+/// The words of a command line of the program, after its own name.
+fn arguments(key: &str) -> Vec<String> {
+    let line = value(key);
+    let mut words = line.split(' ').map(str::to_owned);
+    assert_eq!(words.next().as_deref(), Some(PROGRAM), "{key}");
+    words.collect()
+}
+
+/// The packaged configuration, with its snapshot in a place of the test.
+fn configuration(place: &Place) -> String {
+    let text = read("packaging/slidegate.toml");
+    assert!(text.contains(&format!("{STATE}/accounts")), "the snapshot is in the state directory");
+    text.replace(STATE, place.path("state").to_str().unwrap())
+}
+
+/// The program as the unit starts it, but for where it listens and where its files are.
+fn start(place: &Place, upstream: &Upstream) -> Front {
+    let words = arguments("ExecStart");
+    let [serve, config, file] = &words[..] else { panic!("{words:?}") };
+    assert_eq!([serve, config, file], ["serve", "--config", FILE]);
+    let url = upstream.url();
+    let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
+    let options = options().configuration(&configuration(place));
+    Front::of(flags.into_iter().fold(options, SlidegateOptions::argument).start())
+}
+
+#[test]
+fn it_checks_the_file_before_it_starts() {
+    check(&path("packaging/slidegate.toml"));
+    let place = Place::new();
+    let file = place.path("slidegate.toml");
+    for (text, code) in [(configuration(&place).as_str(), 0), ("profile = 'loud'", 1)] {
+        fs::write(&file, text).unwrap();
+        let words = arguments("ExecStartPre").into_iter();
+        let words = words.map(|word| word.replace(FILE, file.to_str().unwrap()));
+        let status = Command::new(env!("CARGO_BIN_EXE_slidegate")).args(words).output().unwrap();
+        assert_eq!(status.status.code(), Some(code), "{text}");
+    }
+}
+
+#[test]
+fn it_starts_reloads_stops_and_remembers() {
+    let (place, upstream) = (Place::new(), Upstream::simple());
+    fs::create_dir(place.path("state")).unwrap();
+    let front = start(&place, &upstream);
+    let remaining = |front: &Front| front.get("/", "").value("x-ratelimit-remaining").unwrap();
+    assert_eq!(remaining(&front), "99");
+
+    let reload = value("ExecReload");
+    let reload = reload.strip_prefix("/bin/kill ").expect("a signal");
+    let signal = format!("kill {}", reload.replace("$MAINPID", &front.pid().to_string()));
+    assert!(Command::new("sh").args(["-c", &signal]).status().unwrap().success());
+    wait_until("it to read the file again", || {
+        front.metric("slidegate_config_reloads_total", "outcome=\"ok\"") > 0.0
+    });
+    assert_eq!(remaining(&front), "98");
+
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0), "on-failure would start it again otherwise");
+    assert_eq!(remaining(&start(&place, &upstream)), "97");
+}
+
+#[test]
+fn what_it_says_of_the_program_is_true() {
+    let seconds = |key: &str| value(key).trim_end_matches('s').parse::<u64>().unwrap();
+    assert!(seconds("TimeoutStopSec") > drain_s(), "requests under way are finished first");
+    assert_eq!(value("Type"), "exec", "the program tells systemd nothing");
+    assert_eq!(format!("/var/lib/{}", value("StateDirectory")), STATE);
+    // 10,000 clients and 10,000 requests on their way are the program's own bounds.
+    assert!(value("LimitNOFILE").parse::<u32>().unwrap() > 20_000);
+    let variables = value("EnvironmentFile");
+    assert!(variables.starts_with("-/etc/slidegate/"), "it need not be there: {variables}");
+}
