@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Requests that were admitted: each at some moment between its sending and its answer.
 #[derive(Debug, Default)]

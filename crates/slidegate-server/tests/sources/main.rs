@@ -13,6 +13,7 @@ mod s1;
 mod s2;
 mod s3;
 mod s4;
+mod whistle;
 
 #[allow(dead_code, unused_imports, reason = "the tests of the gateway use the rest")]
 #[path = "../gateway/support/mod.rs"]

@@ -10,6 +10,7 @@ use slidegate_testbed::RedisServer;
 use crate::admissions::Admissions;
 use crate::example::{Example, number, send};
 use crate::support::{Front, Upstream, Wire, wait_until};
+use crate::whistle::Whistle;
 
 /// What is sent all the while, by what its policy does without Redis.
 const LOCAL: &str = "GET /orders";
@@ -85,9 +86,8 @@ fn redis_is_taken_away_under_traffic_and_comes_back() {
                 scope.spawn(move || traffic(front, line, answers, over));
             }
         }
-        let moments = take_away_and_bring_back(&redis, &fronts, answers);
-        over.store(true, Ordering::SeqCst);
-        moments
+        let _whistle = Whistle::new(over);
+        take_away_and_bring_back(&redis, &fronts, answers)
     });
     for Answered { line, sent, answered, status, body } in answers.into_inner().unwrap() {
         let expected: &[u16] = match line {
