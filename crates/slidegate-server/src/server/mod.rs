@@ -2,6 +2,7 @@
 
 mod announcement;
 mod doors;
+mod opened;
 mod signals;
 mod site;
 mod snapshot;
@@ -11,21 +12,20 @@ mod workers;
 use anyhow::Context;
 use slidegate::Store;
 
-use self::announcement::{Doors, announcement};
-use self::doors::FrontDoors;
-use self::signals::StopSignals;
-use self::site::Site;
+use self::announcement::announcement;
+pub(crate) use self::opened::Opened;
+pub(crate) use self::signals::StopSignals;
+pub(crate) use self::site::Site;
 use self::snapshot::Snapshot;
-use self::workers::Workers;
+pub(crate) use self::workers::{Workers, runtime};
 use crate::config::{self, Loaded, Sources, StoreConfig};
 use crate::observe::StoreReport;
 use crate::reload::{self, Changes};
-use crate::shutdown::shutdown;
 use crate::{logs, terminal};
 
 /// Serves until it is told to stop.
 pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
-    let control = workers::runtime().context("cannot begin")?;
+    let control = runtime().context("cannot begin")?;
     let ended = control.block_on(async {
         // From before the file is read, so that no change is missed.
         let changes = reload::watch(sources.path()).await.context("cannot listen for signals")?;
@@ -60,15 +60,9 @@ async fn serve<S: Store + StoreReport>(
     snapshot: Option<Snapshot>,
 ) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
-    let (closing, closed) = shutdown();
-    let front = FrontDoors::bind(&site)?;
-    let (admin, _admin_open) = doors::open_admin(&site, closed.clone())?;
-    let (gateway, decisions) = (front.gateway().to_vec(), front.decisions().to_vec());
-    site.observer.started();
-    let workers = front.open(&site, &closed)?;
+    let opened = Opened::new(&site)?;
     let policies = site.live.gate().policies();
-    let doors = Doors { gateway, decisions, admin };
-    terminal::show(&announcement(&site.config, &policies, &doors))?;
+    terminal::show(&announcement(&site.config, &policies, &opened.doors))?;
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
@@ -80,8 +74,8 @@ async fn serve<S: Store + StoreReport>(
         }
     }
     tracing::info!("stopping: requests under way are finished first");
-    closing.begin();
-    let has_finished = finish(workers, snapshot, &mut stop).await;
+    opened.closing.begin();
+    let has_finished = finish(opened.workers, snapshot, &mut stop).await;
     site.end();
     anyhow::ensure!(has_finished, "stopped at once, with requests under way");
     Ok(())
