@@ -7,8 +7,9 @@ use clap_complete::Shell;
 
 use crate::check::{self, CheckArguments};
 use crate::config::{Environment, File, Flags, Sources};
+use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
-use crate::{demo, server, terminal};
+use crate::{server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
 ///
@@ -19,7 +20,7 @@ use crate::{demo, server, terminal};
 #[command(name = "slidegate", version, arg_required_else_help = true, verbatim_doc_comment)]
 #[command(after_help = "\
 Examples:
-  slidegate demo                                   see the difference, in a second
+  slidegate demo                                   see it hold its limits, in half a minute
   slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min
                                                    limit an API, without any file
   slidegate check slidegate.toml                   what a file means, and what is wrong with it
@@ -64,14 +65,16 @@ Examples:
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
-    /// Play the same traffic through a fixed-window counter and through Slidegate
+    /// See limits hold: a gateway, an API and four clients on this machine, for half a minute
     ///
-    /// Ten minutes of requests pass in virtual time: a burst around the minute
-    /// boundary, then a script of 50,000 requests beside three customers who keep to
-    /// their plans. Shows what each limiter admitted, and fails if Slidegate admitted
-    /// more than a quota allows.
+    /// A small API, the gateway in front of it, and four clients: a free user who keeps to
+    /// the plan, a customer's script of 50,000 requests, a client that sends its quota twice
+    /// around the moment at which counters start again, and one that guesses passwords. It
+    /// shows what each of them gets, prints URLs to try meanwhile, and proves in the end,
+    /// from the clients' own records, that no limit was exceeded.
     #[command(verbatim_doc_comment)]
-    Demo,
+    #[command(after_help = demo::AFTER_HELP)]
+    Demo(DemoArguments),
 
     /// Print a script that completes commands and flags in your shell
     ///
@@ -99,7 +102,7 @@ impl Cli {
             Command::Serve(serve) => server::run(serve.sources()),
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
-            Command::Demo => demo::run(),
+            Command::Demo(arguments) => demo::run(&arguments),
             Command::Completions { shell } => completions(shell),
         }
     }

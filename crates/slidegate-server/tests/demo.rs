@@ -1,109 +1,307 @@
-//! `slidegate demo`, seen from outside.
+//! `slidegate demo`, seen from outside: real runs, most of them shorter than the half minute.
 
-use std::process::Command;
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use reqwest::blocking::Client;
+use slidegate_testbed::wait_until;
+
+/// A demo that runs, killed on drop.
+struct Demo {
+    child: Child,
+    /// What it has written so far, and all of it when it has ended.
+    written: Arc<Mutex<String>>,
+}
 
 /// A row of the final table.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Row {
-    customer: String,
-    limiter: &'static str,
-    /// Sent, admitted, refused, admitted in the worst 60 seconds, quota.
-    figures: [u32; 5],
+    sent: u32,
+    admitted: u32,
+    refused: u32,
+    most: u32,
+    units: u32,
     verdict: String,
 }
 
-fn demo() -> String {
+fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    let output = command.arg("demo").output().expect("the binary runs");
-    assert_eq!(output.status.code(), Some(0));
-    assert!(output.stderr.is_empty());
-    String::from_utf8(output.stdout).expect("the demo is text")
+    command.arg("demo").args(arguments).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
-fn table(text: &str) -> Vec<Row> {
-    let (_, table) = text.split_once("verdict\n").expect("the table has headings");
-    let mut rows: Vec<Row> = Vec::new();
-    for line in table.lines().skip(1).take_while(|line| !line.is_empty()) {
-        let above = rows.last().map(|row| row.customer.clone());
-        rows.push(row(line, above));
+/// The same on a terminal of its own, whose keyboard is the standard input.
+fn on_a_terminal(arguments: &[&str]) -> Command {
+    let mut command = Command::new("script");
+    let demo = format!("'{}' demo {}", env!("CARGO_BIN_EXE_slidegate"), arguments.join(" "));
+    command.args(["-q", "-e", "-c", &demo, "/dev/null"]);
+    command.env("TERM", "xterm").env_remove("NO_COLOR");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+impl Demo {
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut stdout = child.stdout.take().unwrap();
+        let written = Arc::new(Mutex::new(String::new()));
+        let of_thread = written.clone();
+        thread::spawn(move || {
+            let mut piece = [0; 4096];
+            let mut bytes = Vec::new();
+            while let Ok(length @ 1..) = stdout.read(&mut piece) {
+                bytes.extend_from_slice(&piece[..length]);
+                *of_thread.lock().unwrap() = String::from_utf8_lossy(&bytes).into_owned();
+            }
+        });
+        Self { child, written }
     }
-    rows
-}
 
-/// A row that names no customer is about the one above.
-fn row(line: &str, above: Option<String>) -> Row {
-    let limiters = ["Fixed window", "Slidegate"];
-    let limiter = limiters.into_iter().find(|name| line.contains(name)).expect("a limiter");
-    let (name, rest) = line.split_once(limiter).expect("the line has it");
-    let customer = match name.trim() {
-        "" => above.expect("the first row names its customer"),
-        name => name.to_owned(),
-    };
-    let mut words = rest.split_whitespace();
-    let mut figure = || words.next()?.replace(',', "").parse().ok();
-    let figures = [(); 5].map(|()| figure().expect("five figures"));
-    Row { customer, limiter, figures, verdict: words.collect::<Vec<_>>().join(" ") }
-}
-
-#[test]
-fn shows_both_scenes_and_the_table() {
-    let text = demo();
-    for heading in
-        ["1. A burst around the minute", "2. The 50,000-request script", "3. The worst 60 seconds"]
-    {
-        assert!(text.contains(heading), "{heading}\n{text}");
+    fn text(&self) -> String {
+        self.written.lock().unwrap().clone()
     }
-    let customers: Vec<_> = table(&text).into_iter().map(|row| row.customer).collect();
-    let expected = ["burster", "script", "ann", "bob", "cho"].map(|name| [name; 2]).concat();
-    assert_eq!(customers, expected);
-}
 
-#[test]
-fn slidegate_holds_every_quota() {
-    let rows = table(&demo());
-    for row in rows.iter().filter(|row| row.limiter == "Slidegate") {
-        let [_, _, _, worst, quota] = row.figures;
-        assert!(worst <= quota, "{row:?}");
-        assert_eq!(row.verdict, "held", "{row:?}");
+    fn wait_for(&self, text: &str) -> String {
+        wait_until(text, || self.text().contains(text));
+        self.text()
     }
-}
 
-#[test]
-fn around_the_minute_the_fixed_window_admits_twice_the_quota_and_slidegate_does_not() {
-    let rows = table(&demo());
-    assert_eq!(rows[0].figures, [300, 200, 100, 200, 100]);
-    assert_eq!(rows[0].verdict, "EXCEEDED (x2.00)");
-    assert_eq!(rows[1].figures, [300, 200, 100, 100, 100]);
-}
+    fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        let mut kill = Command::new("sh");
+        let status = kill.args(["-c", "kill -s INT \"$0\"", &pid]).status().unwrap();
+        assert!(status.success());
+    }
 
-#[test]
-fn the_script_is_held_by_slidegate_alone() {
-    let rows = table(&demo());
-    assert_eq!(rows[2].figures, [50_000, 6_000, 44_000, 1_188, 600]);
-    assert_eq!(rows[2].verdict, "EXCEEDED (x1.98)");
-    assert_eq!(rows[3].figures, [50_000, 6_000, 44_000, 600, 600]);
-}
-
-#[test]
-fn who_keeps_to_the_plan_is_never_refused() {
-    for row in table(&demo()).iter().skip(4) {
-        let [sent, admitted, refused, _, _] = row.figures;
-        assert!(sent > 0, "{row:?}");
-        assert_eq!((admitted, refused), (sent, 0), "{row:?}");
+    /// Waits for its end, and returns all that it wrote.
+    fn end_with(&mut self, code: i32) -> String {
+        let mut status = None;
+        wait_until("the demo's end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        // Only then does nobody write any more.
+        wait_until("the end of its output", || Arc::strong_count(&self.written) == 1);
+        let mut complaint = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert_eq!(status.unwrap().code(), Some(code), "{complaint}\n{}", self.text());
+        assert_eq!(complaint, "");
+        self.text()
     }
 }
 
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A run that meets a boundary of ten seconds, whenever it begins.
+fn run() -> &'static Output {
+    static RUN: OnceLock<Output> = OnceLock::new();
+    RUN.get_or_init(|| command(&["--seconds", "12"]).output().expect("the binary runs"))
+}
+
+fn plain() -> String {
+    String::from_utf8(run().stdout.clone()).expect("the demo is text")
+}
+
+fn row(text: &str, name: &str) -> Row {
+    let (_, table) = text.split_once("most in any window\n").expect("the table has headings");
+    let line = table.lines().find(|line| line.trim_start().starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no row for {name}: {text}"));
+    let rest = line.trim_start().strip_prefix(name).unwrap();
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let number = |word: &str| word.replace(',', "").parse::<u32>().expect(line);
+    let of = words.iter().position(|word| *word == "of").expect(line);
+    let figure = |index: usize| if of > 1 { number(words[index]) } else { 0 };
+    Row {
+        sent: figure(0),
+        admitted: figure(1),
+        refused: figure(2),
+        most: number(words[of - 1]),
+        units: number(words[of + 1]),
+        verdict: (*words.last().unwrap()).to_owned(),
+    }
+}
+
+/// The URL in the line that has this text.
+fn url(text: &str, part: &str) -> String {
+    let words = text.split_whitespace();
+    let url = words.filter(|word| word.starts_with("http://")).find(|word| word.contains(part));
+    url.unwrap_or_else(|| panic!("no URL with {part}: {text}")).to_owned()
+}
+
 #[test]
-fn is_plain_text_of_80_columns_when_piped() {
-    let text = demo();
-    assert!(!text.contains('\x1b'));
+fn ends_by_itself_and_says_that_every_limit_held() {
+    assert_eq!(run().status.code(), Some(0), "{}", plain());
+    assert!(run().stderr.is_empty());
+    assert!(plain().contains("Every limit held, and the polite user was never refused."));
+    for (name, units) in [
+        ("polite free user", 60),
+        ("pro script", 600),
+        ("boundary burster", 20),
+        ("login guesser", 5),
+        ("flood guard", 50),
+    ] {
+        let row = row(&plain(), name);
+        assert_eq!(row.units, units, "{name} {row:?}");
+        assert!(row.most <= units, "{name} {row:?}");
+        assert_eq!(row.verdict, "held", "{name} {row:?}");
+    }
+}
+
+#[test]
+fn each_client_gets_what_its_limit_has() {
+    let text = plain();
+    let polite = row(&text, "polite free user");
+    assert!(polite.sent > 0, "{polite:?}");
+    assert_eq!((polite.admitted, polite.refused), (polite.sent, 0), "{polite:?}");
+    let script = row(&text, "pro script");
+    assert_eq!(script.admitted, 600, "{script:?}");
+    assert_eq!(script.refused, script.sent - 600, "{script:?}");
+    let burster = row(&text, "boundary burster");
+    assert!(burster.sent >= 40 && burster.sent.is_multiple_of(40), "{burster:?}");
+    assert!((20..=burster.sent / 2).contains(&burster.admitted), "{burster:?}");
+    let guesser = row(&text, "login guesser");
+    assert_eq!(guesser.admitted, 5, "{guesser:?}");
+    assert!(guesser.refused > 0, "{guesser:?}");
+}
+
+#[test]
+fn the_api_saw_what_was_admitted_and_nothing_else() {
+    let text = plain();
+    let clients = ["polite free user", "pro script", "boundary burster", "login guesser"];
+    let rows = clients.map(|name| row(&text, name));
+    let sent: u32 = rows.iter().map(|row| row.sent).sum();
+    let admitted: u32 = rows.iter().map(|row| row.admitted).sum();
+    let expected = format!("Of {sent} requests, {admitted} reached the API.");
+    assert!(text.replace(',', "").contains(&expected.replace(',', "")), "{expected}\n{text}");
+}
+
+#[test]
+fn is_plain_text_of_80_columns_when_piped_with_a_line_every_five_seconds() {
+    let text = plain();
+    assert!(!text.contains('\x1b') && !text.contains('\r'));
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
         assert_eq!(line, line.trim_end());
     }
+    let (_, lines) = text.split_once("Admitted of sent, after\n").expect("there are lines");
+    for (line, start) in lines.lines().skip(1).zip(["5 s", "10 s"]) {
+        assert!(line.trim_start().starts_with(start) && line.contains(" of "), "{line}");
+    }
 }
 
 #[test]
-fn is_the_same_every_time() {
-    assert_eq!(demo(), demo());
+fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
+    let mut demo = Demo::spawn(&mut command(&["--seconds", "600"]));
+    let text = demo.wait_for("Admitted of sent");
+    let response = Client::new().get(url(&text, "/v1/reports")).send().unwrap();
+    assert_eq!(response.status(), 200);
+    let policies = response.headers()["ratelimit-policy"].to_str().unwrap();
+    assert!(policies.contains("q=50;w=1") && policies.contains("q=60;w=60"), "{policies}");
+    demo.interrupt();
+    let text = demo.end_with(0);
+    assert!(text.contains("Every limit held"), "{text}");
+    assert!(row(&text, "pro script").sent < 50_000, "{text}");
+}
+
+#[test]
+fn stays_up_if_told_to_and_goes_on_limiting() {
+    let mut demo = Demo::spawn(&mut command(&["--keep", "--seconds", "1"]));
+    let text = demo.wait_for("stays up until Ctrl-C");
+    assert!(text.contains("Every limit held"), "{text}");
+    let (_, farewell) = text.split_once("stays up").unwrap();
+    // All of it, which may come in pieces.
+    let farewell = if farewell.contains("/metrics") { text } else { demo.wait_for("rate_limit") };
+    let client = Client::new();
+    let login = url(&farewell, "/login");
+    let statuses = [(); 7].map(|()| client.post(&login).send().unwrap().status().as_u16());
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429]);
+    let refused = client.post(&login).send().unwrap();
+    assert!(refused.headers().contains_key("retry-after"), "{refused:?}");
+    let metrics = client.get(url(&farewell, "/metrics")).send().unwrap().text().unwrap();
+    assert!(metrics.contains("rate_limit_exceeded_total{policy=\"login\"}"), "{metrics}");
+    assert!(demo.child.try_wait().unwrap().is_none());
+    demo.interrupt();
+    demo.end_with(0);
+}
+
+#[test]
+fn two_at_once_and_taken_ports_and_the_environment_are_no_problem() {
+    // Whoever has them, they are taken.
+    let _taken = [8080, 8081, 9090, 3000].map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    let mut first = command(&["--seconds", "2"]);
+    first.env("RATE_LIMIT_ENABLED", "false").env("SLIDEGATE_CONFIG", "/does/not/exist");
+    let mut demos = [first, command(&["--seconds", "2"])].map(|mut it| Demo::spawn(&mut it));
+    let texts = demos.each_mut().map(|demo| demo.end_with(0));
+    assert_ne!(url(&texts[0], "/v1/reports"), url(&texts[1], "/v1/reports"));
+    for text in texts {
+        assert!(text.contains("Every limit held"), "{text}");
+    }
+}
+
+#[test]
+fn a_terminal_sees_a_table_that_is_drawn_in_place_and_gets_its_cursor_back() {
+    let mut demo = Demo::spawn(&mut on_a_terminal(&["--seconds", "2"]));
+    let text = demo.end_with(0);
+    let (_, shown) = text.split_once("\x1b[?25l").expect("the cursor is hidden");
+    let (live, after) = shown.rsplit_once("\x1b[?25h").expect("the cursor is shown again");
+    // The table has nine lines, and each time but the first the cursor goes up by as many.
+    assert!(live.matches("\x1b[9A").count() >= 3, "{live:?}");
+    for word in ["in the last second", "p99", "of 2 s, Ctrl-C ends it"] {
+        assert!(live.contains(word), "{word}: {live:?}");
+    }
+    assert!(!after.contains("\x1b[?25l"), "{after:?}");
+    assert!(after.contains("\x1b[32mheld\x1b[0m"), "{after:?}");
+    assert!(after.contains("Every limit held"), "{after:?}");
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_gives_the_cursor_back() {
+    let mut demo = Demo::spawn(on_a_terminal(&["--seconds", "600"]).env("NO_COLOR", "1"));
+    demo.wait_for("Ctrl-C ends it");
+    let mut keyboard = demo.child.stdin.take().unwrap();
+    keyboard.write_all(b"\x03").unwrap();
+    let text = demo.end_with(0);
+    let (_, after) = text.rsplit_once("\x1b[?25h").expect("the cursor is shown again");
+    assert!(after.contains("Every limit held"), "{after:?}");
+    // Nobody asked for colours.
+    assert!(!text.contains("\x1b[32m") && !text.contains("\x1b[1m"), "{text:?}");
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_gets_plain_lines() {
+    let mut command = on_a_terminal(&["--seconds", "1"]);
+    let text = Demo::spawn(command.env("TERM", "dumb").env("NO_COLOR", "1")).end_with(0);
+    assert!(text.contains("Every limit held") && !text.contains('\x1b'), "{text:?}");
+}
+
+#[test]
+fn ends_when_nobody_reads_any_longer() {
+    let mut child = command(&["--seconds", "600"]).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("Slidegate demo"), "{first}");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_length_that_is_none_is_refused() {
+    for seconds in ["0", "601", "soon"] {
+        let output = command(&["--seconds", seconds]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{seconds}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("--seconds") && text.contains(seconds), "{text}");
+    }
 }

@@ -1,73 +1,45 @@
-//! The usual counter, to compare with: one number per customer and clock minute.
+//! The usual counter, to compare with: it starts again from zero at every boundary.
 
-use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::MINUTE;
+use slidegate::{Quota, Timestamp};
 
-/// Admits `units` per customer in each clock minute; on the minute it starts again from zero.
-#[derive(Debug, Default)]
-pub(super) struct FixedWindow {
-    counts: HashMap<&'static str, Count>,
+use super::proof::{Span, most_within};
+
+/// The most that the usual counter would have admitted in some interval of the quota's window, had
+/// it been asked at these instants.
+pub(super) fn most_admitted(quota: Quota, mut asked: Vec<Timestamp>) -> usize {
+    asked.sort_unstable();
+    let units = quota.units().get() as usize;
+    let block = |at: &Timestamp| u128::from(at.as_nanos()) / window_ns(quota.window());
+    let admitted = asked
+        .chunk_by(|one, next| block(one) == block(next))
+        .flat_map(|in_block| in_block.iter().take(units).map(|&at| Span { from: at, to: at }));
+    most_within(admitted, quota.window())
 }
 
-#[derive(Debug, Default)]
-struct Count {
-    minute: u64,
-    admitted: u32,
-}
-
-impl FixedWindow {
-    /// Whether a request at this instant is admitted; it then counts.
-    pub(super) fn admits(
-        &mut self,
-        customer: &'static str,
-        units: NonZeroU32,
-        at: Duration,
-    ) -> bool {
-        let minute = at.as_secs() / MINUTE.as_secs();
-        let count = self.counts.entry(customer).or_default();
-        if count.minute != minute {
-            *count = Count { minute, admitted: 0 };
-        }
-        let admits = count.admitted < units.get();
-        count.admitted += u32::from(admits);
-        admits
-    }
+fn window_ns(window: Duration) -> u128 {
+    window.as_nanos().max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TWO: NonZeroU32 = NonZeroU32::new(2).unwrap();
-
-    fn check(requests: &[(&'static str, u64, bool)]) {
-        let mut window = FixedWindow::default();
-        for &(customer, ms, expected) in requests {
-            let admitted = window.admits(customer, TWO, Duration::from_millis(ms));
-            assert_eq!(admitted, expected, "{customer} at {ms} ms");
-        }
+    fn check(asked_ms: &[u64], expected: usize) {
+        let quota: Quota = "2/10s".parse().unwrap();
+        let asked = asked_ms.iter().copied().map(Timestamp::from_millis).collect();
+        assert_eq!(most_admitted(quota, asked), expected, "{asked_ms:?}");
     }
 
     #[test]
-    fn admits_the_units_and_no_more_within_a_clock_minute() {
-        check(&[("a", 0, true), ("a", 1, true), ("a", 2, false), ("a", 59_999, false)]);
+    fn admits_the_units_and_no_more_within_a_block() {
+        check(&[0, 1, 2, 9_999], 2);
+        check(&[], 0);
     }
 
     #[test]
-    fn starts_again_on_the_minute() {
-        check(&[
-            ("a", 59_998, true),
-            ("a", 59_999, true),
-            ("a", 60_000, true),
-            ("a", 60_001, true),
-        ]);
-    }
-
-    #[test]
-    fn counts_each_customer_alone() {
-        check(&[("a", 0, true), ("a", 1, true), ("b", 2, true), ("a", 3, false), ("b", 4, true)]);
+    fn admits_twice_the_units_around_a_boundary() {
+        check(&[9_997, 9_998, 9_999, 10_000, 10_001, 10_002], 4);
     }
 }

@@ -1,114 +1,207 @@
-//! `slidegate demo`: the same traffic through a fixed-window counter and through Slidegate, in
-//! virtual time.
+//! `slidegate demo`: a real run on this machine. A gateway, a small API behind it, and clients that
+//! send more than they may.
 
-mod boundary;
+mod client;
 mod figure;
+mod finding;
 mod fixed_window;
-mod panel;
-mod picture;
-mod replay;
-mod script;
+mod introduction;
+mod notebook;
+mod play;
+mod proof;
+mod screen;
+mod sender;
+mod stage;
 mod table;
-mod timeline;
-mod traffic;
-mod worst;
+mod tally;
+mod upstream;
+mod view;
 
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
+use slidegate::{Clock, SystemClock, Timestamp};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use self::figure::grouped;
-use self::replay::{Limiter, Played};
-use crate::terminal::{self, Paint, Tone};
+use self::client::Client;
+use self::finding::Findings;
+use self::introduction::Places;
+use self::notebook::Notebook;
+use self::play::Part;
+use self::stage::Stage;
+use self::tally::Tally;
+use self::upstream::Upstream;
+use self::view::{Progress, View};
+use crate::server::{self, StopSignals, Workers};
+use crate::shutdown::{Closing, shutdown};
+use crate::terminal::{self, Paint};
 
-/// What the story is about: every quota that it compares is per minute.
-const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const AFTER_HELP: &str = "\
+Everything listens on 127.0.0.1, on ports that are free. Where standard output is no terminal, there
+is a line every five seconds in place of the table.
 
-/// Plays the story, shows it, and fails if Slidegate admitted more than a quota allows.
-pub(crate) fn run() -> anyhow::Result<()> {
-    let burster = replay::play([traffic::burster()])?;
-    let script = replay::play(traffic::script_and_neighbours())?;
+Exit codes:
+  0  every limit held, also if Ctrl-C ended it early
+  1  a limit did not hold, or the demo could not run
+  2  the command line is wrong
 
+Examples:
+  slidegate demo
+  slidegate demo --keep        go on serving, to be tried with curl
+  slidegate demo --seconds 90  see the script get its next 600";
+
+/// What `demo` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArguments {
+    /// Keep the gateway up after the clients are done, until Ctrl-C
+    #[arg(long)]
+    keep: bool,
+
+    /// How long the clients send, 1 to 600 seconds
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
+    seconds: u16,
+}
+
+/// How often the table is drawn.
+const FRAME: Duration = Duration::from_millis(200);
+
+/// For the clients to make their connections.
+const HEAD_START: Duration = Duration::from_millis(200);
+
+/// For clients that fell behind, on a machine that is busy with other things. What they have not sent
+/// by then they do not send.
+const OVERTIME: Duration = Duration::from_secs(3);
+
+/// How long the clients may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const CANNOT_WRITE: &str = "cannot write to standard output";
+
+/// Why the clients are not watched any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// They are done.
+    Done,
+    /// Somebody has seen enough.
+    Stopped,
+}
+
+/// Plays, shows what happens, and fails if a limit did not hold.
+pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
+    let control = server::runtime().context("cannot begin")?;
+    let ended = control.block_on(play(arguments));
+    control.shutdown_background();
+    ended
+}
+
+async fn play(arguments: &DemoArguments) -> anyhow::Result<()> {
+    let mut stop = StopSignals::new()?;
+    let upstream = Upstream::begin()?;
+    let stage = Stage::open(upstream.url())?;
+    let (gateway, admin) = (stage.gateway()?, stage.admin()?);
+    let places = Places { gateway, admin, upstream: upstream.url() };
+    let length = Duration::from_secs(arguments.seconds.into());
     let paint = Paint::for_stdout();
-    let mut page = introduction(paint);
-    page += &boundary::draw(paint, &burster)?;
-    page += &script::draw(paint, &script)?;
-    let everyone: Vec<Played> = burster.into_iter().chain(script).collect();
-    page += &table::draw(paint, &everyone);
-    page += &closing(paint, &everyone);
-    terminal::show(&page).context("cannot write to standard output")?;
-    check(&everyone)
-}
+    let policies = stage.site.live.gate().policies();
+    show(&places.introduction(paint, length, &policies)?)?;
 
-fn introduction(paint: Paint) -> String {
-    let title = paint.tone(Tone::Strong, "Slidegate demo");
-    format!(
-        "{title}: the same requests through two limiters, in virtual time.
+    let mut run = Run::begin(&places, length, upstream)?;
+    let end = match run.watch(paint, &mut stop).await {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => End::Stopped,
+        watched => watched.context(CANNOT_WRITE)?,
+    };
+    run.end().await;
 
-  Fixed window  counts each clock minute, and starts again from 0 on the minute.
-  Slidegate     counts the last 60 seconds, at every moment.
-
-  Each request costs one unit. A quota of 100/min should mean that no 60 seconds
-  ever see more than 100 units. The charts show how many were admitted in the
-  past 60 seconds. The dashed line is the quota: no bar should rise above it.
-  The single rows show what was sent and what was admitted in each column.
-"
-    )
-}
-
-fn closing(paint: Paint, everyone: &[Played]) -> String {
-    let broken = Limiter::BOTH
-        .map(|limiter| everyone.iter().filter(|played| !played.is_held(limiter)).count());
-    let admitted = Limiter::BOTH.map(|limiter| {
-        grouped(everyone.iter().map(|played| played.answers(limiter).admitted.len()).sum())
-    });
-    let next = paint.tone(Tone::Strong, "What next?");
-    format!(
-        "
-  Of {} quotas the fixed window broke {}, Slidegate {}.
-  Requests admitted in all: {} by the fixed window, {} by Slidegate.
-
-{next} README.md shows the same gate in your own code, in a dozen lines.
-./scripts/test runs the proof: every promise, against a brute-force model.
-",
-        everyone.len(),
-        broken[0],
-        broken[1],
-        admitted[0],
-        admitted[1],
-    )
-}
-
-/// The demo's word is checked, not assumed.
-fn check(everyone: &[Played]) -> anyhow::Result<()> {
-    for played in everyone {
-        let (name, quota) = (played.customer.name, played.customer.plan.per_minute);
-        let worst = played.answers(Limiter::Slidegate).worst();
-        ensure!(
-            played.is_held(Limiter::Slidegate),
-            "Slidegate admitted {worst} units of {name} in 60 seconds; the quota is {quota}"
-        );
+    let findings = Findings::new(&policies, &run.tallies)?;
+    show(&table::draw(paint, &run.tallies, &findings, run.upstream.answered()))?;
+    if arguments.keep && end == End::Done {
+        show(&places.farewell(paint))?;
+        stop.next().await;
     }
-    Ok(())
+    stage.close(&mut stop).await;
+    findings.check()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::replay::Answers;
-    use super::*;
+fn show(text: &str) -> anyhow::Result<()> {
+    terminal::show(text).context(CANNOT_WRITE)
+}
 
-    #[test]
-    fn one_unit_too_many_from_slidegate_is_a_failure() {
-        let check_with = |units| {
-            let slidegate = Answers { admitted: vec![MINUTE; units], ..Answers::default() };
-            let fixed_window = Answers::default();
-            check(&[Played { customer: traffic::burster(), fixed_window, slidegate }])
+/// The clients at work.
+struct Run {
+    clock: Arc<SystemClock>,
+    begin: Timestamp,
+    length: Duration,
+    upstream: Upstream,
+    tallies: Vec<Tally>,
+    closing: Closing,
+    clients: JoinHandle<()>,
+}
+
+impl Run {
+    /// Each client has a thread of its own, as if it were another machine.
+    fn begin(places: &Places, length: Duration, upstream: Upstream) -> anyhow::Result<Self> {
+        let clock = Arc::new(SystemClock::new());
+        let (begin, gateway) = (clock.now() + HEAD_START, places.gateway);
+        let (closing, closed) = shutdown();
+        let (mut tallies, mut threads) = (Vec::new(), Workers::default());
+        for client in Client::ALL {
+            let notebook = Arc::new(Notebook::default());
+            tallies.push(Tally::new(client, notebook.clone()));
+            let (clock, mut closed) = (clock.clone(), closed.clone());
+            let part = Part { client, gateway, clock, begin, length, notebook };
+            threads.begin(move || async move {
+                tokio::select! {
+                    () = part.play() => {}
+                    () = closed.begun() => {}
+                }
+            })?;
+        }
+        let clients = tokio::task::spawn_blocking(move || threads.join());
+        Ok(Self { clock, begin, length, upstream, tallies, closing, clients })
+    }
+
+    /// Shows what the clients do until they are done, or somebody has seen enough. An error if
+    /// nobody can see it.
+    async fn watch(&mut self, paint: Paint, stop: &mut StopSignals) -> io::Result<End> {
+        let mut view = View::new(paint)?;
+        let mut frames = interval(FRAME);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut late = pin!(sleep(self.length + OVERTIME));
+        let end = loop {
+            tokio::select! {
+                _ = &mut self.clients => break End::Done,
+                () = &mut late => break End::Done,
+                () = stop.next() => break End::Stopped,
+                _ = frames.tick() => self.show(&mut view)?,
+            }
         };
-        assert!(check_with(100).is_ok());
-        let error = check_with(101).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "Slidegate admitted 101 units of burster in 60 seconds; the quota is 100/min"
-        );
+        view.end()?;
+        Ok(end)
+    }
+
+    fn show(&mut self, view: &mut View) -> io::Result<()> {
+        self.look();
+        let now = self.clock.now();
+        let elapsed = now.saturating_since(self.begin);
+        let (length, upstream) = (self.length, self.upstream.answered());
+        view.update(&self.tallies, Progress { now, elapsed, length, upstream })
+    }
+
+    /// Sends the clients home, whatever they are at, and takes the last records.
+    async fn end(&mut self) {
+        self.closing.begin();
+        if !self.clients.is_finished() {
+            let _ = timeout(PATIENCE, &mut self.clients).await;
+        }
+        self.look();
+    }
+
+    fn look(&mut self) {
+        self.tallies.iter_mut().for_each(Tally::look);
     }
 }

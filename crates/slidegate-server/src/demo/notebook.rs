@@ -1,0 +1,56 @@
+//! What a client writes down of its requests.
+
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use slidegate::Timestamp;
+
+/// One request and its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The address that it was sent for.
+    pub(super) address: Ipv4Addr,
+    pub(super) sent: Timestamp,
+    pub(super) answered: Timestamp,
+    pub(super) outcome: Outcome,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The API answered it.
+    Admitted,
+    /// The flood guard refused it.
+    Flood,
+    /// Another policy refused it.
+    Refused,
+    /// It has no answer, or one that nobody should get.
+    Failed,
+}
+
+/// A client's records, in the order of the answers. Written by the client, read by whoever shows
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Notebook(Mutex<Vec<Record>>);
+
+impl Record {
+    pub(super) fn took(&self) -> Duration {
+        self.answered.saturating_since(self.sent)
+    }
+}
+
+impl Notebook {
+    pub(super) fn add(&self, record: Record) {
+        self.records().push(record);
+    }
+
+    /// All records after the first so many. What was read once need not be copied again.
+    pub(super) fn after(&self, first: usize) -> Vec<Record> {
+        self.records().get(first..).map(<[Record]>::to_vec).unwrap_or_default()
+    }
+
+    fn records(&self) -> MutexGuard<'_, Vec<Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,79 @@
+//! The gateway of the demo: the very server that `slidegate serve` is, told what to do by a text.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use slidegate::MemoryStore;
+
+use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
+use crate::server::{Opened, Site, StopSignals};
+
+/// A gateway whose doors are open.
+pub(super) struct Stage {
+    pub(super) site: Site<MemoryStore>,
+    pub(super) opened: Opened,
+}
+
+const CONFIGURATION: &str = include_str!("configuration.toml");
+
+impl Stage {
+    /// Opens a gateway in front of this upstream, on ports that are free.
+    pub(super) fn open(upstream: String) -> anyhow::Result<Self> {
+        let sources = sources(upstream);
+        let Loaded { config, .. } = config::load(&sources)?;
+        let site = Site::new(config, sources, MemoryStore::new())?;
+        let opened = Opened::new(&site)?;
+        Ok(Self { site, opened })
+    }
+
+    pub(super) fn gateway(&self) -> anyhow::Result<SocketAddr> {
+        tcp(&self.opened.doors.gateway)
+    }
+
+    pub(super) fn admin(&self) -> anyhow::Result<SocketAddr> {
+        tcp(&self.opened.doors.admin)
+    }
+
+    /// Finishes what is under way, unless somebody is in a hurry.
+    pub(super) async fn close(mut self, stop: &mut StopSignals) {
+        self.opened.closing.begin();
+        let workers = self.opened.workers;
+        let ended = tokio::task::spawn_blocking(move || workers.join());
+        tokio::select! {
+            _ = ended => {}
+            () = stop.next() => {}
+        }
+        self.site.end();
+    }
+}
+
+/// The environment has no say: the demo is the same everywhere. Its keys open nothing, so they may
+/// stand in the text.
+fn sources(upstream: String) -> Sources {
+    let name = "the demo's configuration".to_owned();
+    let file = File::Text { name, text: CONFIGURATION.to_owned() };
+    let flags = Flags { upstream: vec![upstream], ..Flags::default() };
+    Sources { file: Some(file), flags, ..Sources::default() }
+}
+
+fn tcp(addresses: &[ListenAddress]) -> anyhow::Result<SocketAddr> {
+    let tcp = addresses.iter().find_map(|address| match address {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix(_) => None,
+    });
+    tcp.context("the demo listens nowhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_keys_would_be_warned_of() {
+        let loaded = config::load(&sources("http://127.0.0.1:3000".to_owned())).unwrap();
+        for warning in loaded.warnings {
+            let text = warning.to_string();
+            assert!(text.contains("api_key") && text.contains("a secret in the file"), "{text}");
+        }
+    }
+}
