@@ -14,7 +14,7 @@ pub(super) fn draw(
     findings: &Findings,
     upstream: usize,
 ) -> String {
-    let rule = paint.tone(Tone::Faint, &"─".repeat(76));
+    let rule = paint.tone(Tone::Faint, &"─".repeat(78));
     let headings = format!(
         "  {:<16}{:>7}{:>10}{:>9}{:>9}   {}",
         "client", "sent", "admitted", "refused", "p99", "most in any window",
