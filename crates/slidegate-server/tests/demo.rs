@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -294,6 +296,38 @@ fn ends_when_nobody_reads_any_longer() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn its_help_says_how_long_it_takes_and_how_it_ends() {
+    let output = command(&["--help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["[default: 30]", "slidegate demo --keep", "0  every limit held, also if Ctrl-C"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn is_the_first_command_and_the_first_picture_of_the_readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, commands) = readme.split_once("```sh\n").expect("there is a command");
+    assert!(commands.starts_with("cargo run --release -- demo "), "{commands}");
+    let (_, picture) = readme.split_once("![").expect("there is a picture");
+    let (_, path) = picture.split_once("](").unwrap();
+    let (path, _) = path.split_once(')').unwrap();
+    assert_eq!(path, "docs/demo.svg");
+    // A picture of this very table, in which everything held.
+    let picture = fs::read_to_string(root.join(path)).unwrap();
+    let words: Vec<&str> = picture.split(['<', '>']).collect();
+    let text = plain();
+    let (_, table) = text.split_once("  client  ").expect("there is a table");
+    let (table, _) = table.split_once("flood guard").expect("there is a last row");
+    for heading in ["sent", "admitted", "refused", "p99", "polite", "script", "burster", "guesser"]
+    {
+        assert!(table.contains(heading) && words.contains(&heading), "{heading}");
+    }
+    assert_eq!(words.iter().filter(|word| **word == "held").count(), 5);
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// How many requests have reached it.
+    /// How many of the clients' requests have reached it.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
@@ -69,11 +69,19 @@ async fn serve(listener: tokio::net::TcpListener, count: Arc<AtomicUsize>, mut c
         let _ = stream.set_nodelay(true);
         let count = count.clone();
         let service = service_fn(move |request| {
-            count.fetch_add(1, Ordering::Relaxed);
+            if is_of_a_client(&request) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
             std::future::ready(Ok::<_, Infallible>(answer(&request)))
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
+}
+
+/// Who tries it from this machine is none of them.
+fn is_of_a_client(request: &Request<Incoming>) -> bool {
+    let addresses = request.headers().get("x-forwarded-for");
+    addresses.is_some_and(|addresses| !addresses.as_bytes().starts_with(b"127."))
 }
 
 fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {
