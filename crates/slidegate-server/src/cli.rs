@@ -65,7 +65,7 @@ Examples:
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
-    /// See limits hold: a gateway, an API and four clients on this machine, for half a minute
+    /// Watch a gateway hold its limits: a real run on this machine, for half a minute
     ///
     /// A small API, the gateway in front of it, and four clients: a free user who keeps to
     /// the plan, a customer's script of 50,000 requests, a client that sends its quota twice

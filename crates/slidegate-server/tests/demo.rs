@@ -219,18 +219,18 @@ fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
 #[test]
 fn stays_up_if_told_to_and_goes_on_limiting() {
     let mut demo = Demo::spawn(&mut command(&["--keep", "--seconds", "1"]));
-    let text = demo.wait_for("stays up until Ctrl-C");
-    assert!(text.contains("Every limit held"), "{text}");
-    let (_, farewell) = text.split_once("stays up").unwrap();
-    // All of it, which may come in pieces.
-    let farewell = if farewell.contains("/metrics") { text } else { demo.wait_for("rate_limit") };
+    let farewell = "stays up until Ctrl-C";
+    wait_until(farewell, || demo.text().split(farewell).skip(1).any(|it| it.contains("/metrics")));
+    let text = demo.text();
+    let (run, farewell) = text.split_once(farewell).unwrap();
+    assert!(run.contains("Every limit held"), "{text}");
     let client = Client::new();
-    let login = url(&farewell, "/login");
+    let login = url(farewell, "/login");
     let statuses = [(); 7].map(|()| client.post(&login).send().unwrap().status().as_u16());
     assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429]);
     let refused = client.post(&login).send().unwrap();
     assert!(refused.headers().contains_key("retry-after"), "{refused:?}");
-    let metrics = client.get(url(&farewell, "/metrics")).send().unwrap().text().unwrap();
+    let metrics = client.get(url(farewell, "/metrics")).send().unwrap().text().unwrap();
     assert!(metrics.contains("rate_limit_exceeded_total{policy=\"login\"}"), "{metrics}");
     assert!(demo.child.try_wait().unwrap().is_none());
     demo.interrupt();

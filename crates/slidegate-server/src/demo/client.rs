@@ -39,7 +39,7 @@ const SCRIPT_ADDRESSES: u32 = 64;
 /// A little slower than 60 a minute.
 pub(super) const POLITE_PAUSE: Duration = Duration::from_millis(1100);
 
-/// Of one burst, on each side of the boundary: a whole quota.
+/// Of one burst, on each side of the boundary: the units of the policy `search`.
 pub(super) const BURST: u32 = 20;
 
 /// Guesses of one wave, which takes a second; a second of rest follows.

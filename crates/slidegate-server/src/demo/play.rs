@@ -28,8 +28,8 @@ const WHOLE_SCRIPT: Duration = Duration::from_secs(30);
 /// Connections of the script, each with one request under way at most.
 const SCRIPT_CONNECTIONS: u32 = 16;
 
-/// The blocks of a counter that starts again every ten seconds.
-pub(super) const BLOCK: Duration = Duration::from_secs(10);
+/// The blocks of a counter that starts again every ten seconds, the window of the policy `search`.
+const BLOCK: Duration = Duration::from_secs(10);
 
 /// How long either half of a burst takes.
 const HALF_BURST: Duration = Duration::from_millis(500);
