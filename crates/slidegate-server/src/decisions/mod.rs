@@ -8,6 +8,7 @@ mod charges;
 mod identity;
 mod intent;
 mod json;
+mod object;
 mod problem;
 mod reply;
 mod request;

@@ -1,49 +1,16 @@
 //! A decision as JSON.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
 use slidegate_tower::{Answers, Reason, Refused};
 
-/// Everything that there is to say about a decision.
-#[derive(Serialize)]
-struct Reply<'a> {
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-    degraded: bool,
-    #[serde(serialize_with = "standings")]
-    standings: &'a [PolicyStanding],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(serialize_with = "lines")]
-    headers: &'a HeaderMap,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<Cow<'a, str>>,
-}
+use super::object::Object;
 
-/// Where one quota stands.
-#[derive(Serialize)]
-struct StandingReply<'a> {
-    policy: &'a str,
-    identity: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a str>,
-    window_ms: u64,
-    units: u32,
-    remaining: u32,
-    reset_after_ms: u64,
-    retry_after_ms: u64,
-    violated: bool,
-    shadow: bool,
-}
+/// Room for the headers that tell where a client stands.
+const USUAL_HEADERS: usize = 8;
 
 /// Writes the reply to a question about a request with these headers, and gives back the response
 /// that its client is to get in the case of a refusal.
@@ -56,21 +23,29 @@ pub(super) fn write(
     let refusal = answers.refuse(outcome, request);
     let mut allowed = Response::new(());
     if let (Ok(decision), None) = (outcome, &refusal) {
+        *allowed.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
         answers.annotate(decision, &mut allowed);
     }
-    let decision = outcome.as_ref().ok();
-    let refused = Refused::of(outcome);
-    let reply = Reply {
-        verdict: verdict(outcome),
-        reason: refused.map(|refused| reason(refused.reason())),
-        retry_after_ms: retry_after(outcome, refused.as_ref()).map(ceil_ms),
-        degraded: decision.is_none_or(Decision::is_degraded),
-        standings: decision.map_or(&[], Decision::policies),
-        status: refusal.as_ref().map(|response| response.status().as_u16()),
-        headers: refusal.as_ref().map_or(allowed.headers(), Response::headers),
-        body: refusal.as_ref().map(|response| String::from_utf8_lossy(response.body())),
-    };
-    serde_json::to_writer(out, &reply).expect("strings and numbers can be JSON");
+    let (decision, refused) = (outcome.as_ref().ok(), Refused::of(outcome));
+    let mut reply = Object::begin(out);
+    reply.text("verdict", verdict(outcome));
+    if let Some(refused) = &refused {
+        reply.text("reason", reason(refused.reason()));
+    }
+    if let Some(after) = retry_after(outcome, refused.as_ref()) {
+        reply.number("retry_after_ms", ceil_ms(after));
+    }
+    reply.flag("degraded", decision.is_none_or(Decision::is_degraded));
+    reply.objects("standings", standings(decision), write_standing);
+    if let Some(response) = &refusal {
+        reply.number("status", response.status().as_u16().into());
+    }
+    let headers = refusal.as_ref().map_or(allowed.headers(), Response::headers);
+    reply.object("headers", |object| write_headers(object, headers));
+    if let Some(response) = &refusal {
+        reply.text("body", &String::from_utf8_lossy(response.body()));
+    }
+    reply.end();
     refusal
 }
 
@@ -106,40 +81,35 @@ fn retry_after(
 
 /// Rounded up: who comes back by it is not early.
 fn ceil_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    let (whole, rest) = (time.as_secs(), time.subsec_nanos());
+    whole.saturating_mul(1000).saturating_add(rest.div_ceil(1_000_000).into())
 }
 
-fn standings<S: Serializer>(
-    policies: &&[PolicyStanding],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(policies.iter().flat_map(|policy| {
-        policy.standings().iter().map(move |standing| StandingReply::of(policy, standing))
-    }))
+/// Every quota, with its policy.
+fn standings(decision: Option<&Decision>) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    let policies = decision.map_or(&[][..], Decision::policies).iter();
+    policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
 }
 
-impl<'a> StandingReply<'a> {
-    fn of(policy: &'a PolicyStanding, standing: &Standing) -> Self {
-        Self {
-            policy: policy.policy(),
-            identity: policy.identity().as_str(),
-            plan: policy.plan().map(|plan| &**plan.name()),
-            window_ms: ceil_ms(standing.quota().window()),
-            units: standing.quota().units().get(),
-            remaining: standing.remaining(),
-            reset_after_ms: ceil_ms(standing.reset_after()),
-            retry_after_ms: ceil_ms(standing.retry_after()),
-            violated: !standing.retry_after().is_zero(),
-            shadow: policy.is_shadow(),
-        }
+/// Where one quota stands.
+fn write_standing(object: &mut Object<'_>, (policy, standing): (&PolicyStanding, &Standing)) {
+    object.text("policy", policy.policy());
+    object.text("identity", policy.identity().as_str());
+    if let Some(plan) = policy.plan() {
+        object.text("plan", plan.name());
     }
+    object.number("window_ms", ceil_ms(standing.quota().window()));
+    object.number("units", standing.quota().units().get().into());
+    object.number("remaining", standing.remaining().into());
+    object.number("reset_after_ms", ceil_ms(standing.reset_after()));
+    object.number("retry_after_ms", ceil_ms(standing.retry_after()));
+    object.flag("violated", !standing.retry_after().is_zero());
+    object.flag("shadow", policy.is_shadow());
 }
 
 /// The headers, each with one value: none is written twice for one decision.
-fn lines<S: Serializer>(headers: &&HeaderMap, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(headers.len()))?;
-    for (name, value) in *headers {
-        map.serialize_entry(name.as_str(), &String::from_utf8_lossy(value.as_bytes()))?;
+fn write_headers(object: &mut Object<'_>, headers: &HeaderMap) {
+    for (name, value) in headers {
+        object.text(name.as_str(), &String::from_utf8_lossy(value.as_bytes()));
     }
-    map.end()
 }
