@@ -9,6 +9,7 @@ use std::{fmt, mem};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::http1::IncomingBody;
@@ -62,6 +63,8 @@ pub(crate) enum BodyError {
     Malformed,
     /// It is longer or shorter than was said.
     Length,
+    /// The client broke off its request while the response came.
+    Upload,
     /// Whoever sends it has stopped, and keeps the connection.
     Stalled,
 }
@@ -73,6 +76,7 @@ impl fmt::Display for BodyError {
             Self::Cut => f.write_str("the connection was closed before the end of the body"),
             Self::Malformed => f.write_str("the body is not in chunks"),
             Self::Length => f.write_str("the body does not have the length that was said"),
+            Self::Upload => f.write_str("the request broke off"),
             Self::Stalled => f.write_str("the rest of the body did not come in time"),
         }
     }
@@ -82,7 +86,7 @@ impl std::error::Error for BodyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Broken(error) => Some(error),
-            Self::Cut | Self::Malformed | Self::Length | Self::Stalled => None,
+            Self::Cut | Self::Malformed | Self::Length | Self::Upload | Self::Stalled => None,
         }
     }
 }
@@ -180,7 +184,7 @@ impl Body for UpstreamBody {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
         };
-        if matches!(frame, Some(Err(_))) {
+        if matches!(&frame, Some(Err(error)) if !matches!(error, BodyError::Upload)) {
             lease.fail();
         }
         if matches!(frame, None | Some(Err(_))) || self.is_end_stream() {
@@ -211,11 +215,24 @@ impl Body for UpstreamBody {
 impl UpstreamBody {
     /// Gives the connection back once nothing more comes over it.
     fn let_go(&mut self) {
-        if let Kind::Http1 { body, lease } = mem::replace(&mut self.0, Kind::Full(None))
-            && let Some(connection) = body.into_connection()
-        {
+        let Kind::Http1 { body, lease } = mem::replace(&mut self.0, Kind::Full(None)) else {
+            return;
+        };
+        if body.is_end_stream() && body.is_sending() {
+            finish_sending(body, lease);
+        } else if let Some(connection) = body.into_connection() {
             lease.end(connection);
         }
+    }
+}
+
+/// Lets upstream have the rest of a request that it has answered already.
+fn finish_sending(body: IncomingBody, lease: Lease) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move {
+            body.finish_sending().await;
+            drop(lease);
+        });
     }
 }
 

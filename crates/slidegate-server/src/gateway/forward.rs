@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use hyper::upgrade::OnUpgrade;
 use slidegate_tower::{PathReading, Sender};
+use smallvec::SmallVec;
 use tower_service::Service;
 
 use super::body::{Timed, UpstreamBody};
@@ -54,7 +55,7 @@ impl Service<Request<Incoming>> for Forward {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         let forward = self.clone();
         let (request, passage, upgrade) = forward.prepare(request);
-        let mut pending = Pending { request: Some(request), passage };
+        let mut pending = Pending { request: Some(request), passage, was_sent: false };
         Box::pin(async move {
             let passed = forward.pass(&mut pending, upgrade).await;
             Ok(passed.unwrap_or_else(|problem| forward.own_up(problem)))
@@ -66,14 +67,17 @@ impl Service<Request<Incoming>> for Forward {
 struct Pending {
     request: Option<Request<Timed>>,
     passage: Passage,
+    /// Whether it has been sent to somebody who broke off without a word.
+    was_sent: bool,
 }
 
 impl Pending {
     /// Whether the request can be sent again should upstream break off without a word: it may have
-    /// done so before it read the request, and if not, no harm is done.
+    /// done so before it read the request, and if not, no harm is done. But only once: it may be the
+    /// request that breaks upstream.
     fn is_repeatable(&self) -> bool {
         let Some(request) = &self.request else { return false };
-        request.method().is_idempotent() && request.body().is_end_stream()
+        !self.was_sent && request.method().is_idempotent() && request.body().is_end_stream()
     }
 }
 
@@ -95,7 +99,9 @@ impl Forward {
         let route = self.route(&routes, pending).ok_or(Problem::NoRoute)?;
         let flight = self.proxy.flights.begin().ok_or(Problem::Crowded)?;
         let mut problem = Problem::Unreachable;
-        for server in route.servers().take(MOST_SERVERS) {
+        // In the order of now, lest one that fails meanwhile comes up again as the last resort.
+        let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
+        for server in servers {
             match self.send(server, pending).await {
                 Ok(response) => {
                     server.succeeded();
@@ -156,12 +162,14 @@ impl Forward {
         server: &Upstream,
         pending: &mut Pending,
     ) -> Result<Response<IncomingBody>, Failed> {
-        let is_repeatable = pending.is_repeatable();
         // Any that were idle may have been closed just now.
-        while let Some(connection) = server.pool(self.worker).take(is_repeatable) {
+        while let Some(connection) = server.pool(self.worker).take(pending.is_repeatable()) {
             match self.exchange_http1(server, connection, pending).await {
                 Err(Failure::Unsent) => {}
-                Err(Failure::Silent) if is_repeatable => {}
+                Err(Failure::Silent) if pending.is_repeatable() => {
+                    pending.was_sent = true;
+                    break;
+                }
                 outcome => return outcome.map_err(|failure| failed(server, failure, pending)),
             }
         }
@@ -182,7 +190,7 @@ impl Forward {
         pending: &mut Pending,
     ) -> Result<Response<IncomingBody>, Failure> {
         let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
-        let Pending { request, passage } = pending;
+        let Pending { request, passage, .. } = pending;
         let begun =
             Exchange::begin(connection, request, passage, &server.authority, patience).await;
         begun?.response(patience, idle).await
@@ -269,11 +277,14 @@ impl Forward {
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<UpstreamBody>, Problem> {
         *response.version_mut() = Version::HTTP_11;
+        // Of a hop-by-hop field HTTP/2 has none but this; with HTTP/1.1 none gets as far as here.
+        response.headers_mut().remove(header::PROXY_AUTHENTICATE);
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = upgrade.ok_or(Problem::Broken)?;
             let (head, coming) = response.into_parts();
             let Coming::Http1(body) = coming else { return Err(Problem::Broken) };
-            return Ok(tunnel::open(client, head, *body.into_upgraded(), &self.proxy.tunnels));
+            let connection = body.into_upgraded().ok_or(Problem::Broken)?;
+            return Ok(tunnel::open(client, head, *connection, &self.proxy.tunnels));
         }
         Ok(response.map(|coming| match coming {
             Coming::Http1(body) => {
@@ -296,10 +307,13 @@ enum Coming {
 }
 
 /// What a failure over HTTP/1.1 means for the request.
-fn failed(server: &Upstream, failure: Failure, pending: &Pending) -> Failed {
+fn failed(server: &Upstream, failure: Failure, pending: &mut Pending) -> Failed {
     match failure {
         Failure::Unsent => Failed::Unsent(Problem::Unreachable),
-        Failure::Silent if pending.is_repeatable() => Failed::Unsent(broken(server, None)),
+        Failure::Silent if pending.is_repeatable() => {
+            pending.was_sent = true;
+            Failed::Unsent(broken(server, None))
+        }
         Failure::Silent | Failure::Broken => Failed::Sent(broken(server, None)),
         Failure::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
         Failure::Late => {

@@ -29,11 +29,15 @@ pub(crate) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
             header::EXPECT,
             header::TRAILER,
             header::COOKIE,
+            header::SET_COOKIE,
+            header::CACHE_CONTROL,
+            header::MAX_FORWARDS,
         ];
         fields.contains(name) || is_hop_by_hop(name) || is_a_claim(name.as_str())
     };
+    let named: Vec<HeaderName> = named_by_connection(headers).collect();
     let announced = tokens(headers, &header::TRAILER).filter_map(|token| token.parse().ok());
-    announced.filter(|name| !is_more(name)).collect()
+    announced.filter(|name| !is_more(name) && !named.contains(name)).collect()
 }
 
 /// Whether a field is for one connection only, whether `Connection` names it or not.

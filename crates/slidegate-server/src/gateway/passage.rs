@@ -104,15 +104,14 @@ impl Passage {
         let mut seen = Seen::default();
         for (name, value) in headers {
             let text = name.as_str();
-            if doomed.contains(name) {
-                continue;
-            }
             match text {
+                // Who sends it names it in `Connection`, too.
+                "te" => seen.te = true,
+                _ if doomed.contains(name) => continue,
                 // The gateway itself asks for the body, and frames it.
                 "host" | "expect" | "content-length" => continue,
                 "x-forwarded-for" => seen.forwarded_for = true,
                 "forwarded" => seen.forwarded = true,
-                "te" => seen.te = true,
                 // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
                 "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
                 _ if is_hop_by_hop(name) => continue,
@@ -180,8 +179,11 @@ pub(crate) fn for_http2<B>(
     let mut target = http::uri::Parts::default();
     target.scheme = Some(scheme.clone());
     target.authority = Some(authority.unwrap_or_else(|| upstream.clone()));
-    let path = request.uri().path_and_query().cloned();
-    target.path_and_query = Some(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+    let path = match request.uri().query() {
+        Some(query) => format!("{}?{query}", request.uri().path()).parse(),
+        None => request.uri().path().parse(),
+    };
+    target.path_and_query = Some(path.unwrap_or_else(|_| PathAndQuery::from_static("/")));
     let mut addressed = Request::new(());
     *addressed.method_mut() = request.method().clone();
     *addressed.uri_mut() = Uri::from_parts(target).expect("a scheme, an authority and a path");

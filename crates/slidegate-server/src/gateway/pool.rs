@@ -25,12 +25,23 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct Idle {
     connection: Box<Connection>,
+    since: Instant,
     until: Instant,
 }
 
 /// Upstreams close connections that were idle for long, many after a minute and some after five
 /// seconds; one that was closed at the wrong moment costs a retry.
 const IDLE_FOR: Duration = Duration::from_secs(30);
+
+/// For this long nobody but a client that is gone has reason to say anything.
+const FRESH_FOR: Duration = Duration::from_secs(1);
+
+impl Idle {
+    /// Whether it is not known to be useless.
+    fn is_good(&mut self, now: Instant) -> bool {
+        now < self.until && self.connection.is_quiet(true)
+    }
+}
 
 impl Pool {
     pub(crate) fn new(most: usize) -> Self {
@@ -41,8 +52,9 @@ impl Pool {
     pub(crate) fn take(&self, is_repeatable: bool) -> Option<Box<Connection>> {
         let mut idle = self.idle();
         let now = Instant::now();
-        while let Some(Idle { mut connection, until }) = idle.pop_back() {
-            if now < until && connection.is_quiet(is_repeatable) {
+        while let Some(Idle { mut connection, since, until }) = idle.pop_back() {
+            let is_fresh = is_repeatable && now < since + FRESH_FOR;
+            if now < until && connection.is_quiet(is_fresh) {
                 return Some(connection);
             }
         }
@@ -51,12 +63,12 @@ impl Pool {
 
     fn put(&self, connection: Box<Connection>, good_for: Duration) {
         let (mut idle, now) = (self.idle(), Instant::now());
-        // The one that has been there longest.
-        if idle.front().is_some_and(|oldest| oldest.until <= now) {
+        // Those that have been there longest.
+        while idle.front_mut().is_some_and(|oldest| !oldest.is_good(now)) {
             idle.pop_front();
         }
-        if idle.len() < self.most {
-            idle.push_back(Idle { connection, until: now + good_for });
+        if idle.len() < self.most && !good_for.is_zero() {
+            idle.push_back(Idle { connection, since: now, until: now + good_for });
         }
     }
 

@@ -58,6 +58,7 @@ pub(crate) fn open(
 async fn join(mut client: TokioIo<Upgraded>, upstream: Connection) -> io::Result<()> {
     let (mut upstream, early) = upstream.into_stream();
     client.write_all(&early).await?;
+    client.flush().await?;
     copy_bidirectional(&mut client, &mut upstream).await?;
     Ok(())
 }

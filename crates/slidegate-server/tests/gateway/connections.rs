@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Upstream, Wire, front, gateway, response};
+use crate::support::{Upstream, Wire, front, gateway, response, wait_until};
 
 #[test]
 fn connections_are_used_again() {
@@ -106,6 +106,46 @@ fn a_request_that_changes_nothing_is_sent_again_if_a_kept_connection_breaks() {
         assert_eq!(wire.get("/", "").text(), "ok");
     }
     assert_eq!((upstream.heard().len(), upstream.connections()), (3, 2));
+}
+
+#[test]
+fn a_request_that_breaks_upstream_is_sent_twice_at_most() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/breaks" => Err(ErrorKind::Other.into()),
+        _ => {
+            // Long enough that all are under way at once, and leave as many connections behind.
+            thread::sleep(Duration::from_millis(100));
+            wire.try_send(response("200 OK", "", "ok"))
+        }
+    });
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wires: Vec<Wire> = (0..10).map(|_| front.wire()).collect();
+    wires.iter_mut().for_each(|wire| wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+    wires.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 200));
+    let before = upstream.heard().len();
+    assert_eq!(front.get("/breaks", "").problem(), 502);
+    assert_eq!(upstream.heard().len() - before, 2, "over a kept connection and a new one");
+}
+
+#[test]
+fn an_upstream_that_answers_early_gets_the_rest_of_the_request() {
+    let upstream = Upstream::raw(|wire: &mut Wire| {
+        while wire.head().is_ok() {
+            wire.send("HTTP/1.1 204 No Content\r\n\r\n");
+            if wire.exactly(10).is_ok_and(|body| body == b"0123456789") {
+                WHOLE.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    static WHOLE: AtomicUsize = AtomicUsize::new(0);
+    let front = gateway(&upstream).key("workers", "1").start();
+    let mut wire = front.wire();
+    for round in 1..=3 {
+        wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
+        assert_eq!(wire.response().status(), 204);
+        wire.send("56789");
+        wait_until("upstream to have all", || WHOLE.load(Ordering::SeqCst) == round);
+    }
 }
 
 #[test]

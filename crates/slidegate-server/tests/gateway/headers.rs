@@ -48,6 +48,16 @@ fn what_is_for_one_connection_stays_there() {
     assert_eq!(answer.value("x-end").as_deref(), Some("kept"));
 }
 
+#[test]
+fn trailers_are_asked_for_as_the_standard_has_it() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    front.get("/", "Connection: TE\r\nTE: trailers, deflate;q=0.5\r\n");
+    assert_eq!(upstream.last().values("te"), ["trailers"]);
+    front.get("/", "Connection: TE\r\nTE: deflate\r\n");
+    assert_eq!(upstream.last().values("te"), [""; 0]);
+}
+
 /// What a client may claim about itself.
 const CLAIMS: &str = "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.9\r\n\
     X-Forwarded-Proto: https\r\nX-Forwarded-Host: b.example\r\nX-Real-IP: 203.0.113.7\r\n\

@@ -1,6 +1,6 @@
 //! Nobody gets around a policy by writing a path in another way.
 
-use crate::support::{Upstream, gateway};
+use crate::support::{Upstream, front, gateway};
 
 const DODGES: [&str; 14] = [
     "/login",
@@ -36,6 +36,24 @@ fn every_way_to_write_a_path_counts() {
         assert_eq!(wire.get("/login", "").status(), 429, "{dodge} did not count");
         assert_eq!(wire.get("/other", "").status(), 200, "others are free");
         assert_eq!(upstream.heard().len(), 6);
+    }
+}
+
+#[test]
+fn a_target_without_a_path_has_one_for_upstream() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    for (target, expected) in [
+        ("http://a.example", "/"),
+        ("http://a.example?x=1", "/?x=1"),
+        ("http://a.example/?x=1", "/?x=1"),
+        ("/a/../b?x=%2f&y", "/a/../b?x=%2f&y"),
+        ("/b?", "/b?"),
+    ] {
+        let mut wire = front.wire();
+        wire.send(format!("GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        assert_eq!(wire.response().status(), 200, "{target}");
+        assert_eq!(upstream.last().target(), expected, "{target}");
     }
 }
 

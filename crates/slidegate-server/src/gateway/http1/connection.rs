@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::BytesMut;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 use super::alarm::Alarm;
 use super::stream::Stream;
@@ -22,6 +23,8 @@ pub(crate) struct Connection {
     sent: usize,
     /// In all its life.
     written: u64,
+    /// Whether the last response had no body: an upstream in error may still send one.
+    had_no_body: bool,
     /// Whether anything has come since the last request was begun.
     pub(super) has_heard: bool,
     pub(super) alarm: Alarm,
@@ -42,6 +45,7 @@ impl Connection {
             unsent: Vec::new(),
             sent: 0,
             written: 0,
+            had_no_body: false,
             has_heard: false,
             alarm: Alarm::default(),
             room: LEAST_ROOM,
@@ -51,18 +55,21 @@ impl Connection {
     /// Whether upstream has said nothing since the last response. What it says unasked, such as that
     /// it closes the connection, makes the connection useless.
     ///
-    /// The kernel is only asked for a request that could not be repeated; else it is enough to know
-    /// what it has told already.
-    pub(crate) fn is_quiet(&mut self, is_repeatable: bool) -> bool {
+    /// The kernel is asked, unless little is at stake: then it is enough to know what it has told
+    /// already.
+    pub(crate) fn is_quiet(&mut self, at_a_glance: bool) -> bool {
         let mut byte = [0];
         let is_nothing =
             |read: io::Result<usize>| read.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        let at_a_glance = at_a_glance && !self.had_no_body;
+        let is_silent = |stream: &TcpStream| {
+            at_a_glance || is_nothing(SockRef::from(stream).peek(&mut [MaybeUninit::new(0)]))
+        };
         self.unread.is_empty()
             && match &mut self.stream {
-                Stream::Plain(stream) if is_repeatable => is_nothing(stream.try_read(&mut byte)),
-                Stream::Plain(stream) => {
-                    is_nothing(SockRef::from(&*stream).peek(&mut [MaybeUninit::new(0)]))
-                }
+                Stream::Plain(stream) if at_a_glance => is_nothing(stream.try_read(&mut byte)),
+                Stream::Plain(stream) => is_silent(stream),
+                Stream::Tls(stream) if !is_silent(stream.get_ref().0) => false,
                 Stream::Tls(stream) => {
                     let mut context = Context::from_waker(Waker::noop());
                     let mut buffer = ReadBuf::new(&mut byte);
@@ -114,9 +121,14 @@ impl Connection {
         Poll::Ready(Ok(count))
     }
 
-    /// Makes ready for another request.
-    pub(super) fn rest(&mut self) {
+    /// Makes ready for another request, after a response with or without a body.
+    pub(super) fn rest(&mut self, had_body: bool) {
         self.alarm.stop();
         self.room = LEAST_ROOM;
+        self.had_no_body = !had_body;
+        self.unsent.shrink_to(MOST_ROOM);
+        if self.unread.capacity() > MOST_ROOM {
+            self.unread = BytesMut::new();
+        }
     }
 }

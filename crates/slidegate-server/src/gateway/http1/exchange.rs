@@ -23,6 +23,8 @@ pub(crate) struct Exchange {
     pub(super) connection: Box<Connection>,
     outgoing: Option<Outgoing>,
     method: Method,
+    /// How many heads have come that only tell of one to come.
+    early: u32,
 }
 
 /// Why there is no response.
@@ -76,7 +78,7 @@ impl Exchange {
         let method = head.method().clone();
         let has_body = !head.body().is_end_stream();
         let outgoing = request.take_if(|_| has_body).map(Outgoing::new);
-        Ok(Self { connection, outgoing, method })
+        Ok(Self { connection, outgoing, method, early: 0 })
     }
 
     /// The response to the request, unless it is late. It is not as long as the request's body
@@ -96,18 +98,10 @@ impl Exchange {
         cx: &mut Context<'_>,
         patience: Duration,
     ) -> Poll<Result<Head, Failure>> {
-        if self.outgoing.is_some() {
-            let before = self.connection.progress();
-            match self.poll_send(cx) {
-                Err(error) => return Poll::Ready(Err(Failure::Body(error.flaw()))),
-                Ok(Sending::Client) => self.connection.alarm.stop(),
-                Ok(Sending::Upstream | Sending::Done) => {
-                    let moves = self.connection.progress() != before;
-                    if moves || !self.connection.alarm.is_set() {
-                        self.connection.alarm.set(patience);
-                    }
-                }
-            }
+        if self.outgoing.is_some()
+            && let Err(error) = self.send_in_time(cx, patience)
+        {
+            return Poll::Ready(Err(Failure::Body(error.flaw())));
         }
         if let Poll::Ready(head) = self.poll_head(cx) {
             return Poll::Ready(head);
@@ -115,9 +109,34 @@ impl Exchange {
         self.connection.alarm.poll(cx).map(|()| Err(Failure::Late))
     }
 
+    /// Ready when nothing more of the request's body can be sent, for whatever reason.
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>, patience: Duration) -> Poll<()> {
+        match self.send_in_time(cx, patience) {
+            Err(_) | Ok(Sending::Done) => Poll::Ready(()),
+            Ok(Sending::Client | Sending::Upstream) => self.connection.alarm.poll(cx),
+        }
+    }
+
+    /// Sends what can be sent, and puts the alarm off while something moves. How long the client may
+    /// take is the body's own affair.
+    fn send_in_time(
+        &mut self,
+        cx: &mut Context<'_>,
+        patience: Duration,
+    ) -> Result<Sending, BodyError> {
+        let before = self.connection.progress();
+        let sending = self.poll_send(cx)?;
+        if sending == Sending::Client {
+            self.connection.alarm.stop();
+        } else if !self.connection.alarm.is_set() || self.connection.progress() != before {
+            self.connection.alarm.set(patience);
+        }
+        Ok(sending)
+    }
+
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
         loop {
-            match response::take(&mut self.connection.unread, &self.method) {
+            match response::take(&mut self.connection.unread, &self.method, &mut self.early) {
                 Ok(Some(head)) => return Poll::Ready(Ok(head)),
                 Ok(None) => {}
                 Err(Malformed) => return Poll::Ready(Err(Failure::Broken)),

@@ -1,5 +1,6 @@
 //! The body of a response as it comes from upstream.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::gateway::body::BodyError;
 pub(crate) struct IncomingBody {
     exchange: Exchange,
     left: Left,
+    had_body: bool,
     /// Whether the connection can be used again.
     stays: bool,
     /// How long upstream says that it keeps the connection when it is idle.
@@ -48,7 +50,8 @@ impl IncomingBody {
             Length::Chunked => Left::Chunks(Chunks::default()),
             Length::UntilClosed => Left::UntilClosed,
         };
-        response.map(|()| Self { exchange, left, stays, kept_for, idle })
+        let had_body = length != Length::Bytes(0);
+        response.map(|()| Self { exchange, left, had_body, stays, kept_for, idle })
     }
 
     /// How long upstream says that it keeps the connection when it is idle.
@@ -61,13 +64,28 @@ impl IncomingBody {
     pub(crate) fn into_connection(self) -> Option<Box<Connection>> {
         let is_over = matches!(self.left, Left::Nothing) && self.exchange.has_sent();
         let mut connection = self.exchange.connection;
-        connection.rest();
-        (self.stays && is_over && connection.unread.is_empty()).then_some(connection)
+        if !self.stays || !is_over || !connection.unread.is_empty() {
+            return None;
+        }
+        connection.rest(self.had_body);
+        Some(connection)
     }
 
-    /// The connection, for whatever else is spoken on it from now on.
-    pub(crate) fn into_upgraded(self) -> Box<Connection> {
-        self.exchange.connection
+    /// The connection, for whatever else is spoken on it from now on, if upstream has all of the
+    /// request.
+    pub(crate) fn into_upgraded(self) -> Option<Box<Connection>> {
+        self.exchange.has_sent().then_some(self.exchange.connection)
+    }
+
+    /// Whether there is more of the request to send.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.exchange.has_sent()
+    }
+
+    /// Sends the rest of the request to an upstream that has answered before it had all of it.
+    pub(crate) async fn finish_sending(mut self) {
+        let idle = self.idle;
+        poll_fn(|cx| self.exchange.poll_rest(cx, idle)).await;
     }
 
     /// What is there already, without reading more.
@@ -131,10 +149,8 @@ impl Body for IncomingBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Piece> {
         // Upstream may answer while it still reads.
-        if !self.exchange.has_sent()
-            && let Err(error) = self.exchange.poll_send(cx)
-        {
-            return Poll::Ready(Some(Err(error)));
+        if !self.exchange.has_sent() && self.exchange.poll_send(cx).is_err() {
+            return Poll::Ready(Some(Err(BodyError::Upload)));
         }
         loop {
             if let Some(piece) = self.take() {

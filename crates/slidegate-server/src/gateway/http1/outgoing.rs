@@ -36,15 +36,18 @@ pub(super) fn write_head(
     upstream: &Authority,
     bytes: &mut Vec<u8>,
 ) {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     bytes.extend_from_slice(request.method().as_str().as_bytes());
     bytes.push(b' ');
-    bytes.extend_from_slice(target.as_bytes());
+    bytes.extend_from_slice(request.uri().path().as_bytes());
+    if let Some(query) = request.uri().query() {
+        bytes.push(b'?');
+        bytes.extend_from_slice(query.as_bytes());
+    }
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     let host = passage.host(request, upstream);
     bytes.put(&header::HOST, |value| value.extend_from_slice(host));
     passage.write(request, bytes);
-    match request.body().size_hint().exact() {
+    match length_of(request.body()) {
         None => bytes.put(&header::TRANSFER_ENCODING, |value| value.extend_from_slice(b"chunked")),
         Some(0) if !says_nothing(request) => {}
         Some(length) => bytes.put(&header::CONTENT_LENGTH, |value| {
@@ -52,6 +55,11 @@ pub(super) fn write_head(
         }),
     }
     bytes.extend_from_slice(b"\r\n");
+}
+
+/// How long a body is, if it is known.
+fn length_of(body: &Timed) -> Option<u64> {
+    if body.is_end_stream() { Some(0) } else { body.size_hint().exact() }
 }
 
 /// Whether a request without a body has to say so.
@@ -64,7 +72,7 @@ impl Outgoing {
     /// The body of a request whose head has been written.
     pub(super) fn new(request: Request<Timed>) -> Self {
         let (head, body) = request.into_parts();
-        let framing = match body.size_hint().exact() {
+        let framing = match length_of(&body) {
             Some(length) => Framing::Length(length),
             None => Framing::Chunks { announced: head::announced_trailers(&head.headers) },
         };

@@ -34,6 +34,8 @@ pub(super) enum Length {
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const LONGEST_HEAD: usize = 256 * 1024;
 const MOST_FIELDS: usize = 256;
+/// Heads before the one of the response.
+const MOST_EARLY: u32 = 64;
 /// More than a gateway adds.
 const ROOM_FOR_OURS: usize = 8;
 
@@ -52,11 +54,19 @@ struct Parsed {
 
 /// Takes the head of the response to such a request, once it is there. Those that only tell of one to
 /// come are passed over.
-pub(super) fn take(bytes: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
+pub(super) fn take(
+    bytes: &mut BytesMut,
+    method: &Method,
+    early: &mut u32,
+) -> Result<Option<Head>, Malformed> {
     while !bytes.is_empty() {
         let Some(parsed) = parse(bytes)? else { return Ok(None) };
         let status = parsed.status;
         if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            *early += 1;
+            if *early > MOST_EARLY {
+                return Err(Malformed);
+            }
             bytes.advance(parsed.length);
             continue;
         }
@@ -135,7 +145,7 @@ fn framing(
     method: &Method,
 ) -> Result<(Length, bool), Malformed> {
     let says = |word: &str| tokens(own, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case(word));
-    let stays = if parsed.minor == 0 { says("keep-alive") } else { !says("close") };
+    let stays = !says("close") && (parsed.minor > 0 || says("keep-alive"));
     let length = content_length(headers)?;
     let is_chunked = is_chunked(parsed, own)?;
     if is_chunked {
@@ -202,7 +212,7 @@ mod tests {
     use super::*;
 
     fn head(text: &str) -> Result<Option<Head>, Malformed> {
-        take(&mut BytesMut::from(text), &Method::GET)
+        take(&mut BytesMut::from(text), &Method::GET, &mut 0)
     }
 
     fn framing_of(fields: &str) -> Option<(Length, bool)> {
@@ -216,11 +226,11 @@ mod tests {
         let text = "HTTP/1.1 418 Short and stout\r\nX-Own: one\r\nx-own: two\r\nContent-Length: 2\r\n\r\nok";
         for length in 0..text.len() - 2 {
             let mut bytes = BytesMut::from(&text[..length]);
-            assert!(take(&mut bytes, &Method::GET).unwrap().is_none());
+            assert!(take(&mut bytes, &Method::GET, &mut 0).unwrap().is_none());
             assert_eq!(bytes.len(), length);
         }
         let mut bytes = BytesMut::from(text);
-        let head = take(&mut bytes, &Method::GET).unwrap().unwrap();
+        let head = take(&mut bytes, &Method::GET, &mut 0).unwrap().unwrap();
         assert_eq!(&bytes[..], b"ok");
         assert_eq!(head.response.status(), 418);
         let own: Vec<_> = head.response.headers().get_all("x-own").iter().collect();
@@ -235,6 +245,10 @@ mod tests {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         assert_eq!(head(text).unwrap().unwrap().response.status(), 204);
         assert!(head("HTTP/1.1 100 Continue\r\n\r\n").unwrap().is_none());
+        assert!(
+            head(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(100)).is_err(),
+            "there is an end to it"
+        );
         let switched = head("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
         assert_eq!(switched.unwrap().unwrap().response.status(), 101);
     }
@@ -253,6 +267,8 @@ mod tests {
         let old = "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n";
         assert!(!head(&format!("{old}\r\n")).unwrap().unwrap().stays);
         assert!(head(&format!("{old}Connection: keep-alive\r\n\r\n")).unwrap().unwrap().stays);
+        let both = format!("{old}Connection: close, keep-alive\r\n\r\n");
+        assert!(!head(&both).unwrap().unwrap().stays);
     }
 
     #[test]
@@ -280,15 +296,12 @@ mod tests {
     #[test]
     fn some_responses_have_no_body_whatever_they_say() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        let head = take(&mut BytesMut::from(text), &Method::HEAD).unwrap().unwrap();
+        let head = take(&mut BytesMut::from(text), &Method::HEAD, &mut 0).unwrap().unwrap();
         assert_eq!(head.length, Length::Bytes(0));
         assert_eq!(head.response.headers()["content-length"], "5");
         for status in ["204 No Content", "304 Not Modified"] {
             let text = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
-            assert_eq!(
-                super::take(&mut BytesMut::from(&*text), &Method::GET).unwrap().unwrap().length,
-                Length::Bytes(0)
-            );
+            assert_eq!(self::head(&text).unwrap().unwrap().length, Length::Bytes(0));
         }
     }
 }
