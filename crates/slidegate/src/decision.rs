@@ -56,7 +56,7 @@ pub enum Block {
     Listed,
     /// The request costs more than a quota allows in a whole window.
     CostAboveUnits,
-    /// The identity was denied too often under a policy with a ban, or banned by hand.
+    /// The identity was denied too often under a policy with a ban, or banned by an operator.
     Banned {
         /// How long until the ban has ended, and until the quotas have room again that had none
         /// when it began.
@@ -85,10 +85,10 @@ impl Decision {
         }
     }
 
-    /// The refusal of somebody whom this policy has banned.
-    pub(crate) fn banned(policy: Name, retry_after: Duration) -> Self {
+    /// The refusal of somebody whom this policy has banned, or an operator from all of them.
+    pub(crate) fn banned(policy: Option<Name>, retry_after: Duration) -> Self {
         let verdict = Verdict::Block(Block::Banned { retry_after });
-        Self { banned_by: Some(policy), ..Self::new(verdict) }
+        Self { banned_by: policy, ..Self::new(verdict) }
     }
 
     /// Adds what a store said about some of the charges.
@@ -166,6 +166,7 @@ impl Decision {
     }
 
     /// The policy whose ban the request was refused for: of several, the one that takes longest.
+    /// None if an operator has banned the client from all policies.
     pub fn banned_by(&self) -> Option<&Name> {
         self.banned_by.as_ref()
     }

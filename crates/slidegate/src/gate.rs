@@ -1,5 +1,6 @@
 //! The engine: facts in, decision out.
 
+mod inspect;
 mod named;
 
 use std::future::Future;
@@ -19,6 +20,7 @@ use crate::explanation::Explanation;
 use crate::facts::Facts;
 use crate::memory::MemoryStore;
 use crate::name::Name;
+use crate::orders::{Orders, OrdersAt};
 use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
@@ -47,10 +49,18 @@ use crate::store::{Receipt, Spent, Store, StoreError};
 /// ```
 #[derive(Debug)]
 pub struct Gate<S = MemoryStore> {
-    policies: ArcSwap<Policies>,
+    rules: ArcSwap<Rules>,
     store: S,
     local: MemoryStore,
     bans: Bans,
+}
+
+/// What a gate goes by. One pointer to both, so that a decision without orders pays nothing for
+/// looking.
+#[derive(Debug)]
+struct Rules {
+    policies: Arc<Policies>,
+    orders: Arc<Orders>,
 }
 
 impl<S: Store> Gate<S> {
@@ -63,7 +73,8 @@ impl<S: Store> Gate<S> {
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity());
-        Self { policies: ArcSwap::from_pointee(policies), store, local, bans }
+        let rules = Rules { policies: Arc::new(policies), orders: Arc::default() };
+        Self { rules: ArcSwap::from_pointee(rules), store, local, bans }
     }
 
     /// Decides a request and, if it is allowed, spends what it costs.
@@ -88,9 +99,11 @@ impl<S: Store> Gate<S> {
 
     /// Takes back what a request spent, for instance because its work was not done.
     pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
-        let policies = self.policies.load();
+        let rules = self.rules.load();
         let mut matches = Matches::default();
-        let Resolution::Matched = policies.resolve(facts, &mut matches) else { return Ok(()) };
+        let Resolution::Matched = rules.policies.resolve(facts, None, &mut matches) else {
+            return Ok(());
+        };
         let local = matches.charges(Scope::Local).spent_by(decision);
         let shared = matches.charges(Scope::Shared).spent_by(decision);
         if let Some(at) = decision.spent.local {
@@ -112,8 +125,8 @@ impl<S: Store> Gate<S> {
         account: &Account,
         units: NonZeroU32,
     ) -> Result<(), AccountError> {
-        let policies = self.policies.load();
-        let (policy, windows) = Self::policy_of(&policies, account)?;
+        let rules = self.rules.load();
+        let (policy, windows) = Self::policy_of(&rules.policies, account)?;
         for quota in windows {
             let quotas = Quotas::from(quota);
             let charge = Charge::new(&policy.name, &account.identity, &quotas);
@@ -130,8 +143,8 @@ impl<S: Store> Gate<S> {
     /// Forgets everything that an account has spent, and lifts its ban. What somebody without an
     /// account has spent from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
-        let policies = self.policies.load();
-        let (policy, windows) = Self::policy_of(&policies, account)?;
+        let rules = self.rules.load();
+        let (policy, windows) = Self::policy_of(&rules.policies, account)?;
         self.bans.forget(&policy.name, &account.identity);
         let quotas = Quotas::new(windows).expect("a policy has quotas, and these windows differ");
         let charges = Charges::from(Charge::new(&policy.name, &account.identity, &quotas));
@@ -146,8 +159,8 @@ impl<S: Store> Gate<S> {
     /// Bans an account for this long from now on, in place of a ban that it may have. Only a policy
     /// with a [`Ban`](crate::Ban) can ban.
     pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
-        let policies = self.policies.load();
-        let (policy, _) = Self::policy_of(&policies, account)?;
+        let rules = self.rules.load();
+        let (policy, _) = Self::policy_of(&rules.policies, account)?;
         let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
         let clock = || self.local.now();
         Ok(self.bans.begin(&policy.name, &account.identity, ban.lasting(length), clock)?)
@@ -165,19 +178,42 @@ impl<S: Store> Gate<S> {
 
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        self.policies.load().explain(facts)
+        self.rules.load().policies.explain(facts)
+    }
+
+    /// The current instant on the gate's clock, which is its own store's.
+    pub fn now(&self) -> Timestamp {
+        self.local.now()
+    }
+
+    /// Puts other orders in force, in place of all that were.
+    pub fn replace_orders(&self, orders: Orders) {
+        let orders = Arc::new(orders);
+        self.rules.rcu(|rules| Rules {
+            policies: Arc::clone(&rules.policies),
+            orders: Arc::clone(&orders),
+        });
+    }
+
+    /// The orders that were last put in force, expired ones among them.
+    pub fn orders(&self) -> Arc<Orders> {
+        Arc::clone(&self.rules.load().orders)
     }
 
     /// Puts other policies in force. Accounts keep their history wherever the policy's name and
     /// the window stay the same, and bans wherever the policy still has a [`Ban`](crate::Ban).
     pub fn replace_policies(&self, policies: Policies) {
-        self.policies.store(Arc::new(policies));
-        self.bans.keep(self.policies.load().banning());
+        let policies = Arc::new(policies);
+        self.rules.rcu(|rules| Rules {
+            policies: Arc::clone(&policies),
+            orders: Arc::clone(&rules.orders),
+        });
+        self.bans.keep(self.rules.load().policies.banning());
     }
 
     /// The policies in force.
     pub fn policies(&self) -> Arc<Policies> {
-        self.policies.load_full()
+        Arc::clone(&self.rules.load().policies)
     }
 
     /// The store that the accounts are in.
@@ -197,21 +233,42 @@ impl<S: Store> Gate<S> {
         intent: Intent,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        let policies = self.policies.load();
+        let rules = self.rules.load();
         let mut matches = Matches::default();
-        match policies.resolve(facts, &mut matches) {
-            Resolution::Matched => {}
-            Resolution::Exempt => return Ok(()),
-            Resolution::Blocked => {
-                decision.verdict = Verdict::Block(Block::Listed);
-                return Ok(());
-            }
-            Resolution::TooCostly => {
-                decision.verdict = Verdict::Block(Block::CostAboveUnits);
-                return Ok(());
+        let orders = self.orders_at_once(&rules);
+        let resolution = rules.policies.resolve(facts, orders, &mut matches);
+        self.conclude(resolution, &matches, intent, decision).await
+    }
+
+    /// The orders as of now, if there are any.
+    #[inline]
+    fn orders_at_once<'r>(&self, rules: &'r Rules) -> Option<OrdersAt<'r>> {
+        if rules.orders.is_empty() { None } else { Some(rules.orders.at(self.now())) }
+    }
+
+    /// Decides what the policies have made of a request.
+    async fn conclude(
+        &self,
+        resolution: Resolution<'_>,
+        matches: &Matches<'_>,
+        intent: Intent,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        match resolution {
+            Resolution::Matched => return self.run_matches(matches, intent, decision).await,
+            Resolution::Exempt => {}
+            Resolution::Blocked => decision.verdict = Verdict::Block(Block::Listed),
+            Resolution::TooCostly => decision.verdict = Verdict::Block(Block::CostAboveUnits),
+            Resolution::Banned(policy, rest) => {
+                // A ban that began by itself may take longer.
+                let (policy, rest) = match self.ban_on(matches) {
+                    Some((own, longer)) if longer > rest => (Some(own), longer),
+                    _ => (policy, rest),
+                };
+                *decision = Decision::banned(policy.cloned(), rest);
             }
         }
-        self.run_matches(&matches, intent, decision).await
+        Ok(())
     }
 
     /// Decides what the matching policies charge.
@@ -222,7 +279,7 @@ impl<S: Store> Gate<S> {
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
         if let Some((policy, retry_after)) = self.ban_on(matches) {
-            *decision = Decision::banned(policy.clone(), retry_after);
+            *decision = Decision::banned(Some(policy.clone()), retry_after);
             return Ok(());
         }
         let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));

@@ -93,6 +93,28 @@ impl Identity {
         std::str::from_utf8(self.as_bytes()).expect("an identity is ASCII")
     }
 
+    /// The address, and how it was cut, of an identity that is a client's address or network.
+    pub(crate) fn network(&self) -> Option<(IpAddr, Prefixes)> {
+        let ("ip", value) = (self.kind(), self.value()) else { return None };
+        let (address, bits) = match value.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
+            None => (value, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
+        let bits = if mapped { bits.map(|bits| bits.saturating_sub(96)) } else { bits };
+        let prefixes = match address.to_canonical() {
+            IpAddr::V4(_) => Prefixes::default().with_v4(bits.unwrap_or(32)),
+            IpAddr::V6(_) => Prefixes::default().with_v6(bits.unwrap_or(128)),
+        };
+        Some((address, prefixes.ok()?))
+    }
+
+    /// The identity as requests have it, if it is an address that was written in another way.
+    pub(crate) fn canonical(self) -> Self {
+        self.network().map_or(self, |(address, prefixes)| Self::ip(address, prefixes))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[1..=usize::from(self.bytes[0])]
     }

@@ -1,10 +1,13 @@
 //! All policies together, checked: from facts to charges.
 
 mod named;
+mod ordered;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, Method};
 use smallvec::SmallVec;
@@ -15,6 +18,7 @@ use crate::charge::{Charge, Charges};
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::name::Name;
+use crate::orders::OrdersAt;
 use crate::paths::Paths;
 use crate::plan::CheckedPlan;
 use crate::policy::{OnStoreError, Scope};
@@ -74,13 +78,15 @@ pub(crate) enum Limits {
 }
 
 /// What the policies make of a request.
-pub(crate) enum Resolution {
+pub(crate) enum Resolution<'p> {
     /// It falls under those that match, which may be none.
     Matched,
     Exempt,
     Blocked,
     /// The request costs more than this policy's quotas ever allow.
     TooCostly,
+    /// An operator has banned it for this long, under one policy or under all.
+    Banned(Option<&'p Name>, Duration),
 }
 
 /// The policies that a request falls under.
@@ -89,9 +95,9 @@ pub(crate) struct Matches<'p>(SmallVec<[Match<'p>; 2]>);
 
 /// A policy that a request falls under, and for whom and how much.
 pub(crate) struct Match<'p> {
-    policy: &'p CheckedPolicy,
+    pub(crate) policy: &'p CheckedPolicy,
     pub(crate) identity: Identity,
-    pub(crate) quotas: &'p Quotas,
+    pub(crate) quotas: Cow<'p, Quotas>,
     pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
     pub(crate) cost: NonZeroU32,
 }
@@ -138,13 +144,17 @@ impl Policies {
     pub(crate) fn resolve<'p>(
         &'p self,
         facts: &Facts<'_>,
+        orders: Option<OrdersAt<'_>>,
         matches: &mut Matches<'p>,
-    ) -> Resolution {
+    ) -> Resolution<'p> {
         if self.blocked.find_any(facts).is_some() {
             return Resolution::Blocked;
         }
         if self.exempt.find(facts).is_some() {
             return Resolution::Exempt;
+        }
+        if let Some(orders) = orders {
+            return self.resolve_ordered(facts, orders, matches);
         }
         for policy in &self.policies {
             match self.apply(policy, facts) {
@@ -157,8 +167,26 @@ impl Policies {
     }
 
     pub(crate) fn apply<'p>(&'p self, policy: &'p CheckedPolicy, facts: &Facts<'_>) -> Applied<'p> {
+        let matched = match self.draft(policy, facts) {
+            Ok(matched) => matched,
+            Err(skip) => return Applied::Skipped(skip),
+        };
+        match (matched.is_payable(), policy.shadow) {
+            (true, _) => Applied::Match(matched),
+            (false, true) => Applied::Skipped(Skip::ShadowTooCostly),
+            (false, false) => Applied::TooCostly,
+        }
+    }
+
+    /// How a policy counts a request, which may cost more than it can pay.
+    #[inline]
+    fn draft<'p>(
+        &'p self,
+        policy: &'p CheckedPolicy,
+        facts: &Facts<'_>,
+    ) -> Result<Match<'p>, Skip> {
         if let Some(skip) = policy.skips(facts) {
-            return Applied::Skipped(skip);
+            return Err(skip);
         }
         let (quotas, plan) = match &policy.limits {
             Limits::Quotas(quotas) => (quotas, None),
@@ -168,12 +196,8 @@ impl Policies {
             }
         };
         let cost = policy.cost.or(facts.cost).unwrap_or(NonZeroU32::MIN);
-        if cost > quotas.fewest_units() {
-            let watching = policy.shadow.then_some(Applied::Skipped(Skip::ShadowTooCostly));
-            return watching.unwrap_or(Applied::TooCostly);
-        }
         let identity = identify(&policy.sources, facts);
-        Applied::Match(Match { policy, identity, quotas, plan, cost })
+        Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, cost })
     }
 
     /// The plan that the application names, else that of the API key, else that of the header.
@@ -238,8 +262,14 @@ impl Matches<'_> {
 }
 
 impl Match<'_> {
-    fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy.name, &self.identity, self.quotas)
+    /// Whether the quotas could ever allow it.
+    #[inline]
+    fn is_payable(&self) -> bool {
+        self.cost <= self.quotas.fewest_units()
+    }
+
+    pub(crate) fn charge(&self) -> Charge<'_> {
+        Charge::new(&self.policy.name, &self.identity, &self.quotas)
             .with_cost(self.cost)
             .expect("a policy matches only requests that it can charge")
             .count_denied(self.policy.count_denied)

@@ -237,6 +237,13 @@ impl Quotas {
         &self.list
     }
 
+    /// The same windows with this many more units in each.
+    pub(crate) fn raised(&self, by: NonZeroU32) -> Self {
+        let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by.get()), ..*quota };
+        let list = self.list.iter().map(raise).collect();
+        Self { list, fewest_units: self.fewest_units.saturating_add(by.get()) }
+    }
+
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.
     pub fn fewest_units(&self) -> NonZeroU32 {
         self.fewest_units

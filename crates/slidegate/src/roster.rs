@@ -119,7 +119,8 @@ impl CheckedRoster {
         }
         let by_path = || facts.paths().any(|path| self.paths.contains(path));
         self.find_place(facts, by_path).or_else(|| {
-            let find = |source: &Source| source.find_listed(facts, &self.roster.identities);
+            let listed = |identity: &Identity| self.roster.identities.contains(identity);
+            let find = |source: &Source| source.find_listed(facts, listed);
             self.roster.sources.iter().find_map(find).map(Listed::Identity)
         })
     }

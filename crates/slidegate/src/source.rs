@@ -1,6 +1,5 @@
 //! Where an identity is read from.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -53,14 +52,27 @@ impl Source {
 }
 
 impl Source {
-    /// An identity of the request that the list has, looked for in every line of a repeated
-    /// header: nobody gets off the list by sending a second one.
+    /// Where an identity would be read from, if its text alone tells. Of `anonymous` and of a header
+    /// whose name is digested it does not.
+    pub(crate) fn of(identity: &Identity) -> Option<Self> {
+        match identity.kind() {
+            "user" => Some(Self::User),
+            "api-key" => Some(Self::ApiKey),
+            "authorization" => Some(Self::Authorization),
+            "everyone" => Some(Self::Everyone),
+            "ip" => identity.network().map(|(_, prefixes)| Self::Ip(prefixes)),
+            "anonymous" | "header" => None,
+            name => name.parse().ok().map(Self::Header),
+        }
+    }
+
+    /// An identity of the request that is listed, looked for in every line of a repeated header:
+    /// nobody gets off a list by sending a second one.
     pub(crate) fn find_listed(
         &self,
         facts: &Facts<'_>,
-        list: &HashSet<Identity>,
+        listed: impl FnMut(&Identity) -> bool,
     ) -> Option<Identity> {
-        let listed = |identity: &Identity| list.contains(identity);
         match self {
             Self::ApiKey => facts.header_values(&API_KEY).map(Identity::api_key).find(listed),
             Self::Authorization => {

@@ -1,16 +1,16 @@
 //! Decisions on charges that are named, not found by a request's facts.
 
 use super::{Gate, Intent};
-use crate::decision::{Block, Decision, Verdict};
-use crate::policies::{Matches, NamedCharge, NamedChargeError, Resolution};
+use crate::decision::{Decision, Verdict};
+use crate::policies::{Matches, NamedCharge, NamedChargeError};
 use crate::store::Store;
 
 impl<S: Store> Gate<S> {
     /// Spends every one of these charges, or none.
     ///
-    /// It is [`decide`](Self::decide) for whoever knows the accounts already. Bans hold, and so does
-    /// all that a policy says of its quotas; whom it is for and who is exempt or blocked does not,
-    /// because there is no request to ask it of.
+    /// It is [`decide`](Self::decide) for whoever knows the accounts already. Bans and orders hold,
+    /// and so does all that a policy says of its quotas; whom it is for and who is exempt or blocked
+    /// does not, because there is no request to ask it of.
     ///
     /// ```
     /// use slidegate::{Gate, MemoryStore, NamedCharge, Policies, Policy, Quota};
@@ -55,13 +55,12 @@ impl<S: Store> Gate<S> {
         charges: &[NamedCharge<'_>],
         intent: Intent,
     ) -> Result<Decision, NamedChargeError> {
-        let policies = self.policies.load();
+        let rules = self.rules.load();
+        let orders = self.orders_at_once(&rules);
         let mut matches = Matches::default();
         let mut decision = Decision::new(Verdict::Allow);
-        match policies.resolve_named(charges, &mut matches)? {
-            Resolution::Matched => self.run_matches(&matches, intent, &mut decision).await?,
-            _ => decision.verdict = Verdict::Block(Block::CostAboveUnits),
-        }
+        let resolution = rules.policies.resolve_named(charges, orders, &mut matches)?;
+        self.conclude(resolution, &matches, intent, &mut decision).await?;
         Ok(decision)
     }
 }

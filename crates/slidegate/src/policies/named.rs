@@ -1,9 +1,12 @@
 //! Charges that somebody names instead of leaving them to the policies.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
+use super::ordered::Tally;
 use super::{CheckedPolicy, Limits, Match, Matches, Policies, Resolution};
 use crate::identity::Identity;
+use crate::orders::OrdersAt;
 use crate::source::Source;
 use crate::store::StoreError;
 
@@ -39,9 +42,10 @@ impl Policies {
     pub(crate) fn resolve_named<'p>(
         &'p self,
         charges: &[NamedCharge<'_>],
+        orders: Option<OrdersAt<'_>>,
         matches: &mut Matches<'p>,
-    ) -> Result<Resolution, NamedChargeError> {
-        let mut too_costly = false;
+    ) -> Result<Resolution<'p>, NamedChargeError> {
+        let mut tally = Tally::new(orders);
         for (i, charge) in charges.iter().enumerate() {
             let named = || charge.policy.to_owned();
             if charges[..i].iter().any(|other| other.policy == charge.policy) {
@@ -49,17 +53,17 @@ impl Policies {
             }
             let policy = self.find(charge.policy);
             let policy = policy.ok_or_else(|| NamedChargeError::UnknownPolicy(named()))?;
-            let matched = self.match_named(policy, charge);
-            if matched.cost <= matched.quotas.fewest_units() {
-                matches.0.push(matched);
-            } else {
-                too_costly |= !policy.shadow;
-            }
+            tally.look_around(&charge.identity);
+            tally.add(self.match_named(policy, charge), matches);
         }
-        Ok(if too_costly { Resolution::TooCostly } else { Resolution::Matched })
+        Ok(tally.resolution())
     }
 
-    fn match_named<'p>(&'p self, policy: &'p CheckedPolicy, charge: &NamedCharge<'_>) -> Match<'p> {
+    pub(crate) fn match_named<'p>(
+        &'p self,
+        policy: &'p CheckedPolicy,
+        charge: &NamedCharge<'_>,
+    ) -> Match<'p> {
         let (quotas, plan) = match &policy.limits {
             Limits::Quotas(quotas) => (quotas, None),
             Limits::Plans { default, .. } => {
@@ -68,7 +72,13 @@ impl Policies {
             }
         };
         let cost = charge.cost.or(policy.cost).unwrap_or(NonZeroU32::MIN);
-        Match { policy, identity: policy.account_of(charge.identity), quotas, plan, cost }
+        Match {
+            policy,
+            identity: policy.account_of(charge.identity),
+            quotas: Cow::Borrowed(quotas),
+            plan,
+            cost,
+        }
     }
 }
 
