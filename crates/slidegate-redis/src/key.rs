@@ -54,6 +54,17 @@ impl KeyTemplate {
         key
     }
 
+    /// The key of the board that belongs to the ledgers: what all their keys begin with, and a word.
+    /// Nobody's identity can make a ledger of it: there is a brace where ledgers have none, or none
+    /// where they have one.
+    pub(crate) fn board_key(&self) -> String {
+        let text = self.to_string();
+        match text.find(['<', '{']) {
+            Some(end) if text[end..].starts_with('{') => format!("{}board", &text[..end]),
+            end => format!("{}{{board}}", &text[..end.unwrap_or(text.len())]),
+        }
+    }
+
     /// Whether Cluster keeps all windows of an account in one place.
     pub(crate) fn keeps_windows_together(&self) -> bool {
         let text = self.to_string();
@@ -179,6 +190,24 @@ mod tests {
         }
         let default = KeyTemplate::default().key(&"api".parse().unwrap(), &user, minute);
         assert_eq!(default, "slidegate:{user:42}:api:min");
+    }
+
+    #[test]
+    fn a_board_has_a_key_that_no_ledger_has() {
+        for (template, expected) in [
+            ("slidegate:{<kind>:<identity>}:<policy>:<window>", "slidegate:board"),
+            ("shop:{<identity>}", "shop:board"),
+            ("ratelimit:<identity>", "ratelimit:{board}"),
+            ("<identity>", "{board}"),
+            ("{<identity>}", "board"),
+        ] {
+            let board = template.parse::<KeyTemplate>().unwrap().board_key();
+            assert_eq!(board, expected);
+            for name in ["board", "{board}"] {
+                let ledger = key(template, "board", &Identity::user(name), Quota::per_minute(1));
+                assert_ne!(ledger, board);
+            }
+        }
     }
 
     #[test]

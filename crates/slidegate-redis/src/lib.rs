@@ -23,6 +23,7 @@
 mod address;
 mod apart;
 mod batch;
+mod board;
 mod builder;
 mod checkup;
 mod failure;
@@ -39,6 +40,7 @@ mod times;
 mod tls;
 
 pub use address::{Address, AddressError};
+pub use board::{Board, BoardError, Notice, Reading, Version};
 pub use builder::{BuildError, RedisStoreBuilder};
 pub use checkup::Finding;
 pub use failure::Failure;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 use slidegate::{Charge, Charges, Name, Receipt, Spent, Store, StoreError, Timestamp};
 
 use crate::address::Address;
 use crate::apart::{Apart, by_slot};
+use crate::board::Board;
 use crate::builder::RedisStoreBuilder;
 use crate::checkup::{Finding, findings};
 use crate::failure::Failure;
@@ -72,8 +73,8 @@ struct Inner {
 /// How many late calls are awaited at once. One more stays spent, should it have been.
 const MOST_LATE: usize = 4096;
 
-/// How long to wait until Redis has taken in what it is told.
-const MERGE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait at least for what no request waits for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a late call is awaited.
 pub(crate) const LATEST: Duration = Duration::from_secs(60);
@@ -128,6 +129,11 @@ impl RedisStore {
     /// How many connections this store has made in its life.
     pub fn connections(&self) -> u64 {
         self.0.link.connections()
+    }
+
+    /// The board of notices beside the ledgers, for all stores whose key template begins alike.
+    pub fn board(&self) -> Board {
+        Board::new(self.clone(), self.0.template.board_key())
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
@@ -360,13 +366,13 @@ impl RedisStore {
         let running: Running<Result<Value, Failure>> =
             Box::pin(async move { link.run(&call).await });
         // No request waits for it, and much at once takes its time.
-        let patience = self.0.deadline.max(MERGE_PATIENCE);
-        let reply = tokio::time::timeout(patience, running).await;
-        reply.map_err(|_| {
-            self.0.link.missed();
-            StoreError::Deadline(patience)
-        })??;
+        self.within(self.0.deadline.max(PATIENCE), running).await?;
         Ok(())
+    }
+
+    /// Sends a command that no request waits for.
+    pub(crate) async fn ask_patiently(&self, command: &Cmd) -> Result<Value, StoreError> {
+        self.within(self.0.deadline.max(PATIENCE), self.0.link.send(command)).await
     }
 
     /// Runs something that has an answer within the deadline, or none.
@@ -374,11 +380,19 @@ impl RedisStore {
         &self,
         future: impl Future<Output = Result<T, Failure>> + Send,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(self.0.deadline, future).await {
+        self.within(self.0.deadline, future).await
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(limit, future).await {
             Ok(output) => Ok(output?),
             Err(_) => {
                 self.0.link.missed();
-                Err(StoreError::Deadline(self.0.deadline))
+                Err(StoreError::Deadline(limit))
             }
         }
     }
