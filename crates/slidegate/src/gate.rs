@@ -101,11 +101,8 @@ impl<S: Store> Gate<S> {
     pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
         let rules = self.rules.load();
         let mut matches = Matches::default();
-        let Resolution::Matched = rules.policies.resolve(facts, None, &mut matches) else {
-            return Ok(());
-        };
-        let local = matches.charges(Scope::Local).spent_by(decision);
-        let shared = matches.charges(Scope::Shared).spent_by(decision);
+        rules.policies.find_spent(facts, decision, &mut matches);
+        let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));
         if let Some(at) = decision.spent.local {
             self.local.refund_now(&local, Spent::At(at));
         }
@@ -119,7 +116,7 @@ impl<S: Store> Gate<S> {
     }
 
     /// Takes back the newest units of an account: in each window as many as there are, up to `units`
-    /// and to the units in force.
+    /// and to the units in force, with those that are granted.
     pub async fn refund_units(
         &self,
         account: &Account,
@@ -127,11 +124,14 @@ impl<S: Store> Gate<S> {
     ) -> Result<(), AccountError> {
         let rules = self.rules.load();
         let (policy, windows) = Self::policy_of(&rules.policies, account)?;
+        let orders = rules.orders.at(self.now());
+        let ordered = orders.everywhere(&account.identity);
+        let granted = ordered.and(orders.under(policy, &account.identity)).granted;
         for quota in windows {
-            let quotas = Quotas::from(quota);
+            let quotas = Quotas::from(quota).raised(granted);
             let charge = Charge::new(&policy.name, &account.identity, &quotas);
-            let charge =
-                charge.with_cost(units.min(quota.units())).expect("no more than its units");
+            let cost = units.min(quotas.fewest_units());
+            let charge = charge.with_cost(cost).expect("no more than its units");
             match policy.scope {
                 Scope::Local => self.local.refund_now(&charge.into(), Spent::Newest),
                 Scope::Shared => self.store.refund(&charge.into(), Spent::Newest).await?,

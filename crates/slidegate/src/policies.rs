@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::ban::Ban;
 use crate::builder::PoliciesBuilder;
 use crate::charge::{Charge, Charges};
+use crate::decision::Decision;
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::name::Name;
@@ -25,6 +26,7 @@ use crate::policy::{OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Listed};
 use crate::source::{Source, identify};
+use crate::store::Standing;
 
 pub use self::named::{NamedCharge, NamedChargeError};
 
@@ -198,6 +200,33 @@ impl Policies {
         let cost = policy.cost.or(facts.cost).unwrap_or(NonZeroU32::MIN);
         let identity = identify(&policy.sources, facts);
         Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, cost })
+    }
+
+    /// Adds the policies that a decision has spent under to `matches`, with the identities and the
+    /// quotas that it was made by: those in force may be others by now.
+    pub(crate) fn find_spent<'p>(
+        &'p self,
+        facts: &Facts<'_>,
+        decision: &'p Decision,
+        matches: &mut Matches<'p>,
+    ) {
+        for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
+            let Some(policy) = self.find(standing.policy()) else { continue };
+            let in_force = match (&policy.limits, standing.plan()) {
+                (Limits::Plans { .. }, Some(plan)) => &plan.quotas,
+                (Limits::Plans { default, .. }, None) => &default.quotas,
+                (Limits::Quotas(quotas), _) => quotas,
+            };
+            let quotas = standing.standings().iter().map(Standing::quota);
+            let quotas = match quotas.clone().eq(in_force.as_slice().iter().copied()) {
+                true => Cow::Borrowed(in_force),
+                false => Quotas::new(quotas).map_or(Cow::Borrowed(in_force), Cow::Owned),
+            };
+            let cost = policy.cost.or(facts.cost).unwrap_or(NonZeroU32::MIN);
+            let cost = cost.min(quotas.fewest_units());
+            let identity = *standing.identity();
+            matches.0.push(Match { policy, identity, quotas, plan: None, cost });
+        }
     }
 
     /// The plan that the application names, else that of the API key, else that of the header.

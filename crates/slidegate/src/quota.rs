@@ -238,10 +238,10 @@ impl Quotas {
     }
 
     /// The same windows with this many more units in each.
-    pub(crate) fn raised(&self, by: NonZeroU32) -> Self {
-        let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by.get()), ..*quota };
+    pub(crate) fn raised(&self, by: u32) -> Self {
+        let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by), ..*quota };
         let list = self.list.iter().map(raise).collect();
-        Self { list, fewest_units: self.fewest_units.saturating_add(by.get()) }
+        Self { list, fewest_units: self.fewest_units.saturating_add(by) }
     }
 
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.

@@ -1,7 +1,6 @@
 //! What an operator's orders change in what policies make of a request.
 
 use std::borrow::Cow;
-use std::num::NonZeroU32;
 
 use super::{Match, Matches, Policies, Resolution};
 use crate::clock::Timestamp;
@@ -101,7 +100,7 @@ impl<'o, 'p> Tally<'o, 'p> {
 impl Match<'_> {
     /// Gives every quota this many more units.
     pub(crate) fn raise(&mut self, granted: u32) {
-        if let Some(granted) = NonZeroU32::new(granted) {
+        if granted > 0 {
             self.quotas = Cow::Owned(self.quotas.raised(granted));
         }
     }
