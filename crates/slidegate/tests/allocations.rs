@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::alloc::System;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use cap::Cap;
 use http::{HeaderMap, Method};
 use slidegate::{
-    Ban, Block, Clock, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Scope,
-    Source, Verdict,
+    Ban, Block, Clock, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order, Orders,
+    Plan, Policies, Policy, Quota, Scope, Source, Verdict,
 };
 
 #[global_allocator]
@@ -53,4 +54,38 @@ fn decisions_allocate_nothing() {
         assert!(!gate.peek_now(&neighbour).unwrap().is_allowed());
     }
     assert_eq!(ALLOCATOR.total_allocated() - before, 0, "with a ban");
+
+    let order = |identity: &str, policy: Option<&str>, measure| Order {
+        identity: identity.parse().unwrap(),
+        policy: policy.map(|name| name.parse().unwrap()),
+        measure,
+        until: gate.now() + Duration::from_secs(600),
+    };
+    let key = Identity::api_key(b"a-key-of-a-usual-length-0123456789");
+    let orders = [
+        order("ip:2001:db8:2::/64", None, Measure::Ban),
+        order("ip:2001:db8:3::/64", Some("login"), Measure::Exempt),
+        order("ip:2001:db8:4::/48", None, Measure::Exempt),
+        order("user:42", None, Measure::Ban),
+        order(key.as_str(), Some("login"), Measure::Ban),
+        order("ip:203.0.113.7", Some("login"), Measure::Grant(NonZeroU32::MIN)),
+    ];
+    gate.replace_orders(Orders::new(orders).unwrap());
+    let from = |client: &str| facts.client(client.parse().unwrap());
+    let cases = [
+        (from("2001:db8:2::1"), false),
+        (from("2001:db8:3::1"), true),
+        (from("2001:db8:4::1"), true),
+        (neighbour, false),
+    ];
+    // The neighbour's first denial begins a ban.
+    let _ = gate.decide_now(&neighbour).unwrap();
+    let before = ALLOCATOR.total_allocated();
+    for _ in 0..1000 {
+        for (facts, allowed) in &cases {
+            assert_eq!(gate.decide_now(facts).unwrap().is_allowed(), *allowed);
+            assert_eq!(gate.peek_now(facts).unwrap().is_allowed(), *allowed);
+        }
+    }
+    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "with orders, but for grants");
 }

@@ -1,0 +1,126 @@
+//! An operator's orders over a store on Redis: a grant is in force at once, in spite of denials
+//! that are kept, and its end too.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use http::Method;
+use slidegate::{
+    Account, Clock, Decision, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order,
+    Orders, Policies, Policy, Quota, Source, Store,
+};
+use slidegate_redis::{Layout, RedisStore, ResilientStore};
+use slidegate_testbed::{ManualTime, RedisServer};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A gate whose clock is moved by hand, beside the server's.
+struct World<S> {
+    gate: Gate<S>,
+    clock: ManualClock,
+    time: ManualTime,
+}
+
+impl<S: Store> World<S> {
+    fn new(store: S, clock: ManualClock, time: ManualTime, units: u32) -> Self {
+        let policy = Policy::new("api").identity([Source::User]).quota(Quota::per_minute(units));
+        let policies = Policies::builder().policy(policy).build().unwrap();
+        let local = MemoryStore::builder().clock(clock.clone()).build();
+        Self { gate: Gate::with_local(policies, store, local), clock, time }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        self.time.advance(time);
+    }
+
+    fn grant(&self, units: u32, lasting: Duration) {
+        let order = Order {
+            identity: Identity::user("ann"),
+            policy: None,
+            measure: Measure::Grant(NonZeroU32::new(units).unwrap()),
+            until: self.clock.now() + lasting,
+        };
+        self.gate.replace_orders(Orders::new([order]).unwrap());
+    }
+
+    async fn decide(&self, cost: u32) -> Decision {
+        let facts = Facts::new(&Method::GET, "/").user("ann");
+        self.gate.decide(&facts.cost(NonZeroU32::new(cost).unwrap())).await.unwrap()
+    }
+
+    async fn allowed(&self) -> u32 {
+        let mut allowed = 0;
+        while self.decide(1).await.is_allowed() {
+            allowed += 1;
+        }
+        allowed
+    }
+
+    async fn a_grant_comes_and_goes(&self) {
+        assert_eq!(self.allowed().await, 3);
+        assert_eq!(self.allowed().await, 0);
+        self.grant(4, 20 * SECOND);
+        assert_eq!(self.allowed().await, 4, "at once");
+        self.pass(20 * SECOND);
+        let denied = self.decide(1).await;
+        assert_eq!(denied.tightest().unwrap().1.quota(), Quota::per_minute(3));
+        assert_eq!(denied.retry_after(), Some(40 * SECOND));
+        let account = Account { policy: "api".parse().unwrap(), identity: Identity::user("ann") };
+        let found = self.gate.inspect(&account, None).await.unwrap();
+        assert_eq!((found.standings[0].remaining(), found.degraded), (0, false));
+        self.pass(40 * SECOND);
+        assert_eq!(self.allowed().await, 3);
+    }
+}
+
+fn store(server: &RedisServer, layout: Layout) -> RedisStore {
+    RedisStore::builder(server.url()).layout(layout).deadline(MINUTE).build().unwrap()
+}
+
+fn timed() -> (ManualTime, RedisServer) {
+    let time = ManualTime::new();
+    time.advance(Duration::from_micros(1000 - time.now_us() % 1000));
+    let server = RedisServer::options().time(&time).start();
+    (time, server)
+}
+
+#[tokio::test]
+async fn a_grant_is_in_force_at_once_in_both_layouts() {
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        let (time, server) = timed();
+        let world = World::new(store(&server, layout), ManualClock::default(), time, 3);
+        world.a_grant_comes_and_goes().await;
+    }
+}
+
+#[tokio::test]
+async fn kept_denials_do_not_stand_in_a_grants_way() {
+    let (time, server) = timed();
+    let clock = ManualClock::default();
+    let redis = store(&server, Layout::Packed);
+    let store = ResilientStore::builder(redis).clock(clock.clone()).build();
+    let world = World::new(store, clock, time, 3);
+    world.a_grant_comes_and_goes().await;
+    assert!(world.gate.store().stats().cache_hits > 0, "some answers were kept");
+}
+
+#[tokio::test]
+async fn a_grant_may_make_ticks_coarse_and_its_spends_go_back_all_the_same() {
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        let (time, server) = timed();
+        let world = World::new(store(&server, layout), ManualClock::default(), time, 4000);
+        world.pass(Duration::from_micros(7_654_321));
+        world.grant(1000, SECOND);
+        let spent = world.decide(4800).await;
+        assert!(spent.is_allowed(), "{layout}");
+        world.pass(2 * SECOND);
+        assert!(!world.decide(1).await.is_allowed(), "{layout}");
+        let facts = Facts::new(&Method::GET, "/").user("ann").cost(NonZeroU32::new(4800).unwrap());
+        world.gate.refund(&facts, &spent).await.unwrap();
+        assert!(world.decide(4000).await.is_allowed(), "{layout}");
+    }
+}
