@@ -9,12 +9,14 @@ use std::time::Duration;
 use cap::Cap;
 use http::{HeaderMap, Method};
 use slidegate::{
-    Ban, Block, Clock, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order, Orders,
-    Plan, Policies, Policy, Quota, Scope, Source, Verdict,
+    Ban, Block, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order, Orders, Plan,
+    Policies, Policy, Quota, Scope, Source, Verdict,
 };
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+const KEY: &str = "a-key-of-a-usual-length-0123456789";
 
 #[test]
 fn decisions_allocate_nothing() {
@@ -25,67 +27,93 @@ fn decisions_allocate_nothing() {
         .policy(Policy::new("api").identity([Source::ApiKey, Source::ip()]).plans("free"));
     let store = || MemoryStore::builder().clock(clock.clone()).build();
     let gate = Gate::with_local(policies.build().unwrap(), store(), store());
-    let mut headers = HeaderMap::new();
-    headers.insert("x-api-key", "a-key-of-a-usual-length-0123456789".parse().unwrap());
-    let facts =
-        Facts::new(&Method::GET, "/").client("2001:db8::1".parse().unwrap()).headers(&headers);
-
-    assert!(gate.decide_now(&facts).unwrap().is_allowed());
-    let before = ALLOCATOR.total_allocated();
-    assert!(gate.decide_now(&facts).unwrap().is_allowed());
-    assert!(gate.decide_now(&facts).unwrap().is_allowed());
-    for _ in 0..1000 {
-        assert!(!gate.decide_now(&facts).unwrap().is_allowed());
-        assert!(!gate.peek_now(&facts).unwrap().is_allowed());
-        clock.advance(Duration::from_millis(1));
-    }
-    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "at {:?}", clock.now());
+    plain_decisions(&gate, &clock);
 
     let ban = Ban::after(Quota::per_second(1)).lasting(Duration::from_secs(600));
     let login = Policy::new("login").quota(Quota::per_hour(1)).ban(ban);
     gate.replace_policies(Policies::builder().policy(login).build().unwrap());
-    let neighbour = Facts::new(&Method::GET, "/").client("2001:db8:1::1".parse().unwrap());
-    let _ = [gate.decide_now(&facts).unwrap(), gate.decide_now(&facts).unwrap()];
-    let _ = gate.decide_now(&neighbour).unwrap();
-    let before = ALLOCATOR.total_allocated();
-    for _ in 0..1000 {
-        let banned = gate.decide_now(&facts).unwrap().verdict();
-        assert!(matches!(banned, Verdict::Block(Block::Banned { .. })));
-        assert!(!gate.peek_now(&neighbour).unwrap().is_allowed());
-    }
-    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "with a ban");
+    decisions_on_who_is_banned(&gate);
+    decisions_under_orders(&gate);
+}
 
+fn plain_decisions(gate: &Gate, clock: &ManualClock) {
+    let round = |round: u32| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", format!("{KEY}{round}").parse().unwrap());
+        let facts = from("2001:db8::1").headers(&headers);
+        assert!(gate.decide_now(&facts).unwrap().is_allowed());
+        let before = ALLOCATOR.total_allocated();
+        assert!(gate.decide_now(&facts).unwrap().is_allowed());
+        assert!(gate.decide_now(&facts).unwrap().is_allowed());
+        for _ in 0..1000 {
+            assert!(!gate.decide_now(&facts).unwrap().is_allowed());
+            assert!(!gate.peek_now(&facts).unwrap().is_allowed());
+            clock.advance(Duration::from_millis(1));
+        }
+        ALLOCATOR.total_allocated() - before
+    };
+    assert_eq!(least(round), 0);
+}
+
+fn decisions_on_who_is_banned(gate: &Gate) {
+    let (client, neighbour) = (from("2001:db8::1"), from("2001:db8:1::1"));
+    let _ = [gate.decide_now(&client).unwrap(), gate.decide_now(&client).unwrap()];
+    let _ = gate.decide_now(&neighbour).unwrap();
+    let round = |_| {
+        let before = ALLOCATOR.total_allocated();
+        for _ in 0..1000 {
+            let banned = gate.decide_now(&client).unwrap().verdict();
+            assert!(matches!(banned, Verdict::Block(Block::Banned { .. })));
+            assert!(!gate.peek_now(&neighbour).unwrap().is_allowed());
+        }
+        ALLOCATOR.total_allocated() - before
+    };
+    assert_eq!(least(round), 0);
+}
+
+/// But for grants, whose quotas have to be made.
+fn decisions_under_orders(gate: &Gate) {
     let order = |identity: &str, policy: Option<&str>, measure| Order {
         identity: identity.parse().unwrap(),
         policy: policy.map(|name| name.parse().unwrap()),
         measure,
         until: gate.now() + Duration::from_secs(600),
     };
-    let key = Identity::api_key(b"a-key-of-a-usual-length-0123456789");
     let orders = [
         order("ip:2001:db8:2::/64", None, Measure::Ban),
         order("ip:2001:db8:3::/64", Some("login"), Measure::Exempt),
         order("ip:2001:db8:4::/48", None, Measure::Exempt),
         order("user:42", None, Measure::Ban),
-        order(key.as_str(), Some("login"), Measure::Ban),
+        order(Identity::api_key(KEY.as_bytes()).as_str(), None, Measure::Exempt),
         order("ip:203.0.113.7", Some("login"), Measure::Grant(NonZeroU32::MIN)),
     ];
     gate.replace_orders(Orders::new(orders).unwrap());
-    let from = |client: &str| facts.client(client.parse().unwrap());
     let cases = [
         (from("2001:db8:2::1"), false),
         (from("2001:db8:3::1"), true),
         (from("2001:db8:4::1"), true),
-        (neighbour, false),
+        (from("2001:db8:1::1"), false),
     ];
-    // The neighbour's first denial begins a ban.
-    let _ = gate.decide_now(&neighbour).unwrap();
-    let before = ALLOCATOR.total_allocated();
-    for _ in 0..1000 {
-        for (facts, allowed) in &cases {
-            assert_eq!(gate.decide_now(facts).unwrap().is_allowed(), *allowed);
-            assert_eq!(gate.peek_now(facts).unwrap().is_allowed(), *allowed);
+    let round = |_| {
+        let before = ALLOCATOR.total_allocated();
+        for _ in 0..1000 {
+            for (facts, allowed) in &cases {
+                assert_eq!(gate.decide_now(facts).unwrap().is_allowed(), *allowed);
+                assert_eq!(gate.peek_now(facts).unwrap().is_allowed(), *allowed);
+            }
         }
-    }
-    assert_eq!(ALLOCATOR.total_allocated() - before, 0, "with orders, but for grants");
+        ALLOCATOR.total_allocated() - before
+    };
+    assert_eq!(least(round), 0);
+}
+
+fn from(client: &str) -> Facts<'static> {
+    static GET: Method = Method::GET;
+    Facts::new(&GET, "/").client(client.parse().unwrap())
+}
+
+/// What is allocated in the best of a few rounds: the thread that runs the test allocates too, some
+/// time after it has started it.
+fn least(round: impl FnMut(u32) -> usize) -> usize {
+    (0..5).map(round).min().unwrap()
 }
