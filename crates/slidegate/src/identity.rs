@@ -7,7 +7,7 @@ use std::str::FromStr;
 use arrayvec::ArrayString;
 
 use crate::digest::Digest;
-use crate::network::Prefixes;
+use crate::network::{Network, Prefixes};
 
 /// The most bytes of an identity's text, kind and colon included.
 const MAX_LEN: usize = 63;
@@ -96,16 +96,10 @@ impl Identity {
     /// The address, and how it was cut, of an identity that is a client's address or network.
     pub(crate) fn network(&self) -> Option<(IpAddr, Prefixes)> {
         let ("ip", value) = (self.kind(), self.value()) else { return None };
-        let (address, bits) = match value.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
-            None => (value, None),
-        };
-        let address: IpAddr = address.parse().ok()?;
-        let mapped = address.is_ipv6() && address.to_canonical().is_ipv4();
-        let bits = if mapped { bits.map(|bits| bits.saturating_sub(96)) } else { bits };
-        let prefixes = match address.to_canonical() {
-            IpAddr::V4(_) => Prefixes::default().with_v4(bits.unwrap_or(32)),
-            IpAddr::V6(_) => Prefixes::default().with_v6(bits.unwrap_or(128)),
+        let (address, bits) = value.parse::<Network>().ok()?.parts();
+        let prefixes = match address {
+            IpAddr::V4(_) => Prefixes::default().with_v4(bits),
+            IpAddr::V6(_) => Prefixes::default().with_v6(bits),
         };
         Some((address, prefixes.ok()?))
     }

@@ -22,6 +22,11 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
+
+    /// Its first address, and how many bits all of its addresses share.
+    pub(crate) fn parts(&self) -> (IpAddr, u8) {
+        (self.0.network(), self.0.prefix_len())
+    }
 }
 
 impl FromStr for Network {

@@ -48,7 +48,8 @@ pub enum Measure {
 /// `anonymous` and of `header:~…`, whose text does not tell where they are read, it holds only
 /// where a policy counts by them. An address or a network is meant as it is written: a ban on
 /// `ip:203.0.113.0/24` is for all of it, and `ip:2001:db8::1` is for one address, even if policies
-/// count by /64. `everyone` is every request.
+/// count by /64. What is no [`Network`](crate::Network) after its `ip:` is nobody's. `everyone` is
+/// every request.
 ///
 /// The policies' own list of the blocked outweighs all orders, then come their own exemptions, then
 /// ordered bans, then ordered exemptions.

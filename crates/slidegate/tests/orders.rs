@@ -291,7 +291,6 @@ fn networks_and_addresses_are_meant_as_they_are_written() {
     };
     for (order, inside, outside) in [
         ("ip:203.0.113.0/24", "203.0.113.200", "203.0.112.200"),
-        ("ip:203.0.113.77/24", "203.0.113.200", "203.0.112.200"),
         ("ip:203.0.113.7/32", "203.0.113.7", "203.0.113.8"),
         ("ip:::ffff:203.0.113.0/120", "203.0.113.200", "203.0.112.200"),
         ("ip:10.0.0.0/8", "::ffff:10.9.8.7", "11.0.0.1"),
@@ -302,9 +301,14 @@ fn networks_and_addresses_are_meant_as_they_are_written() {
         assert!(banned_of(order, inside), "{order} has {inside}");
         assert!(!banned_of(order, outside), "{order} has not {outside}");
     }
-    for nonsense in
-        ["ip:10.0.0.0/33", "ip:10.0.0.0/0", "ip:here", "ip:::/0", "ip:::ffff:1.2.3.4/20"]
-    {
+    for nonsense in [
+        "ip:10.0.0.0/33",
+        "ip:10.0.0.0/0",
+        "ip:10.0.0.1/8",
+        "ip:here",
+        "ip:::/0",
+        "ip:::ffff:1.2.3.4/20",
+    ] {
         assert!(!banned_of(nonsense, "10.0.0.1") && !banned_of(nonsense, "::1"), "{nonsense}");
     }
 }
