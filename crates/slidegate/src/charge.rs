@@ -183,7 +183,7 @@ impl<'a> From<Charge<'a>> for Charges<'a> {
 pub struct Account {
     /// The policy.
     pub policy: Name,
-    /// Whose account it is.
+    /// Whose account it is. An address counts as the policy counts addresses, by its network.
     pub identity: Identity,
 }
 

@@ -18,12 +18,13 @@ use crate::clock::Timestamp;
 use crate::decision::{Block, Decision, Verdict};
 use crate::explanation::Explanation;
 use crate::facts::Facts;
+use crate::identity::Identity;
 use crate::memory::MemoryStore;
 use crate::name::Name;
 use crate::orders::{Orders, OrdersAt};
 use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
-use crate::quota::{Quota, Quotas};
+use crate::quota::Quotas;
 use crate::store::{Receipt, Spent, Store, StoreError};
 
 /// Decides requests by policies, with accounts in a store.
@@ -123,13 +124,12 @@ impl<S: Store> Gate<S> {
         units: NonZeroU32,
     ) -> Result<(), AccountError> {
         let rules = self.rules.load();
-        let (policy, windows) = Self::policy_of(&rules.policies, account)?;
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
         let orders = rules.orders.at(self.now());
-        let ordered = orders.everywhere(&account.identity);
-        let granted = ordered.and(orders.under(policy, &account.identity)).granted;
-        for quota in windows {
+        let granted = orders.everywhere(&identity).and(orders.under(policy, &identity)).granted;
+        for quota in rules.policies.windows_of(policy) {
             let quotas = Quotas::from(quota).raised(granted);
-            let charge = Charge::new(&policy.name, &account.identity, &quotas);
+            let charge = Charge::new(&policy.name, &identity, &quotas);
             let cost = units.min(quotas.fewest_units());
             let charge = charge.with_cost(cost).expect("no more than its units");
             match policy.scope {
@@ -144,10 +144,11 @@ impl<S: Store> Gate<S> {
     /// account has spent from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let rules = self.rules.load();
-        let (policy, windows) = Self::policy_of(&rules.policies, account)?;
-        self.bans.forget(&policy.name, &account.identity);
-        let quotas = Quotas::new(windows).expect("a policy has quotas, and these windows differ");
-        let charges = Charges::from(Charge::new(&policy.name, &account.identity, &quotas));
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
+        self.bans.forget(&policy.name, &identity);
+        let quotas = Quotas::new(rules.policies.windows_of(policy))
+            .expect("a policy has quotas, and these windows differ");
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
         // The gate's own store may have spends of a shared policy too, from when the store failed.
         self.local.reset_now(&charges);
         match policy.scope {
@@ -160,15 +161,17 @@ impl<S: Store> Gate<S> {
     /// with a [`Ban`](crate::Ban) can ban.
     pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
         let rules = self.rules.load();
-        let (policy, _) = Self::policy_of(&rules.policies, account)?;
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
         let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
         let clock = || self.local.now();
-        Ok(self.bans.begin(&policy.name, &account.identity, ban.lasting(length), clock)?)
+        Ok(self.bans.begin(&policy.name, &identity, ban.lasting(length), clock)?)
     }
 
     /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
     pub fn lift_ban(&self, account: &Account) {
-        self.bans.forget(&account.policy, &account.identity);
+        if let Ok((policy, identity)) = Self::policy_of(&self.rules.load().policies, account) {
+            self.bans.forget(&policy.name, &identity);
+        }
     }
 
     /// Tells how many bans there were, and what room there is for more.
@@ -405,15 +408,16 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// The policy of an account, and every window that it may keep a ledger for.
+    /// The policy of an account, and the identity as this policy counts it: an address by its
+    /// network.
     fn policy_of<'p>(
         policies: &'p Policies,
         account: &Account,
-    ) -> Result<(&'p CheckedPolicy, Vec<Quota>), AccountError> {
+    ) -> Result<(&'p CheckedPolicy, Identity), AccountError> {
         let policy = policies.find(&account.policy);
         let policy =
             policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
-        Ok((policy, policies.windows_of(policy)))
+        Ok((policy, policy.account_of(account.identity)))
     }
 }
 

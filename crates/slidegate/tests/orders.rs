@@ -714,6 +714,24 @@ fn an_inspection_goes_by_plan_scope_and_network() {
     assert!(matches!(&unknown, AccountError::UnknownPolicy(name) if name == "gone"), "{unknown}");
 }
 
+#[test]
+fn an_address_names_the_account_of_its_network_in_every_call() {
+    let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
+    let stage = Stage::new([Policy::new("api").quota(Quota::per_minute(3)).ban(begun)]);
+    let (client, named) = (ip("2001:db8::1"), account("api", "ip:2001:db8::2"));
+    assert!(stage.is_allowed(client) && stage.is_allowed(client));
+    let remaining = || stage.inspect("api", "ip:2001:db8::3").standings[0].remaining();
+    assert_eq!(remaining(), 1);
+    now(stage.gate.refund_units(&named, cost(1))).unwrap();
+    assert_eq!(remaining(), 2);
+    now(stage.gate.reset(&named)).unwrap();
+    assert_eq!(remaining(), 3);
+    stage.gate.ban(&named, HOUR).unwrap();
+    assert_eq!(stage.verdict(client), banned(HOUR));
+    stage.gate.lift_ban(&named);
+    assert_eq!(stage.verdict(client), Verdict::Allow);
+}
+
 /// A store that never answers.
 struct Down;
 

@@ -14,8 +14,7 @@ impl<S: Store> Gate<S> {
     /// Tells where an account stands now, and spends nothing.
     ///
     /// The plan is for a policy that goes by plans: without one it is the API key's, else the
-    /// default, which an unknown one is too. An address counts as the policy counts addresses, by
-    /// its network.
+    /// default, which an unknown one is too.
     pub async fn inspect(
         &self,
         account: &Account,

@@ -84,7 +84,7 @@ impl Policies {
 
 impl CheckedPolicy {
     /// The identity as this policy would have read it, so that one account does not become two.
-    fn account_of(&self, identity: Identity) -> Identity {
+    pub(crate) fn account_of(&self, identity: Identity) -> Identity {
         let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
         let Some(address) = address else { return identity };
         let prefixes = self.sources.iter().find_map(|source| match source {
