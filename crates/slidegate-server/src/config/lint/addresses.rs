@@ -93,8 +93,9 @@ fn headers(written: &Written, warnings: &mut Vec<Warning>) {
 fn admin(written: &Written, warnings: &mut Vec<Warning>) {
     let Some(admin) = written.admin.as_ref().filter(|admin| admin.token.is_none()) else { return };
     if let Some(open) = admin.listen.iter().find(|address| !address.is_of_this_machine()) {
-        let text = "others than this machine can reach it, and there is no token: metrics are \
-                    open to them; give token_file, or listen on 127.0.0.1";
+        let text = "others than this machine can reach it, and there is no token: the server does \
+                    not start without one; give token_file or SLIDEGATE_ADMIN_TOKEN, or listen on \
+                    127.0.0.1";
         warnings.push(Warning::new(&open.spot, text));
     }
 }
