@@ -1,11 +1,13 @@
 //! The `slidegate` command.
 
 mod admin;
+mod calendar;
 mod check;
 mod cli;
 mod config;
 mod decisions;
 mod demo;
+mod disk;
 mod explain;
 mod gateway;
 mod listener;

@@ -45,6 +45,7 @@ pub(crate) use self::flags::Flags;
 pub(crate) use self::gateway::{Bounds, GatewayConfig, HostRule, RouteConfig, Timeouts, TlsFiles};
 pub(crate) use self::listen::ListenAddress;
 pub(crate) use self::outline::{LimitsOutline, Outline, PolicyOutline};
+pub(crate) use self::period::Period;
 use self::problem::Problem;
 pub(crate) use self::problem::Problems;
 pub(crate) use self::profile::Profile;

@@ -9,7 +9,7 @@ use slidegate::Quota;
 /// A length of time: a whole number and a unit that quotas know too, more than nothing and at most
 /// 366 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Period(pub(super) Duration);
+pub(crate) struct Period(pub(crate) Duration);
 
 impl FromStr for Period {
     type Err = PeriodError;
@@ -25,7 +25,7 @@ impl FromStr for Period {
 /// A text that is no length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected a length of time such as 50ms, 10s, 5min, 1h or 7d, at most 366 days")]
-pub(super) struct PeriodError;
+pub(crate) struct PeriodError;
 
 impl fmt::Display for Period {
     /// Written as it would be in a quota.

@@ -1,6 +1,7 @@
 //! What is seen from outside: metrics and logs of every answer.
 
 mod access;
+mod accounts;
 mod attempts;
 mod audit;
 mod connections;
@@ -9,6 +10,7 @@ mod door;
 mod exposition;
 mod lowest;
 mod observer;
+mod operations;
 mod policy;
 mod process;
 mod report;
@@ -30,6 +32,7 @@ pub(crate) use self::audit::Trail;
 pub(crate) use self::connections::ConnectionStats;
 pub(crate) use self::exposition::CONTENT_TYPE;
 pub(crate) use self::observer::Observer;
+pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::report::{GateReport, StoreReport};
 pub(crate) use self::store::breaker_word;
 pub(crate) use self::upstream::UpstreamError;

@@ -9,14 +9,16 @@ use http::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Name, Policies, SystemClock, Timestamp};
+use slidegate::{Account, Clock, Name, Policies, SystemClock, Timestamp};
 
+use super::accounts::{Accounts, DeniedAccount, SeenAccount};
 use super::attempts::Attempts;
 use super::audit::{self, Event, Recorder};
 use super::connections::{ConnectionStats, Connections};
 use super::denial_log::DenialLog;
 use super::door::Doors;
 use super::exposition::Page;
+use super::operations::{Operation, Operations};
 use super::policy::PolicyMeters;
 use super::report::GateReport;
 use super::upstream::{Upstream, UpstreamError};
@@ -27,7 +29,8 @@ use crate::config::LogConfig;
 /// Sees every answer. Clones all are the same observer.
 ///
 /// Seeing an allowed request costs a few additions to numbers of the thread's own: no lock, no
-/// allocation, no reading of a clock.
+/// allocation, no reading of a clock. If half of a quota or more is spent, the account is written
+/// down in a table of the thread's own.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<Inner>);
 
@@ -36,6 +39,8 @@ struct Inner {
     doors: Doors,
     policies: PolicyMeters,
     denials: DenialLog,
+    accounts: Accounts,
+    operations: Operations,
     /// Whether there is a line for every request.
     access: bool,
     audit: Option<Recorder>,
@@ -69,6 +74,8 @@ impl Observer {
             doors: Doors::default(),
             policies: PolicyMeters::new(gate.policies().names()),
             denials: DenialLog::default(),
+            accounts: Accounts::default(),
+            operations: Operations::default(),
             access: log.access,
             audit,
             upstream: Upstream::default(),
@@ -91,6 +98,7 @@ impl Observer {
         if let Some(decision) = answered.decision {
             inner.policies.count(decision);
             inner.denials.see(answered, decision, &*inner.clock);
+            inner.accounts.see(decision, &*inner.clock);
         }
         if let Some(audit) = &inner.audit {
             audit.answered(answered, verdict, &*inner.clock);
@@ -142,6 +150,13 @@ impl Observer {
         self.0.reloads.failed();
     }
 
+    /// An operator did something, or tried to.
+    pub(crate) fn operated(&self, operation: Operation) {
+        self.0.operations.count(&operation);
+        operation.log();
+        self.0.record(|| Event::Operator(Box::new(operation)));
+    }
+
     /// The accounts were saved.
     pub(crate) fn snapshot_saved(&self) {
         self.0.snapshots.succeeded(self.0.clock.wall());
@@ -150,6 +165,21 @@ impl Observer {
     /// The accounts could not be saved.
     pub(crate) fn snapshot_failed(&self) {
         self.0.snapshots.failed();
+    }
+
+    /// The accounts that were denied most often of late, the most often first.
+    pub(crate) fn most_denied(&self, most: usize) -> Vec<DeniedAccount> {
+        self.0.accounts.most_denied(most, self.0.clock.now())
+    }
+
+    /// The accounts that were last seen nearest to a quota, the nearest first.
+    pub(crate) fn nearest(&self, most: usize) -> Vec<SeenAccount> {
+        self.0.accounts.nearest(most, self.0.clock.now())
+    }
+
+    /// The plan that an account was last seen with, if it was seen near a quota.
+    pub(crate) fn plan_of(&self, account: &Account) -> Option<Name> {
+        self.0.accounts.plan_of(account, self.0.clock.now())
     }
 
     /// The gate that is observed.
@@ -202,6 +232,7 @@ impl Collector for Everything {
         inner.connections.expose(page)?;
         store::expose(&*inner.gate, page)?;
         inner.denials.expose(page)?;
+        inner.operations.expose(&*inner.gate, page)?;
         audit::expose(inner.audit.as_ref(), page)?;
         inner.reloads.expose(
             page,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate::{BanStats, Gate, MemoryStats, MemoryStore, Policies, Store};
+use slidegate::{BanStats, Gate, Measure, MemoryStats, MemoryStore, Policies, Store};
 use slidegate_redis::{ResilienceStats, ResilientStore};
 
 /// A store that can be asked how it is.
@@ -56,6 +56,9 @@ pub(crate) trait GateReport: Send + Sync + 'static {
 
     /// The policies in force.
     fn policies(&self) -> Arc<Policies>;
+
+    /// What the operator's orders do that are in force.
+    fn orders_in_force(&self) -> Vec<Measure>;
 }
 
 impl<S: Store + StoreReport> GateReport for Gate<S> {
@@ -73,5 +76,10 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
 
     fn policies(&self) -> Arc<Policies> {
         self.policies()
+    }
+
+    fn orders_in_force(&self) -> Vec<Measure> {
+        let (orders, now) = (self.orders(), self.now());
+        orders.iter().filter(|order| order.until > now).map(|order| order.measure).collect()
     }
 }

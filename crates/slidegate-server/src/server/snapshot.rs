@@ -1,8 +1,7 @@
 //! The accounts of a store in memory, between two lives of the server.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use anyhow::{Context, bail};
 use slidegate::{Gate, MemoryStore, SnapshotError};
 
 use crate::config::SnapshotConfig;
+use crate::disk;
 use crate::observe::Observer;
 
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.
@@ -39,7 +39,7 @@ impl Snapshot {
         let inner = Inner { gate, observer, file, every, saving: Mutex::new(()) };
         for (store, path) in inner.parts() {
             restore(store, &path).context("store.snapshot.file")?;
-            try_writing(&path).context("store.snapshot.file")?;
+            disk::try_writing(&path).context("store.snapshot.file")?;
         }
         Ok(Self(Arc::new(inner)))
     }
@@ -71,14 +71,15 @@ impl Snapshot {
 impl Inner {
     /// The gate's two stores, each with a file of its own.
     fn parts(&self) -> [(&MemoryStore, PathBuf); 2] {
-        let local = with_suffix(&self.file, ".local");
+        let local = disk::with_suffix(&self.file, ".local");
         [(self.gate.store(), self.file.clone()), (self.gate.local_store(), local)]
     }
 
     fn save(&self) -> anyhow::Result<()> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         for (store, path) in self.parts() {
-            save(store, &path).with_context(|| format!("cannot write {}", path.display()))?;
+            disk::replace(&path, |file| store.save(file))
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
@@ -105,41 +106,4 @@ fn restore(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Writes beside the file and puts the new one in its place when all of it is on the disk.
-fn save(store: &MemoryStore, path: &Path) -> io::Result<()> {
-    let beside = with_suffix(path, ".new");
-    let mut file = create(&beside)?;
-    store.save(&mut file)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(folder(path))?.sync_all()
-}
-
-/// Finds out now, not when the server stops, that there is no place to write.
-fn try_writing(path: &Path) -> anyhow::Result<()> {
-    let beside = with_suffix(path, ".new");
-    let tried = create(&beside).and_then(|_| fs::remove_file(&beside));
-    tried.with_context(|| format!("cannot write {}", beside.display()))
-}
-
-/// A file for nobody else's eyes: it tells who spent what.
-fn create(path: &Path) -> io::Result<File> {
-    // One that an end without a farewell left behind may have other permissions.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
 }

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
-use slidegate::{Name, PolicyStanding, Standing};
+use slidegate::{Name, PolicyStanding, Standing, Timestamp};
 
-use super::calendar::Rfc3339;
 use super::record::{Event, Record, Seen};
+use crate::calendar::Rfc3339;
+use crate::observe::Operation;
 use crate::observe::verdict::{BlockReason, Verdict};
 
 /// Fields that a line has no use for are left out.
@@ -28,7 +29,28 @@ enum Rest<'a> {
     Decision(DecisionLine<'a>),
     Start { version: &'static str, in_force: Vec<&'a str> },
     Reload { changes: &'a [String], in_force: Vec<&'a str> },
+    Operator(OperatorLine<'a>),
     Stop {},
+}
+
+/// What an operator did.
+#[derive(Serialize)]
+struct OperatorLine<'a> {
+    action: &'static str,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    units: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Rfc3339>,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -78,12 +100,27 @@ pub(super) fn append(text: &mut Vec<u8>, record: &Record, dropped: u64) {
         Event::Reload { policies, changes } => {
             ("reload", Rest::Reload { changes, in_force: names(policies) })
         }
+        Event::Operator(operation) => ("operator", Rest::Operator(operator(operation))),
         Event::Stop => ("stop", Rest::Stop {}),
     };
     let dropped = (dropped > 0).then_some(dropped);
     let line = Line { time: Rfc3339(record.at), event, dropped, rest };
     serde_json::to_writer(&mut *text, &line).expect("maps with names for keys, to memory");
     text.push(b'\n');
+}
+
+fn operator(operation: &Operation) -> OperatorLine<'_> {
+    OperatorLine {
+        action: operation.action,
+        outcome: operation.outcome.as_str(),
+        by: operation.by,
+        identity: operation.identity.as_ref().map(|identity| identity.as_str()),
+        policy: operation.policy.as_deref(),
+        units: operation.units.map(u32::from),
+        until: operation.until_ms.map(|ms| Rfc3339(Timestamp::from_millis(ms))),
+        reason: &operation.reason,
+        problem: operation.problem.as_deref(),
+    }
 }
 
 fn decision(seen: &Seen) -> DecisionLine<'_> {

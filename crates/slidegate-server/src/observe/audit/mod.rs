@@ -3,7 +3,6 @@
 //! Whoever decides only hands a record to a queue, and only if it is to be written down. What finds
 //! no room there, or none on the disk, is counted, and the next line tells how many.
 
-mod calendar;
 mod line;
 mod record;
 mod rotated;

@@ -7,7 +7,7 @@ use slidegate::{Decision, Name, Timestamp};
 
 use crate::observe::denial_log::shortened;
 use crate::observe::verdict::Verdict;
-use crate::observe::{Answered, Door};
+use crate::observe::{Answered, Door, Operation};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(in crate::observe) enum Event {
         policies: Vec<Name>,
         changes: Vec<String>,
     },
+    /// An operator did something, or tried to.
+    Operator(Box<Operation>),
     /// The server is about to end.
     Stop,
 }

@@ -1,0 +1,112 @@
+//! What operators did, and the orders that are in force.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use slidegate::{Identity, Measure, Name};
+
+use super::exposition::Page;
+use super::report::GateReport;
+use super::stripe::count;
+
+/// Something that an operator did, or tried to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub(crate) action: &'static str,
+    /// The operator's address; one on a Unix socket has none.
+    pub(crate) by: Option<IpAddr>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) policy: Option<Name>,
+    pub(crate) units: Option<NonZeroU32>,
+    /// In Unix milliseconds.
+    pub(crate) until_ms: Option<u64>,
+    pub(crate) reason: String,
+    pub(crate) outcome: OperationOutcome,
+    /// What was wrong, if it was not done.
+    pub(crate) problem: Option<String>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OperationOutcome {
+    Done,
+    /// It could not be meant so.
+    Refused,
+    /// It could not be done now.
+    Failed,
+}
+
+/// The numbers of what operators did.
+#[derive(Debug, Default)]
+pub(super) struct Operations([[AtomicU64; OUTCOMES.len()]; ACTIONS.len()]);
+
+const ACTIONS: [&str; 5] = ["reset", "grant", "exempt", "ban", "lift"];
+const OUTCOMES: [OperationOutcome; 3] =
+    [OperationOutcome::Done, OperationOutcome::Refused, OperationOutcome::Failed];
+
+impl OperationOutcome {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Operation {
+    /// Writes a line into the log. There are as many as operators give commands.
+    pub(super) fn log(&self) {
+        tracing::info!(
+            target: "slidegate::operator",
+            action = self.action,
+            outcome = self.outcome.as_str(),
+            by = self.by.map(tracing::field::display),
+            identity = self.identity.as_ref().map(Identity::as_str),
+            policy = self.policy.as_deref(),
+            units = self.units.map(NonZeroU32::get),
+            reason = self.reason,
+            problem = self.problem,
+            "operator"
+        );
+    }
+}
+
+impl Operations {
+    pub(super) fn count(&self, operation: &Operation) {
+        let action = ACTIONS.iter().position(|action| *action == operation.action);
+        let outcome = OUTCOMES.iter().position(|outcome| *outcome == operation.outcome);
+        if let (Some(action), Some(outcome)) = (action, outcome) {
+            count(&self.0[action][outcome]);
+        }
+    }
+
+    pub(super) fn expose(&self, gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result {
+        let numbers = ACTIONS.iter().zip(&self.0).flat_map(|(action, counters)| {
+            OUTCOMES.iter().zip(counters).map(|(outcome, counter)| {
+                let labels = [("action", *action), ("outcome", outcome.as_str())];
+                (labels, counter.load(Ordering::Relaxed))
+            })
+        });
+        page.counters(
+            "slidegate_operator_actions",
+            "What operators told this process to do: done, refused because it could not be meant \
+             so, or failed because it could not be done now.",
+            numbers,
+        )?;
+        let in_force = gate.orders_in_force();
+        let of =
+            |is_one: fn(&Measure) -> bool| in_force.iter().filter(|m| is_one(m)).count() as f64;
+        page.gauges(
+            "slidegate_orders",
+            "Operators' orders that are in force here.",
+            [
+                ([("action", "grant")], of(|measure| matches!(measure, Measure::Grant(_)))),
+                ([("action", "exempt")], of(|measure| *measure == Measure::Exempt)),
+                ([("action", "ban")], of(|measure| *measure == Measure::Ban)),
+            ],
+        )
+    }
+}
