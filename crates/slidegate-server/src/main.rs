@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod decisions;
 mod demo;
+mod desk;
 mod disk;
 mod explain;
 mod gateway;

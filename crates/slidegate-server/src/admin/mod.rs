@@ -1,7 +1,8 @@
-//! The operator's door: metrics and health.
+//! The operator's door: metrics, health, accounts and orders.
 
 mod index;
 mod metrics;
+mod operator;
 mod problem;
 mod readiness;
 #[cfg(test)]
@@ -10,7 +11,9 @@ mod token;
 
 use axum::routing::get;
 use axum::{Router, middleware};
+use slidegate::Store;
 
+pub(crate) use self::operator::Operator;
 use self::token::Token;
 use crate::config::Secret;
 use crate::observe::Observer;
@@ -18,13 +21,18 @@ use crate::shutdown::Shutdown;
 
 /// The operator's pages: those for probes, which have no token, and those that need one if there
 /// is one.
-pub(crate) fn router(observer: Observer, shutdown: Shutdown, token: Option<&Secret>) -> Router {
-    let guarded = guarded(observer.clone());
+pub(crate) fn router<S: Store>(
+    operator: Operator<S>,
+    shutdown: Shutdown,
+    token: Option<&Secret>,
+) -> Router {
+    let observer = operator.observer.clone();
+    let guarded = guarded(operator);
     let guarded = match token.map(Token::new) {
         Some(token) => guarded.route_layer(middleware::from_fn(move |request, next| {
             token.clone().demand(request, next)
         })),
-        None => guarded,
+        None => guarded.route_layer(middleware::from_fn(token::demand_plain_host)),
     };
     let ready = move |observer: Observer| async move { readiness::answer(&observer, &shutdown) };
     Router::new()
@@ -37,6 +45,9 @@ pub(crate) fn router(observer: Observer, shutdown: Shutdown, token: Option<&Secr
 }
 
 /// What is not for everybody's eyes.
-fn guarded(observer: Observer) -> Router {
-    Router::new().route("/metrics", get(move || async move { metrics::answer(&observer) }))
+fn guarded<S: Store>(operator: Operator<S>) -> Router {
+    let observer = operator.observer.clone();
+    Router::new()
+        .route("/metrics", get(move || async move { metrics::answer(&observer) }))
+        .merge(operator::routes(operator))
 }

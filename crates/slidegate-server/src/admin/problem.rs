@@ -22,5 +22,5 @@ pub(super) async fn not_found() -> Response {
 }
 
 pub(super) async fn method_not_allowed() -> Response {
-    problem(StatusCode::METHOD_NOT_ALLOWED, "This page can only be read: GET or HEAD.")
+    problem(StatusCode::METHOD_NOT_ALLOWED, "This cannot be done here. GET / tells what can.")
 }

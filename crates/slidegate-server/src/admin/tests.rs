@@ -7,20 +7,30 @@ use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope};
+use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
 use slidegate_redis::{RedisStore, ResilientStore};
 use tower_service::Service;
 
-use super::router;
+use super::{Operator, router};
 use crate::config::{LogConfig, LogFormat, Secret};
-use crate::observe::{GateReport, Observer};
+use crate::desk::{Desk, Place};
+use crate::observe::{Observer, StoreReport};
 use crate::shutdown::{Closing, shutdown};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-fn door(gate: Arc<dyn GateReport>) -> (Router, Closing) {
+fn door<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, Closing) {
+    door_with(gate, None)
+}
+
+fn door_with<S: Store + StoreReport>(
+    gate: Arc<Gate<S>>,
+    token: Option<&Secret>,
+) -> (Router, Closing) {
     let (closing, shutdown) = shutdown();
-    (router(Observer::new(gate, &LOG, None), shutdown, None), closing)
+    let observer = Observer::new(gate.clone(), &LOG, None);
+    let desk = Arc::new(Desk::open(gate, Place::Here).unwrap());
+    (router(Operator { desk, observer }, shutdown, token), closing)
 }
 
 fn memory_door() -> (Router, Closing) {
@@ -79,8 +89,7 @@ async fn the_pages_are_there_and_others_are_problems() {
 #[tokio::test]
 async fn metrics_need_the_token_and_probes_do_not() {
     let gate = Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new()));
-    let (_closing, shutdown) = shutdown();
-    let router = router(Observer::new(gate, &LOG, None), shutdown, Some(&Secret::new("hunter2")));
+    let (router, _closing) = door_with(gate, Some(&Secret::new("hunter2")));
     for (path, shown, status) in [
         ("/metrics", Some("Bearer hunter2"), StatusCode::OK),
         ("/metrics", Some("bearer  hunter2"), StatusCode::OK),

@@ -94,7 +94,7 @@ impl<'a> Ask<'a> {
 }
 
 /// Says which members are there twice: which of two values was meant is anybody's guess.
-pub(super) fn repeated(members: &Members<'_>, place: &Place<'_>, problems: &mut Problems) {
+pub(crate) fn repeated(members: &Members<'_>, place: &Place<'_>, problems: &mut Problems) {
     for (i, (name, _)) in members.iter().enumerate() {
         if members[..i].iter().any(|(other, _)| other == name) {
             problems.add(&place.member(name), "given twice");
@@ -103,7 +103,7 @@ pub(super) fn repeated(members: &Members<'_>, place: &Place<'_>, problems: &mut 
 }
 
 /// What is wrong with a text that is not JSON, without any of the text.
-fn not_json(error: &serde_json::Error) -> String {
+pub(crate) fn not_json(error: &serde_json::Error) -> String {
     let what = if error.is_eof() { "incomplete JSON" } else { "not JSON" };
     format!("{what}, at line {} column {}", error.line(), error.column())
 }

@@ -10,12 +10,12 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use super::problem::refuse;
 
 /// The most bytes of a body: a hundred questions with long headers.
-pub(super) const MOST_BYTES: usize = 256 * 1024;
+pub(crate) const MOST_BYTES: usize = 256 * 1024;
 /// For all of a body. Callers are near, and what they send is small.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Reads a whole JSON body, or says why not.
-pub(super) async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Response<Full<Bytes>>>
+pub(crate) async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Response<Full<Bytes>>>
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {

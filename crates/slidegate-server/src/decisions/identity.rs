@@ -12,7 +12,7 @@ use super::problem::{Place, Problems};
 
 /// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
 /// value as it is.
-pub(super) fn read(
+pub(crate) fn read(
     value: &Json<'_>,
     place: &Place<'_>,
     problems: &mut Problems,
@@ -28,7 +28,8 @@ pub(super) fn read(
     read.map_err(|problem| problems.add(place, problem)).ok()
 }
 
-fn from_text(text: &str) -> Result<Identity, &'static str> {
+/// Reads what logs and standings show.
+pub(crate) fn from_text(text: &str) -> Result<Identity, &'static str> {
     let (kind, value) = text.split_once(':').unwrap_or((text, ""));
     if is_secret(kind) && !is_digest(value) {
         return Err("expected the digest of the secret, as logs show it; the secret itself goes \

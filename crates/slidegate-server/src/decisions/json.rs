@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A JSON value.
 #[derive(Debug, PartialEq)]
-pub(super) enum Json<'a> {
+pub(crate) enum Json<'a> {
     Null,
     Bool(bool),
     Whole(u64),
@@ -18,7 +18,7 @@ pub(super) enum Json<'a> {
 }
 
 /// The members of an object, in the order they came, repeated ones too.
-pub(super) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
 /// As many as a question has; more make the list grow.
 const FEW: usize = 8;
@@ -26,7 +26,7 @@ const FEW: usize = 8;
 const MOST_SHOWN: usize = 64;
 
 impl<'a> Json<'a> {
-    pub(super) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
 }
@@ -111,7 +111,7 @@ impl fmt::Display for Json<'_> {
 }
 
 /// A text of the caller's, short enough for a message.
-pub(super) fn shortened(text: &str) -> Cow<'_, str> {
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MOST_SHOWN) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),

@@ -1,15 +1,15 @@
 //! The door for programs that ask and do the rest themselves: `POST /v1/decide` for any program,
 //! `/v1/auth` for proxies.
 
-mod ask;
+pub(crate) mod ask;
 mod auth;
-mod body;
+pub(crate) mod body;
 mod charges;
-mod identity;
+pub(crate) mod identity;
 mod intent;
-mod json;
+pub(crate) mod json;
 mod object;
-mod problem;
+pub(crate) mod problem;
 mod reply;
 mod request;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Where in a question something is: `[2].charges[0].identity`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(crate) struct Place<'p> {
     parent: Option<&'p Place<'p>>,
     step: Step<'p>,
 }
@@ -22,13 +22,13 @@ enum Step<'p> {
 }
 
 impl<'p> Place<'p> {
-    pub(super) const ROOT: Self = Self { parent: None, step: Step::Root };
+    pub(crate) const ROOT: Self = Self { parent: None, step: Step::Root };
 
-    pub(super) fn member(&'p self, name: &'p str) -> Self {
+    pub(crate) fn member(&'p self, name: &'p str) -> Self {
         Self { parent: Some(self), step: Step::Member(name) }
     }
 
-    pub(super) fn item(&'p self, index: usize) -> Self {
+    pub(crate) fn item(&'p self, index: usize) -> Self {
         Self { parent: Some(self), step: Step::Item(index) }
     }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Place<'_> {
 
 /// Everything that is wrong with a question.
 #[derive(Debug, Default)]
-pub(super) struct Problems(Vec<Problem>);
+pub(crate) struct Problems(Vec<Problem>);
 
 #[derive(Debug, Serialize)]
 struct Problem {
@@ -68,7 +68,7 @@ struct Problem {
 const MOST_PROBLEMS: usize = 20;
 
 impl Problems {
-    pub(super) fn add(&mut self, place: &Place<'_>, problem: impl fmt::Display) {
+    pub(crate) fn add(&mut self, place: &Place<'_>, problem: impl fmt::Display) {
         if self.0.len() < MOST_PROBLEMS {
             let (member, problem) = (place.to_string(), problem.to_string());
             self.0.push(Problem { member, problem });
@@ -76,7 +76,7 @@ impl Problems {
     }
 
     /// Says that a value is not what it should be.
-    pub(super) fn expected(
+    pub(crate) fn expected(
         &mut self,
         place: &Place<'_>,
         what: impl fmt::Display,
@@ -85,17 +85,17 @@ impl Problems {
         self.add(place, format_args!("expected {what}, not {value}"));
     }
 
-    pub(super) fn one(problem: impl fmt::Display) -> Self {
+    pub(crate) fn one(problem: impl fmt::Display) -> Self {
         let mut problems = Self::default();
         problems.add(&Place::ROOT, problem);
         problems
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         let lines = self.0.iter().map(|Problem { member, problem }| match member.as_str() {
             "" => problem.clone(),
             member => format!("{member}: {problem}"),
@@ -103,7 +103,7 @@ impl Problems {
         lines.collect::<Vec<_>>().join("; ")
     }
 
-    pub(super) fn response(&self) -> Response<Full<Bytes>> {
+    pub(crate) fn response(&self) -> Response<Full<Bytes>> {
         problem(StatusCode::BAD_REQUEST, &self.detail(), &self.0)
     }
 }
@@ -118,7 +118,7 @@ struct ProblemDetails<'a> {
 }
 
 /// An answer to a question that cannot be decided, in the form of RFC 9457.
-pub(super) fn refuse(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
+pub(crate) fn refuse(status: StatusCode, detail: &str) -> Response<Full<Bytes>> {
     problem(status, detail, &[])
 }
 

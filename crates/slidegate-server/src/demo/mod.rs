@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
 async fn play(arguments: &DemoArguments) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
     let upstream = Upstream::begin()?;
-    let stage = Stage::open(upstream.url())?;
+    let stage = Stage::open(upstream.url()).await?;
     let (gateway, admin) = (stage.gateway()?, stage.admin()?);
     let places = Places { gateway, admin, upstream: upstream.url() };
     let length = Duration::from_secs(arguments.seconds.into());

@@ -6,6 +6,7 @@ use anyhow::Context;
 use slidegate::MemoryStore;
 
 use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
+use crate::desk::Place;
 use crate::server::{Opened, Site, StopSignals};
 
 /// A gateway whose doors are open.
@@ -18,11 +19,11 @@ const CONFIGURATION: &str = include_str!("configuration.toml");
 
 impl Stage {
     /// Opens a gateway in front of this upstream, on ports that are free.
-    pub(super) fn open(upstream: String) -> anyhow::Result<Self> {
+    pub(super) async fn open(upstream: String) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let site = Site::new(config, sources, MemoryStore::new())?;
-        let opened = Opened::new(&site)?;
+        let site = Site::new(config, sources, MemoryStore::new(), Place::beside(None))?;
+        let opened = Opened::new(&site).await?;
         Ok(Self { site, opened })
     }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::site::Site;
 use super::workers::Workers;
-use crate::admin;
+use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::gateway::{Tunnels, Worker};
 use crate::listener::{
@@ -136,7 +136,8 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
     let bound = Bound::new(&site.config.admin.listen, 1, settings).context("admin")?;
     let token = site.config.admin.token.as_ref();
-    let router = Routed(admin::router(site.observer.clone(), shutdown, token));
+    let operator = Operator { desk: site.desk.clone(), observer: site.observer.clone() };
+    let router = Routed(admin::router(operator, shutdown, token));
     let (closing, open) = crate::shutdown::shutdown();
     let Bound { local, settings, sockets } = bound;
     for sockets in sockets {

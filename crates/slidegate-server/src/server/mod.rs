@@ -19,6 +19,7 @@ pub(crate) use self::site::Site;
 use self::snapshot::Snapshot;
 pub(crate) use self::workers::{Workers, runtime};
 use crate::config::{self, Loaded, Sources, StoreConfig};
+use crate::desk::Place;
 use crate::observe::StoreReport;
 use crate::reload::{self, Changes};
 use crate::{logs, terminal};
@@ -35,7 +36,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         match &config.store {
             StoreConfig::Memory { capacity, snapshot } => {
                 let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
-                let site = Site::new(config, sources, store)?;
+                let orders = Place::beside(snapshot.as_ref());
+                let site = Site::new(config, sources, store, orders)?;
                 let restore = |config| {
                     Snapshot::restore(&config, site.live.gate().clone(), site.observer.clone())
                 };
@@ -44,7 +46,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
-                serve(Site::new(config, sources, store)?, changes, None).await
+                let orders = Place::Board(store.redis().board());
+                serve(Site::new(config, sources, store, orders)?, changes, None).await
             }
         }
     });
@@ -60,7 +63,7 @@ async fn serve<S: Store + StoreReport>(
     snapshot: Option<Snapshot>,
 ) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
-    let opened = Opened::new(&site)?;
+    let opened = Opened::new(&site).await?;
     let policies = site.live.gate().policies();
     terminal::show(&announcement(&site.config, &policies, &opened.doors))?;
     if let Some(snapshot) = &snapshot {

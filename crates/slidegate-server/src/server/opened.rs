@@ -23,12 +23,15 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Opens all doors of a site, or none. The operator's is served by the current runtime.
-    pub(crate) fn new<S: Store + StoreReport>(site: &Site<S>) -> anyhow::Result<Self> {
+    pub(crate) async fn new<S: Store + StoreReport>(site: &Site<S>) -> anyhow::Result<Self> {
         let (closing, closed) = shutdown();
         let front = FrontDoors::bind(site)?;
         let (admin, _admin) = doors::open_admin(site, closed.clone())?;
         let (gateway, decisions) = (front.gateway().to_vec(), front.decisions().to_vec());
         site.observer.started();
+        // Before the first request, so that nobody who is banned slips through.
+        site.desk.look().await;
+        tokio::spawn(site.desk.clone().attend());
         let workers = front.open(site, &closed)?;
         Ok(Self { doors: Doors { gateway, decisions, admin }, workers, closing, _admin })
     }

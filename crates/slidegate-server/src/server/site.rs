@@ -6,6 +6,7 @@ use slidegate::Store;
 
 use crate::config::{self, Config, Sources};
 use crate::decisions::Decisions;
+use crate::desk::{Desk, Place};
 use crate::gateway::Gateway;
 use crate::listener::Tls;
 use crate::live::Live;
@@ -17,6 +18,7 @@ pub(crate) struct Site<S> {
     pub(crate) live: Arc<Live<S>>,
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
+    pub(crate) desk: Arc<Desk<S>>,
     pub(crate) tls: Option<Tls>,
     audit: Option<Trail>,
     /// What is in force, but for the policies, which the gate has.
@@ -27,7 +29,12 @@ pub(crate) struct Site<S> {
 }
 
 impl<S: Store + StoreReport> Site<S> {
-    pub(crate) fn new(mut config: Config, sources: Sources, store: S) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        mut config: Config,
+        sources: Sources,
+        store: S,
+        orders: Place,
+    ) -> anyhow::Result<Self> {
         let live = Arc::new(Live::new(&mut config.rules, store));
         let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
         let recorder = audit.as_ref().map(Trail::recorder);
@@ -36,7 +43,8 @@ impl<S: Store + StoreReport> Site<S> {
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway.map(|config| Gateway::new(config, live.clone(), observer.clone()));
         let fixed = Fixed::of(&config);
-        Ok(Self { live, gateway, observer, tls, audit, config, fixed, sources })
+        let desk = Arc::new(Desk::open(live.gate().clone(), orders)?);
+        Ok(Self { live, gateway, observer, desk, tls, audit, config, fixed, sources })
     }
 
     /// What answers programs that ask.

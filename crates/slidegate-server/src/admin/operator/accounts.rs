@@ -1,0 +1,191 @@
+//! Accounts: those to look at first, and one by name.
+
+use std::net::IpAddr;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, Uri};
+use serde::Serialize;
+use slidegate::{Account, AccountError, Identity, Name, Network, PolicyOutline, Source, Store};
+
+use super::Operator;
+use super::ask::{self, expected};
+use super::reply::{Refusal, json};
+use super::view::{AccountView, Denials, OrderView};
+use crate::desk::{DeskError, Filed};
+
+/// What a list is sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Sort {
+    Nearest,
+    Denied,
+}
+
+const DEFAULT_LIMIT: usize = 20;
+/// Each is a call to the store.
+const MOST_LISTED: usize = 100;
+
+#[derive(Serialize)]
+struct List {
+    sort: Sort,
+    accounts: Vec<AccountView>,
+}
+
+#[derive(Serialize)]
+struct OneIdentity {
+    identity: String,
+    accounts: Vec<AccountView>,
+    /// Those that concern it, whether or not under a policy that it has an account under.
+    orders: Vec<OrderView>,
+}
+
+/// `GET /v1/accounts`
+pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri) -> Response {
+    match operator.list(&uri).await {
+        Ok(list) => json(StatusCode::OK, &list),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// `GET /v1/accounts/{identity}`
+pub(super) async fn inspect<S: Store>(
+    State(operator): State<Operator<S>>,
+    path: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Response {
+    let answer = async {
+        let identity = ask::identity(&ask::path(path)?)?;
+        let [policy, plan] = ask::query(&uri, ["policy", "plan"])?;
+        operator.inspect(identity, policy, plan.as_deref()).await
+    };
+    match answer.await {
+        Ok(found) => json(StatusCode::OK, &found),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+impl<S: Store> Operator<S> {
+    async fn list(&self, uri: &Uri) -> Result<List, Refusal> {
+        let [sort, limit] = ask::query(uri, ["sort", "limit"])?;
+        let sort = match sort.as_deref() {
+            None | Some("nearest") => Sort::Nearest,
+            Some("denied") => Sort::Denied,
+            Some(other) => return Err(expected("sort", "nearest or denied", other)),
+        };
+        let limit = match limit {
+            None => DEFAULT_LIMIT,
+            Some(text) => {
+                let limit = text.parse().ok().filter(|limit| (1..=MOST_LISTED).contains(limit));
+                let what = format!("a whole number from 1 to {MOST_LISTED}");
+                limit.ok_or_else(|| expected("limit", &what, &text))?
+            }
+        };
+        let accounts = match sort {
+            Sort::Nearest => self.nearest(limit).await,
+            Sort::Denied => self.most_denied(limit).await,
+        };
+        Ok(List { sort, accounts })
+    }
+
+    /// Those that were last seen near a quota, as they are now.
+    async fn nearest(&self, limit: usize) -> Vec<AccountView> {
+        let mut accounts = Vec::new();
+        // Some may have been seen long ago, and others been nearer since.
+        for seen in self.observer.nearest(limit * 2) {
+            let plan = seen.plan.as_deref();
+            accounts.extend(self.look(&seen.account, plan).await.ok());
+        }
+        accounts.retain(|account| account.used() > 0.0);
+        accounts.sort_by(|a, b| b.used().total_cmp(&a.used()));
+        accounts.truncate(limit);
+        accounts
+    }
+
+    async fn most_denied(&self, limit: usize) -> Vec<AccountView> {
+        let mut accounts = Vec::new();
+        for denied in self.observer.most_denied(limit) {
+            let looked = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
+            let (denials, denials_too_many) = (denied.denials, denied.too_many);
+            let denials = Denials { denials, denials_too_many };
+            accounts.extend(looked.ok().map(|account| account.denials(denials)));
+        }
+        accounts
+    }
+
+    async fn inspect(
+        &self,
+        identity: Identity,
+        policy: Option<String>,
+        plan: Option<&str>,
+    ) -> Result<OneIdentity, Refusal> {
+        let policies = self.desk.gate().policies();
+        if let Some(plan) =
+            plan.filter(|plan| !policies.plans().iter().any(|p| **p.name() == **plan))
+        {
+            let plans = policies.plans();
+            let known: Vec<&str> = plans.iter().map(|plan| &**plan.name()).collect();
+            let known = known.join(", ");
+            return Err(Refusal::Nothing(format!("there is no plan {plan:?}; there is {known}")));
+        }
+        let mut accounts = Vec::new();
+        for outline in policies.outlines() {
+            if policy.as_deref().is_some_and(|policy| *outline.name != *policy) {
+                continue;
+            }
+            let account = Account { policy: outline.name.clone(), identity };
+            let seen = self.observer.plan_of(&account);
+            let account = self.look(&account, plan.or(seen.as_deref())).await;
+            let account = account.map_err(DeskError::Account)?;
+            let is_asked_for = policy.is_some() || counts(&outline, &identity);
+            if is_asked_for || !account.is_untouched() {
+                accounts.push(account);
+            }
+        }
+        if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
+            let known = policies.names().map(Name::to_string).collect();
+            return Err(DeskError::UnknownPolicy { policy, known }.into());
+        }
+        let in_force = self.desk.in_force().await;
+        let own = in_force.orders.iter().filter(|order| concerns(order, &identity));
+        let orders = own.map(|order| OrderView::at(in_force.now_ms, order)).collect();
+        Ok(OneIdentity { identity: identity.to_string(), accounts, orders })
+    }
+
+    async fn look(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<AccountView, AccountError> {
+        let inspection = self.desk.gate().inspect(account, plan).await?;
+        let policies = self.desk.gate().policies();
+        let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
+        Ok(AccountView::new(account, &inspection).shadow(shadow))
+    }
+}
+
+/// Whether requests under the policy can be counted for such an identity.
+fn counts(policy: &PolicyOutline, identity: &Identity) -> bool {
+    let kind = identity.kind();
+    let gives = |source: &Source| match source {
+        Source::User => kind == "user",
+        Source::ApiKey => kind == "api-key",
+        Source::Authorization => kind == "authorization",
+        Source::Ip(_) => kind == "ip",
+        Source::Header(name) => kind == name.as_str() || kind == "header",
+        Source::Everyone => kind == "everyone",
+    };
+    policy.identity.iter().any(gives) || kind == "anonymous"
+}
+
+/// Whether an order is for the identity, its network, or all.
+fn concerns(order: &Filed, identity: &Identity) -> bool {
+    let target = &order.target.identity;
+    let around = || {
+        let network: Network = target.value().parse().ok()?;
+        let address: IpAddr = identity.value().parse().ok()?;
+        Some(target.kind() == "ip" && identity.kind() == "ip" && network.contains(address))
+    };
+    target == identity || target.kind() == "everyone" || around().unwrap_or_default()
+}

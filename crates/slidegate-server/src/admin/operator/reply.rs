@@ -1,0 +1,102 @@
+//! Answers to an operator.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use http_body_util::Full;
+use serde::Serialize;
+
+use crate::admin::problem::problem;
+use crate::decisions::problem::Problems;
+use crate::desk::DeskError;
+
+/// Why an operator's request was not done.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Its body could not be read, or was none.
+    Body(Response<Full<Bytes>>),
+    /// It is wrong.
+    Asked(Problems),
+    /// It is about something that there is not.
+    Nothing(String),
+    /// The desk did not take it.
+    Desk(DeskError),
+}
+
+/// JSON that nobody should keep: it is true now.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    (status, [(header::CACHE_CONTROL, "no-store")], axum::Json(value)).into_response()
+}
+
+impl Refusal {
+    pub(super) fn one(text: impl std::fmt::Display) -> Self {
+        Self::Asked(Problems::one(text))
+    }
+
+    /// What went wrong, in words.
+    pub(super) fn detail(&self) -> String {
+        match self {
+            Self::Body(_) => "the body could not be read".to_owned(),
+            Self::Asked(problems) => problems.detail(),
+            Self::Nothing(what) => what.clone(),
+            Self::Desk(error) => chain(error),
+        }
+    }
+
+    /// Whether the one who asked can do something about it.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(response) => response.status(),
+            Self::Asked(_) => StatusCode::BAD_REQUEST,
+            Self::Nothing(_) => StatusCode::NOT_FOUND,
+            Self::Desk(error) => match error {
+                DeskError::UnknownPolicy { .. } | DeskError::UnknownOrder(_) => {
+                    StatusCode::NOT_FOUND
+                }
+                DeskError::Past { .. } | DeskError::TooLong => StatusCode::BAD_REQUEST,
+                DeskError::Full => StatusCode::CONFLICT,
+                DeskError::Board(_) | DeskError::Disk(_) | DeskError::Account(_) => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+            },
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &DeskError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        // Some errors repeat what their cause says.
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<DeskError> for Refusal {
+    fn from(error: DeskError) -> Self {
+        Self::Desk(error)
+    }
+}
+
+impl From<Problems> for Refusal {
+    fn from(problems: Problems) -> Self {
+        Self::Asked(problems)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Body(response) => response.map(Body::new),
+            Self::Asked(problems) => problems.response().map(Body::new),
+            other => problem(other.status(), &other.detail()),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Where an operator's orders are taken: given, kept, put in force, lifted.
+//!
+//! Without Redis an order holds in this process, and in its next life if accounts are saved. With
+//! Redis it is put on a board, which every gateway reads four times a second: whatever one of them
+//! is told, all of them do. While Redis is gone, the orders that were last read stay in force.
+
+mod accounts;
+mod almanac;
+mod error;
+mod filed;
+mod place;
+#[cfg(test)]
+mod tests;
+mod until;
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use slidegate::{Gate, Measure, Order, Orders, Store, Timestamp};
+use slidegate_redis::{Board, BoardError, Reading, Version};
+use tokio::sync::Mutex;
+
+use self::almanac::Almanac;
+pub(crate) use self::error::DeskError;
+pub(crate) use self::filed::{Action, Filed, Motive, Target};
+pub(crate) use self::place::Place;
+pub(crate) use self::until::Until;
+
+/// Takes the orders for one gate.
+#[derive(Debug)]
+pub(crate) struct Desk<S> {
+    gate: Arc<Gate<S>>,
+    place: Place,
+    began: Timestamp,
+    files: Mutex<Files>,
+    /// For the names of resets, which no two gateways may share.
+    numbers: (RandomState, AtomicU64),
+}
+
+/// What is known of the orders.
+#[derive(Debug)]
+struct Files {
+    orders: Vec<Filed>,
+    almanac: Almanac,
+    /// The state of the board that this is.
+    seen: Option<Version>,
+    /// The resets on it, which have been done here.
+    resets: HashSet<String>,
+    /// Whether the board could not be read when it was last tried.
+    is_cut_off: bool,
+}
+
+/// An order that was taken.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) order: Filed,
+    /// The one whose place it took.
+    pub(crate) replaced: Option<Filed>,
+    /// What else is in force for the same identity.
+    pub(crate) others: Vec<Filed>,
+}
+
+/// The orders in force.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) orders: Vec<Filed>,
+    /// The present, by the clock that they are dated by.
+    pub(crate) now_ms: u64,
+    /// Whether there may be others, because Redis cannot be asked.
+    pub(crate) is_cut_off: bool,
+}
+
+/// How often the board is read: an order given to another gateway holds here after this and a
+/// round trip.
+const PAUSE: Duration = Duration::from_millis(250);
+/// After so many readings the board is read as if for the first time, in case one of the clocks
+/// runs faster than the other.
+const READINGS_BETWEEN_WHOLE_ONES: u32 = 240;
+/// For how long a reset is on the board. A gateway that cannot read it in this time keeps what it
+/// knows, which is stricter, never looser.
+const RESET_LASTS: Duration = Duration::from_secs(120);
+/// A reset may be dated by an estimate of the server's clock.
+const SLACK_MS: u64 = 1000;
+
+impl<S: Store> Desk<S> {
+    /// A desk with the orders that were kept in a file, if they were; those of a board are read by
+    /// [`look`](Self::look).
+    pub(crate) fn open(gate: Arc<Gate<S>>, place: Place) -> anyhow::Result<Self> {
+        let began = gate.now();
+        let orders = match &place {
+            Place::File(path) => {
+                let orders = place::read(path)?;
+                crate::disk::try_writing(path)?;
+                orders
+            }
+            Place::Here | Place::Board(_) => Vec::new(),
+        };
+        let files = Files {
+            orders,
+            almanac: Almanac::of_gate(began),
+            seen: None,
+            resets: HashSet::new(),
+            is_cut_off: matches!(place, Place::Board(_)),
+        };
+        files.put_in_force(&gate);
+        let numbers = (RandomState::default(), AtomicU64::new(0));
+        Ok(Self { gate, place, began, files: Mutex::new(files), numbers })
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
+        &self.gate
+    }
+
+    /// Takes an order, here and for all who share the board.
+    pub(crate) async fn give(
+        &self,
+        measure: Measure,
+        target: Target,
+        until: Until,
+        motive: Motive,
+    ) -> Result<Given, DeskError> {
+        self.check(&target)?;
+        let mut files = self.files.lock().await;
+        self.know_the_time(&mut files).await?;
+        let now_ms = files.forget_ended(&self.gate);
+        let lasting = until.lasting(now_ms)?;
+        let lasting_ms = u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX);
+        let order = Filed {
+            id: Filed::id_of(measure, &target),
+            action: Action::Order(measure),
+            target,
+            motive,
+            given_ms: now_ms,
+            until_ms: now_ms.saturating_add(lasting_ms),
+        };
+        let mut orders = files.orders.clone();
+        let replaced = take(&mut orders, &order.id);
+        let others = of_the_same(&orders, &order);
+        orders.push(order.clone());
+        if orders.len() > Orders::MAX {
+            return Err(DeskError::Full);
+        }
+        match &self.place {
+            Place::Board(board) => board.post(&order.id, &order.text(), lasting).await?,
+            _ => self.keep(&orders).await?,
+        }
+        files.replace(orders, &self.gate);
+        Ok(Given { order, replaced, others })
+    }
+
+    /// Ends an order before its time.
+    pub(crate) async fn lift(&self, id: &str) -> Result<Filed, DeskError> {
+        let mut files = self.files.lock().await;
+        // Another gateway may have taken it just now.
+        let _ = self.read(&mut files).await;
+        files.forget_ended(&self.gate);
+        let mut orders = files.orders.clone();
+        let lifted = take(&mut orders, id).ok_or_else(|| DeskError::UnknownOrder(id.to_owned()))?;
+        match &self.place {
+            Place::Board(board) => drop(board.remove(id).await?),
+            _ => self.keep(&orders).await?,
+        }
+        files.replace(orders, &self.gate);
+        Ok(lifted)
+    }
+
+    /// An order, if it is in force here.
+    pub(crate) async fn find(&self, id: &str) -> Option<Filed> {
+        self.files.lock().await.orders.iter().find(|order| order.id == id).cloned()
+    }
+
+    /// The orders in force, those that end first coming first.
+    pub(crate) async fn in_force(&self) -> InForce {
+        let mut files = self.files.lock().await;
+        let _ = self.read(&mut files).await;
+        let now_ms = files.forget_ended(&self.gate);
+        let mut orders = files.orders.clone();
+        orders.sort_by(|a, b| (a.until_ms, &a.id).cmp(&(b.until_ms, &b.id)));
+        InForce { orders, now_ms, is_cut_off: files.is_cut_off }
+    }
+
+    /// The present, by the clock that orders are dated by.
+    pub(crate) async fn now_ms(&self) -> u64 {
+        self.files.lock().await.almanac.ms_at(self.gate.now())
+    }
+
+    /// Forgets what accounts have spent, here at once and at the other gateways when they read of
+    /// it. The answer names the policies.
+    pub(crate) async fn reset(
+        &self,
+        target: Target,
+        motive: Motive,
+    ) -> Result<Vec<slidegate::Name>, DeskError> {
+        self.check(&target)?;
+        let accounts = accounts::of(&self.gate.policies(), &target);
+        if let Place::Board(board) = &self.place {
+            let mut files = self.files.lock().await;
+            self.know_the_time(&mut files).await?;
+            let given_ms = files.forget_ended(&self.gate);
+            let (id, action) = (self.name_a_reset(), Action::Reset);
+            let reset = Filed { id, action, target, motive, given_ms, until_ms: 0 };
+            board.post(&reset.id, &reset.text(), RESET_LASTS).await?;
+            files.resets.insert(reset.id);
+        }
+        for account in &accounts {
+            self.gate.reset(account).await?;
+        }
+        Ok(accounts.into_iter().map(|account| account.policy).collect())
+    }
+
+    /// Reads the board, if there is one, for as long as the process lives.
+    pub(crate) async fn attend(self: Arc<Self>) {
+        if !matches!(self.place, Place::Board(_)) {
+            return;
+        }
+        for reading in 1_u32.. {
+            tokio::time::sleep(PAUSE).await;
+            if reading.is_multiple_of(READINGS_BETWEEN_WHOLE_ONES) {
+                self.files.lock().await.seen = None;
+            }
+            self.look().await;
+        }
+    }
+
+    /// Reads the board, if there is one.
+    pub(crate) async fn look(&self) {
+        let mut files = self.files.lock().await;
+        let was_cut_off = files.is_cut_off;
+        match self.read(&mut files).await {
+            Ok(()) if was_cut_off => {
+                let orders = files.orders.len();
+                tracing::info!(orders, "the operator's orders are read from Redis");
+            }
+            Err(error) if !was_cut_off || files.seen.is_none() => {
+                let error = anyhow::Error::from(error);
+                tracing::debug!("{error:#}");
+                if !was_cut_off {
+                    tracing::warn!(
+                        "the operator's orders cannot be read from Redis: \
+                         those that were last read stay in force"
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self, target: &Target) -> Result<(), DeskError> {
+        let policies = self.gate.policies();
+        let Some(policy) = &target.policy else { return Ok(()) };
+        if policies.names().any(|name| name == policy) {
+            return Ok(());
+        }
+        let known = policies.names().map(ToString::to_string).collect();
+        Err(DeskError::UnknownPolicy { policy: policy.to_string(), known })
+    }
+
+    /// Makes sure that orders are dated by the board's clock, not by this machine's.
+    async fn know_the_time(&self, files: &mut Files) -> Result<(), DeskError> {
+        match files.seen {
+            None => Ok(self.read(files).await?),
+            Some(_) => Ok(()),
+        }
+    }
+
+    async fn read(&self, files: &mut Files) -> Result<(), BoardError> {
+        let Place::Board(board) = &self.place else { return Ok(()) };
+        let read = board.read(files.seen).await;
+        files.is_cut_off = read.is_err();
+        if let Some(reading) = read? {
+            let resets = files.take(reading, &self.gate);
+            self.follow(resets, files.almanac).await;
+        }
+        Ok(())
+    }
+
+    /// Does the resets that others were told to do.
+    async fn follow(&self, resets: Vec<Filed>, almanac: Almanac) {
+        let began_ms = almanac.ms_at(self.began);
+        // What was reset before this process began is nothing that it could know.
+        let own_time = |reset: &Filed| reset.given_ms.saturating_add(SLACK_MS) >= began_ms;
+        for reset in resets.into_iter().filter(own_time) {
+            for account in accounts::of(&self.gate.policies(), &reset.target) {
+                if let Err(error) = self.gate.reset(&account).await {
+                    tracing::warn!(%account, %error, "an account could not be reset here");
+                }
+            }
+        }
+    }
+
+    /// Writes the orders down, on a thread that may wait for the disk.
+    async fn keep(&self, orders: &[Filed]) -> Result<(), DeskError> {
+        let Place::File(path) = &self.place else { return Ok(()) };
+        let (path, orders) = (path.clone(), orders.to_vec());
+        let written = tokio::task::spawn_blocking(move || place::write(&path, &orders)).await;
+        written.unwrap_or_else(|panicked| Err(panicked.into())).map_err(DeskError::Disk)
+    }
+
+    fn name_a_reset(&self) -> String {
+        let (hasher, numbers) = &self.numbers;
+        let number = hasher.hash_one(numbers.fetch_add(1, Ordering::Relaxed));
+        format!("reset-{}", filed::hex(&number.to_be_bytes()))
+    }
+}
+
+impl Files {
+    /// Puts what is on the board in the place of what was known, and returns the resets that are
+    /// new.
+    fn take<S: Store>(&mut self, reading: Reading, gate: &Gate<S>) -> Vec<Filed> {
+        self.almanac = Almanac::new(gate.now(), reading.now_ms);
+        self.seen = Some(reading.version);
+        let read = |notice: &slidegate_redis::Notice| {
+            let filed = Filed::read(&notice.id, &notice.text, notice.until_ms);
+            if filed.is_none() {
+                tracing::warn!(id = notice.id, "a notice in Redis is no order of this version");
+            }
+            filed
+        };
+        let filed = reading.notices.iter().filter_map(read);
+        let (orders, resets): (Vec<_>, Vec<_>) = filed.partition(|f| f.measure().is_some());
+        self.replace(orders, gate);
+        let known = std::mem::take(&mut self.resets);
+        self.resets = resets.iter().map(|reset| reset.id.clone()).collect();
+        resets.into_iter().filter(|reset| !known.contains(&reset.id)).collect()
+    }
+
+    fn replace<S: Store>(&mut self, orders: Vec<Filed>, gate: &Gate<S>) {
+        self.orders = orders;
+        self.put_in_force(gate);
+    }
+
+    fn put_in_force<S: Store>(&self, gate: &Gate<S>) {
+        let order = |filed: &Filed| {
+            let (identity, policy) = (filed.target.identity, filed.target.policy.clone());
+            let until = self.almanac.gate_at(filed.until_ms);
+            Some(Order { identity, policy, measure: filed.measure()?, until })
+        };
+        match Orders::new(self.orders.iter().filter_map(order)) {
+            Ok(orders) => gate.replace_orders(orders),
+            Err(error) => tracing::error!(%error, "the orders stay as they were"),
+        }
+    }
+
+    /// Forgets orders whose time is over, and tells the time.
+    fn forget_ended<S: Store>(&mut self, gate: &Gate<S>) -> u64 {
+        let now_ms = self.almanac.ms_at(gate.now());
+        self.orders.retain(|order| order.until_ms > now_ms);
+        now_ms
+    }
+}
+
+/// Takes an order out.
+fn take(orders: &mut Vec<Filed>, id: &str) -> Option<Filed> {
+    let index = orders.iter().position(|order| order.id == id)?;
+    Some(orders.swap_remove(index))
+}
+
+fn of_the_same(orders: &[Filed], order: &Filed) -> Vec<Filed> {
+    let same = |other: &&Filed| other.target.identity == order.target.identity;
+    orders.iter().filter(same).cloned().collect()
+}
+
+// What fits on the board can be put in force.
+const _: () = assert!(Board::MOST <= Orders::MAX);
