@@ -9,6 +9,10 @@ use crate::check::{self, CheckArguments};
 use crate::config::{Environment, File, Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
+use crate::remote::{
+    self, AccountsArguments, GrantArguments, InspectArguments, LiftArguments, OrderArguments,
+    OrdersArguments, ResetArguments, Verb,
+};
 use crate::{server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
@@ -25,7 +29,10 @@ Examples:
                                                    limit an API, without any file
   slidegate check slidegate.toml                   what a file means, and what is wrong with it
   slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
-                                                   which policies one request falls under")]
+                                                   which policies one request falls under
+  slidegate accounts                               who is nearest to a quota, on a running server
+  slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
+                                                   refuse somebody for a while, at all gateways")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,6 +72,38 @@ Examples:
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
+    /// List the accounts nearest to a quota, or the most denied, of a running server
+    #[command(after_help = remote::ACCOUNTS_HELP)]
+    Accounts(AccountsArguments),
+
+    /// Tell where an identity stands: what is spent, banned, exempt and granted
+    #[command(after_help = remote::INSPECT_HELP)]
+    Inspect(InspectArguments),
+
+    /// Forget what an identity has spent
+    #[command(after_help = remote::RESET_HELP)]
+    Reset(ResetArguments),
+
+    /// Give an identity more units for a while
+    #[command(after_help = remote::GRANT_HELP)]
+    Grant(GrantArguments),
+
+    /// Let an identity's requests pass for a while, uncounted
+    #[command(after_help = remote::EXEMPT_HELP)]
+    Exempt(OrderArguments),
+
+    /// Refuse an identity's requests for a while
+    #[command(after_help = remote::BAN_HELP)]
+    Ban(OrderArguments),
+
+    /// List the grants, exemptions and bans in force
+    #[command(after_help = remote::ORDERS_HELP)]
+    Orders(OrdersArguments),
+
+    /// End a grant, an exemption or a ban early
+    #[command(after_help = remote::LIFT_HELP)]
+    Lift(LiftArguments),
+
     /// Watch a gateway hold its limits: a real run on this machine, for half a minute
     ///
     /// A small API, the gateway in front of it, and four clients: a free user who keeps to
@@ -102,6 +141,14 @@ impl Cli {
             Command::Serve(serve) => server::run(serve.sources()),
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
+            Command::Accounts(arguments) => remote::accounts(&arguments),
+            Command::Inspect(arguments) => remote::inspect(&arguments),
+            Command::Reset(arguments) => remote::reset(&arguments),
+            Command::Grant(arguments) => remote::grant(&arguments),
+            Command::Exempt(arguments) => remote::order(Verb::Exempt, &arguments),
+            Command::Ban(arguments) => remote::order(Verb::Ban, &arguments),
+            Command::Orders(arguments) => remote::orders(&arguments),
+            Command::Lift(arguments) => remote::lift(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Completions { shell } => completions(shell),
         }

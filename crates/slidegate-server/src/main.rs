@@ -17,6 +17,7 @@ mod logs;
 mod observe;
 mod queue;
 mod reload;
+mod remote;
 mod routed;
 mod server;
 mod shutdown;

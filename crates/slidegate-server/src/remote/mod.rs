@@ -1,0 +1,14 @@
+//! The commands of an operator, who talks to a running server.
+
+mod client;
+mod commands;
+mod identity;
+mod lines;
+mod print;
+
+pub(crate) use self::commands::{
+    ACCOUNTS_HELP, AccountsArguments, BAN_HELP, EXEMPT_HELP, GRANT_HELP, GrantArguments,
+    INSPECT_HELP, InspectArguments, LIFT_HELP, LiftArguments, ORDERS_HELP, OrderArguments,
+    OrdersArguments, RESET_HELP, ResetArguments, Verb, accounts, grant, inspect, lift, order,
+    orders, reset,
+};

@@ -1,0 +1,309 @@
+//! The server's answers, for people.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use super::lines::Lines;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AccountList {
+    accounts: Vec<Account>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OneIdentity {
+    identity: String,
+    accounts: Vec<Account>,
+    orders: Vec<Order>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Account {
+    identity: String,
+    policy: String,
+    plan: Option<String>,
+    #[serde(default)]
+    shadow: bool,
+    used: f64,
+    quotas: Vec<Quota>,
+    banned_for_ms: Option<u64>,
+    exempt_for_ms: Option<u64>,
+    #[serde(default)]
+    granted: u32,
+    #[serde(default)]
+    degraded: bool,
+    denials: Option<u64>,
+    denials_too_many: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Quota {
+    quota: String,
+    units: u32,
+    spent: u32,
+    remaining: u32,
+    reset_after_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OrderList {
+    orders: Vec<Order>,
+    #[serde(default)]
+    stale: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Order {
+    id: String,
+    action: String,
+    identity: String,
+    policy: Option<String>,
+    units: Option<u32>,
+    until: String,
+    ends_in_ms: u64,
+    reason: String,
+    by: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Taken {
+    order: Order,
+    replaced: Option<Order>,
+    #[serde(default)]
+    others: Vec<Order>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WasReset {
+    reset: String,
+    policies: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Lifted {
+    lifted: Order,
+}
+
+impl AccountList {
+    pub(super) fn text(&self) -> String {
+        if self.accounts.is_empty() {
+            return "none: no account that this gateway has seen of late is near a quota or was \
+                    denied\n"
+                .to_owned();
+        }
+        let mut lines = Lines::with(&[
+            "IDENTITY",
+            "POLICY",
+            "PLAN",
+            "USED",
+            "QUOTA",
+            "SPENT",
+            "NEXT FREE",
+            "DENIED",
+            "STATE",
+        ]);
+        for account in &self.accounts {
+            let tightest = account.quotas.iter().max_by(|a, b| a.share().total_cmp(&b.share()));
+            let of = |text: fn(&Quota) -> String| tightest.map(text).unwrap_or_default();
+            lines.push(vec![
+                account.identity.clone(),
+                account.policy.clone(),
+                account.plan.clone().unwrap_or_default(),
+                format!("{:.0} %", (account.used * 100.0).floor()),
+                of(|quota| quota.quota.clone()),
+                of(|quota| format!("{} of {}", quota.spent, quota.units)),
+                of(|quota| time(quota.reset_after_ms)),
+                account.denied(),
+                account.state(),
+            ]);
+        }
+        lines.text()
+    }
+}
+
+impl OneIdentity {
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}\n\n", self.identity);
+        if self.accounts.is_empty() {
+            text.push_str("no policy counts such an identity\n");
+        } else {
+            text.push_str(&self.accounts());
+        }
+        if !self.orders.is_empty() {
+            let _ = write!(text, "\n{}", orders(&self.orders));
+        }
+        text
+    }
+
+    fn accounts(&self) -> String {
+        let mut lines =
+            Lines::with(&["POLICY", "PLAN", "QUOTA", "SPENT", "REMAINING", "NEXT FREE", "STATE"]);
+        for account in &self.accounts {
+            let plan = account.plan.clone().unwrap_or_default();
+            let mut first = vec![account.policy.clone(), plan];
+            let mut state = account.state();
+            for quota in &account.quotas {
+                let mut row = std::mem::replace(&mut first, vec![String::new(), String::new()]);
+                row.extend([
+                    quota.quota.clone(),
+                    quota.spent.to_string(),
+                    quota.remaining.to_string(),
+                    time(quota.reset_after_ms),
+                    std::mem::take(&mut state),
+                ]);
+                lines.push(row);
+            }
+        }
+        lines.text()
+    }
+}
+
+impl Account {
+    /// What else there is to know.
+    fn state(&self) -> String {
+        let mut all = Vec::new();
+        all.extend(self.banned_for_ms.map(|ms| format!("banned for {}", time(ms))));
+        all.extend(self.exempt_for_ms.map(|ms| format!("exempt for {}", time(ms))));
+        all.extend((self.granted > 0).then(|| format!("{} granted", self.granted)));
+        all.extend(self.shadow.then(|| "only watched".to_owned()));
+        all.extend(self.degraded.then(|| "as this process knows it, without the store".to_owned()));
+        all.join(", ")
+    }
+
+    fn denied(&self) -> String {
+        match (self.denials, self.denials_too_many) {
+            (Some(denials), None | Some(0)) => denials.to_string(),
+            (Some(denials), Some(many)) => format!("{} to {denials}", denials.saturating_sub(many)),
+            (None, _) => String::new(),
+        }
+    }
+}
+
+impl Quota {
+    fn share(&self) -> f64 {
+        f64::from(self.spent) / f64::from(self.units.max(1))
+    }
+}
+
+impl OrderList {
+    pub(super) fn text(&self) -> String {
+        let mut text = match self.orders.as_slice() {
+            [] => "no orders are in force\n".to_owned(),
+            all => orders(all),
+        };
+        if self.stale {
+            text.push_str("\nRedis cannot be read: these were in force when it last could\n");
+        }
+        text
+    }
+}
+
+impl Taken {
+    pub(super) fn text(&self) -> String {
+        let order = &self.order;
+        let mut text = format!("{} until {}\n", order.sentence(), order.until);
+        if let Some(replaced) = &self.replaced {
+            let units = replaced.units.map(|units| format!(" of {units} units"));
+            let units = units.unwrap_or_default();
+            let _ = writeln!(text, "in place of the one{units} until {}", replaced.until);
+        }
+        for other in &self.others {
+            let _ = writeln!(text, "also in force: {} until {}", other.sentence(), other.until);
+        }
+        if order.action != "ban" && self.others.iter().any(|other| other.action == "ban") {
+            text.push_str("a ban outweighs it: lift the ban if it is not meant any more\n");
+        }
+        let _ = writeln!(text, "to end it early: slidegate lift {} --reason TEXT", order.id);
+        text
+    }
+}
+
+impl WasReset {
+    pub(super) fn text(&self) -> String {
+        format!("reset {} under {}\n", self.reset, self.policies.join(", "))
+    }
+}
+
+impl Lifted {
+    pub(super) fn text(&self) -> String {
+        let rest = time(self.lifted.ends_in_ms);
+        format!("lifted: {}; it had {rest} left\n", self.lifted.sentence())
+    }
+}
+
+impl Order {
+    fn sentence(&self) -> String {
+        let policy = self.policy.as_deref();
+        let identity = &self.identity;
+        let what = match (self.action.as_str(), self.units) {
+            ("ban", _) => format!("{identity} is banned"),
+            ("exempt", _) => format!("{identity} is exempt"),
+            (_, Some(units)) => format!("{identity} has {units} more units in each quota"),
+            (other, None) => format!("{other} of {identity}"),
+        };
+        match policy {
+            Some(policy) => format!("{what} under {policy}"),
+            None => format!("{what} under every policy"),
+        }
+    }
+}
+
+fn orders(orders: &[Order]) -> String {
+    let mut lines =
+        Lines::with(&["ORDER", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON"]);
+    for order in orders {
+        let units = order.units.map(|units| format!(" {units}")).unwrap_or_default();
+        lines.push(vec![
+            order.id.clone(),
+            format!("{}{units}", order.action),
+            order.identity.clone(),
+            order.policy.clone().unwrap_or_else(|| "all".to_owned()),
+            time(order.ends_in_ms),
+            order.until.clone(),
+            order.by.clone().unwrap_or_default(),
+            order.reason.clone(),
+        ]);
+    }
+    lines.text()
+}
+
+/// A length of time in the two units that matter, rounded up to a second unless it is short.
+fn time(ms: u64) -> String {
+    let seconds = if ms < 10_000 { ms / 1000 } else { ms.div_ceil(1000) };
+    let two = |whole: u64, unit: &str, rest: u64, smaller: &str| match rest {
+        0 => format!("{whole}{unit}"),
+        rest => format!("{whole}{unit} {rest}{smaller}"),
+    };
+    match seconds {
+        0..=9 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        10..=59 => format!("{seconds}s"),
+        60..=3599 => two(seconds / 60, "min", seconds % 60, "s"),
+        3600..=86_399 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        for (ms, text) in [
+            (0, "0.0s"),
+            (1234, "1.2s"),
+            (9999, "9.9s"),
+            (12_001, "13s"),
+            (59_999, "1min"),
+            (60_000, "1min"),
+            (61_000, "1min 1s"),
+            (3_600_000, "1h"),
+            (5_400_000, "1h 30min"),
+            (86_400_000, "1d"),
+            (31_622_400_000, "366d"),
+        ] {
+            assert_eq!(time(ms), text);
+        }
+    }
+}
