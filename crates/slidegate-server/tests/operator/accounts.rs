@@ -1,0 +1,117 @@
+//! Which accounts an operator sees first, and what is told of one.
+
+use serde_json::{Value, json};
+
+use crate::support::{Upstream, gateway};
+use crate::terminal::{Operator, for_many_clients, passing};
+
+fn identities(list: &Value) -> Vec<&str> {
+    let accounts = list["accounts"].as_array().unwrap();
+    accounts.iter().map(|account| account["identity"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_accounts_nearest_their_quota_and_the_most_denied_are_listed() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream).policy("api", "10/h", "").start();
+    for (client, requests) in [("10.0.0.1", 9), ("10.0.0.2", 5), ("10.0.0.3", 4)] {
+        assert_eq!(passing(&front, client, requests), requests);
+    }
+    assert_eq!((passing(&front, "10.0.0.4", 15), passing(&front, "10.0.0.5", 12)), (10, 10));
+    let operator = Operator::of(&front);
+    let nearest = operator.json(&["accounts"]);
+    let mut first = identities(&nearest);
+    first[..2].sort_unstable();
+    assert_eq!(first, ["ip:10.0.0.4", "ip:10.0.0.5", "ip:10.0.0.1", "ip:10.0.0.2"]);
+    let quota = &nearest["accounts"][2]["quotas"][0];
+    assert_eq!(
+        (&quota["quota"], &quota["spent"], &quota["remaining"]),
+        (&json!("10/h"), &json!(9), &json!(1))
+    );
+    assert_eq!(nearest["accounts"][2]["used"], 0.9);
+    assert_eq!(identities(&operator.json(&["accounts", "--limit", "1"])).len(), 1);
+
+    let denied = operator.json(&["accounts", "--sort", "denied"]);
+    assert_eq!(identities(&denied), ["ip:10.0.0.4", "ip:10.0.0.5"]);
+    let numbers = |i: usize| {
+        (
+            denied["accounts"][i]["denials"].clone(),
+            denied["accounts"][i]["denials_too_many"].clone(),
+        )
+    };
+    assert_eq!((numbers(0), numbers(1)), ((json!(5), json!(0)), (json!(2), json!(0))));
+
+    operator.run(&["reset", "ip:10.0.0.4", "--reason", "a test"]);
+    let nearest = operator.json(&["accounts"]);
+    assert_eq!(identities(&nearest)[0], "ip:10.0.0.5", "the list is true now: {nearest}");
+    assert!(!identities(&nearest).contains(&"ip:10.0.0.4"));
+    let table = operator.run(&["accounts", "--sort", "denied"]);
+    assert!(table.starts_with("IDENTITY     POLICY  USED   QUOTA  SPENT"), "{table}");
+}
+
+#[test]
+fn heavy_hitters_are_found_among_thousands_and_no_label_is_made_of_any() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream).policy("api", "1/h", "").start();
+    let mut wire = front.wire();
+    let mut send = |client: &str| {
+        let _ = wire.get("/", &format!("X-Forwarded-For: {client}\r\n"));
+    };
+    for i in 0..2500_u32 {
+        let client = format!("10.1.{}.{}", i / 250, i % 250);
+        send(&client);
+        send(&client);
+        if i % 25 == 0 {
+            (0..3).for_each(|_| send("10.2.0.1"));
+            (0..2).for_each(|_| send("10.2.0.2"));
+        }
+    }
+    let operator = Operator::of(&front);
+    let denied = operator.json(&["accounts", "--sort", "denied", "--limit", "100"]);
+    let identities = identities(&denied);
+    assert_eq!(identities.len(), 100);
+    assert_eq!(identities[..2], ["ip:10.2.0.1", "ip:10.2.0.2"], "{denied}");
+    let first = &denied["accounts"][0];
+    let (most, error) =
+        (first["denials"].as_u64().unwrap(), first["denials_too_many"].as_u64().unwrap());
+    assert!(most >= 299 && most - error <= 299, "{first}");
+    assert!(!front.metrics().contains("10.2.0.1"));
+}
+
+#[test]
+fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables("[plans.free]\nquotas = [\"4/h\", \"100/day\"]\n[plans.pro]\nquotas = [\"9/h\"]")
+        .tables("[[api_key]]\nkey = \"sk-pro\"\nplan = \"pro\"")
+        .policy("api", "", "identity = [\"api-key\", \"ip\"]\nplan = { default = \"free\" }")
+        .policy("login", "3/h", "match = { path = \"/login\" }")
+        .policy("tenant", "3/h", "identity = [\"user\"]\nmatch = { path = \"/tenant\" }")
+        .start();
+    for _ in 0..2 {
+        front.get("/login", "");
+        front.get("/", "X-API-Key: sk-pro\r\n");
+    }
+    let operator = Operator::of(&front);
+    let found = operator.json(&["inspect", "127.0.0.1"]);
+    let [api, login] = &found["accounts"].as_array().unwrap()[..] else { panic!("{found}") };
+    assert_eq!((&api["policy"], &api["plan"]), (&json!("api"), &json!("free")));
+    assert_eq!(
+        (&api["quotas"][0]["remaining"], &api["quotas"][1]["remaining"]),
+        (&json!(2), &json!(98))
+    );
+    assert_eq!((&login["policy"], &login["quotas"][0]["spent"]), (&json!("login"), &json!(2)));
+    assert_eq!(found["orders"], json!([]));
+
+    let pro = operator.json(&["inspect", "ip:127.0.0.1", "--policy", "api", "--plan", "pro"]);
+    assert_eq!(pro["accounts"][0]["quotas"][0]["quota"], "9/h");
+    let key = operator.run_with("sk-pro\n", &["inspect", "api-key:-"]);
+    assert!(key.contains("api     pro   9/h    2      7"), "{key}");
+    assert!(!key.contains("sk-pro"), "{key}");
+    let unknown = operator.run(&["inspect", "x-tenant:acme"]);
+    assert!(unknown.contains("no policy counts such an identity"), "{unknown}");
+    let untouched = operator.json(&["inspect", "user:42"]);
+    assert_eq!(untouched["accounts"][0]["policy"], "tenant");
+    assert_eq!(untouched["accounts"][0]["used"], 0.0);
+    assert_eq!(front.status("/"), 200, "looking costs nothing");
+}

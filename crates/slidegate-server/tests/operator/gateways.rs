@@ -1,0 +1,162 @@
+//! Several gateways on one Redis: what one of them is told, all of them do.
+
+use std::time::{Duration, Instant};
+
+use slidegate_testbed::{ManualTime, RedisServer};
+
+use crate::support::{Front, Setup, Upstream, wait_until};
+use crate::terminal::{Operator, for_many_clients, passes, passing_at};
+
+const CLIENT: &str = "10.0.0.1";
+const IDENTITY: &str = "ip:10.0.0.1";
+
+fn on_redis(upstream: &Upstream, redis: &RedisServer) -> Setup {
+    let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"2s\"", redis.url());
+    for_many_clients(upstream).tables(&store)
+}
+
+/// Waits, and tells how long it took.
+fn soon(what: &str, began: Instant, condition: impl FnMut() -> bool) {
+    wait_until(what, condition);
+    let took = began.elapsed();
+    println!("{what}: {took:?}");
+    assert!(took < Duration::from_secs(10), "{what}: {took:?}");
+}
+
+#[test]
+fn an_order_given_to_one_gateway_holds_at_the_other_within_a_second() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis)
+        .policy("api", "10000/h", "match = { path = \"/\" }")
+        .policy("small", "2/h", "match = { path = \"/small\" }");
+    let (one, two) = (setup.start(), setup.start());
+    let (here, there) = (Operator::of(&one), Operator::of(&two));
+
+    here.run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    let began = Instant::now();
+    assert!(!passes(&one, CLIENT), "at once where it was given");
+    soon("the ban at the other", began, || !passes(&two, CLIENT));
+    let [ban] = &there.orders()[..] else { panic!("one order") };
+    assert_eq!(here.orders(), [ban.clone()]);
+
+    there.run(&["lift", ban, "--reason", "over"]);
+    let began = Instant::now();
+    assert!(passes(&two, CLIENT), "at once where it was given");
+    soon("the lift at the first", began, || passes(&one, CLIENT));
+
+    let small = |front: &Front| passing_at(front, "/small", CLIENT, 9);
+    assert_eq!(small(&one) + small(&two), 2);
+    here.run(&["grant", IDENTITY, "3", "--policy", "small", "--for", "1h", "--reason", "a test"]);
+    let began = Instant::now();
+    let mut passed = 0;
+    soon("the grant at the other", began, || {
+        passed += small(&two);
+        passed > 0
+    });
+    assert_eq!(passed + small(&one), 3, "three more, at both together");
+
+    there.run(&["exempt", "10.0.0.2", "--for", "1h", "--reason", "a test"]);
+    let began = Instant::now();
+    soon("the exemption at the first", began, || passing_at(&one, "/small", "10.0.0.2", 9) == 9);
+}
+
+#[test]
+fn a_reset_is_done_at_all_gateways_also_in_what_each_has_by_itself() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis)
+        .policy("guard", "3/h", "scope = \"local\"\nmatch = { path = \"/guard\" }")
+        .policy(
+            "api",
+            "2/h",
+            "match = { path = \"/api\" }\nban = { after = \"2/h\", for = \"1h\" }",
+        );
+    let (one, two) = (setup.start(), setup.start());
+    assert_eq!(passing_at(&one, "/guard", CLIENT, 5), 3);
+    assert_eq!(passing_at(&two, "/guard", CLIENT, 5), 3, "each has its own");
+    assert_eq!(passing_at(&two, "/api", CLIENT, 6), 2, "and then a ban of its own");
+    let found = Operator::of(&two).json(&["inspect", IDENTITY, "--policy", "api"]);
+    assert!(found["accounts"][0]["banned_for_ms"].as_u64().unwrap() > 3_000_000, "{found}");
+
+    Operator::of(&one).run(&["reset", IDENTITY, "--reason", "a test"]);
+    let began = Instant::now();
+    assert_eq!(passing_at(&one, "/guard", CLIENT, 5), 3, "at once where it was given");
+    let mut passed = 0;
+    soon("the reset at the other", began, || {
+        passed += passing_at(&two, "/guard", CLIENT, 1);
+        passed == 1
+    });
+    assert_eq!(passing_at(&two, "/guard", CLIENT, 5), 2, "once, and not again and again");
+    soon("the end of its ban", began, || passing_at(&two, "/api", CLIENT, 1) == 1);
+}
+
+#[test]
+fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
+    let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
+    let (one, two) = (setup.start(), setup.start());
+    Operator::of(&one).run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    wait_until("the ban at the other", || !passes(&two, CLIENT));
+    redis.kill();
+    let operator = Operator::of(&two);
+    wait_until("it to be noticed", || operator.json(&["orders"])["stale"] == true);
+    assert!(operator.run(&["orders"]).contains("Redis cannot be read"));
+    for front in [&one, &two] {
+        assert!(!passes(front, CLIENT), "what was last known holds");
+        assert!(passes(front, "10.0.0.2"), "and nothing else");
+    }
+    let ban = "{\"for\":\"1h\",\"reason\":\"a test\"}";
+    let (status, problem) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/ban", ban);
+    assert_eq!(status, 503, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().starts_with("Redis cannot be told"), "{problem}");
+    let (status, _) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/reset", "{\"reason\":\"x\"}");
+    assert_eq!(status, 503);
+    assert!(passes(&two, "10.0.0.2"));
+    assert!(two.metric("slidegate_operator_actions_total", "outcome=\"failed\"") >= 2.0);
+    // A gateway that begins without Redis begins without orders, and has them when it is back.
+    let late = setup.start();
+    assert!(passes(&late, CLIENT));
+
+    redis.restart();
+    wait_until("it to be read again", || operator.json(&["orders"])["stale"].is_null());
+    wait_until("the late one to know", || !passes(&late, CLIENT));
+    for front in [&one, &two] {
+        assert!(!passes(front, CLIENT), "Redis has kept it");
+    }
+    operator.run(&["ban", "10.0.0.2", "--for", "1h", "--reason", "again"]);
+    wait_until("the new one at the first", || !passes(&one, "10.0.0.2"));
+}
+
+#[test]
+fn a_gateway_that_is_started_again_has_the_orders_before_its_first_request() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
+    let first = setup.start();
+    Operator::of(&first).run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    Operator::of(&first).run(&["reset", "ip:10.0.0.3", "--reason", "on the board for a while"]);
+    drop(first);
+    let second: Front = setup.start();
+    assert!(!passes(&second, CLIENT));
+    assert_eq!(Operator::of(&second).orders().len(), 1);
+}
+
+#[test]
+fn orders_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
+    // It stands still in January 2026, months before the gateways' clocks.
+    let time = ManualTime::new();
+    let (redis, upstream) = (RedisServer::options().time(&time).start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
+    let (one, two) = (setup.start(), setup.start());
+    let operator = Operator::of(&one);
+    let taken = operator.json(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    let until = taken["order"]["until"].as_str().unwrap();
+    assert!(until.starts_with("2026-01-01T01:0"), "{until}");
+    wait_until("the ban at the other", || !passes(&two, CLIENT));
+    let arguments = ["ban", "10.0.0.2", "--until", "2026-01-01T06:00:00Z", "--reason", "a test"];
+    operator.run(&arguments);
+    wait_until("the other ban at the other", || !passes(&two, "10.0.0.2"));
+    let past = ["ban", "10.0.0.3", "--until", "2025-12-31T00:00:00Z", "--reason", "a test"];
+    assert!(operator.fail(&past).contains("that time is over; it is 2026-01-01T00:0"));
+    operator.run(&["ban", "10.0.0.4", "--for", "8s", "--reason", "a test"]);
+    wait_until("the short one at the other", || !passes(&two, "10.0.0.4"));
+    wait_until("its end", || passes(&two, "10.0.0.4"));
+}

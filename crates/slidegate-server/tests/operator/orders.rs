@@ -1,0 +1,101 @@
+//! What an operator does to accounts, in one process.
+
+use crate::support::{Upstream, wait_until};
+use crate::terminal::{Operator, for_many_clients, passes, passing, passing_at};
+
+const CLIENT: &str = "10.0.0.1";
+const IDENTITY: &str = "ip:10.0.0.1";
+
+#[test]
+fn a_reset_forgets_what_was_spent_under_one_policy_or_under_all() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream)
+        .policy("api", "3/h", "")
+        .policy("login", "2/h", "match = { path = \"/login\" }")
+        .start();
+    let operator = Operator::of(&front);
+    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 2);
+    assert_eq!(passing(&front, CLIENT, 5), 1);
+    operator.run(&["reset", IDENTITY, "--policy", "login", "--reason", "a test"]);
+    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 0, "the other policy still denies");
+    let said = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
+    assert_eq!(said, "reset ip:10.0.0.1 under api, login\n");
+    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 2);
+    assert_eq!(passing(&front, "10.0.0.2", 5), 3, "others are others");
+}
+
+#[test]
+fn a_grant_is_so_many_units_more_until_its_time_and_a_second_takes_its_place() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream).policy("api", "2/h", "").start();
+    let operator = Operator::of(&front);
+    assert_eq!(passing(&front, CLIENT, 5), 2);
+    operator.run(&["grant", IDENTITY, "3", "--for", "1h", "--reason", "a test"]);
+    assert_eq!(passing(&front, CLIENT, 5), 3);
+    let said = operator.run(&["grant", IDENTITY, "4", "--for", "1h", "--reason", "a test"]);
+    assert!(said.contains("in place of the one of 3 units until "), "{said}");
+    assert_eq!(passing(&front, CLIENT, 5), 1, "four in place of three");
+    assert_eq!(passing(&front, "10.0.0.2", 5), 2, "others are others");
+    let found = operator.json(&["inspect", IDENTITY]);
+    assert_eq!(found["accounts"][0]["granted"], 4);
+
+    let other = "ip:10.0.0.3";
+    operator.run(&["grant", other, "1000", "--for", "1s", "--reason", "a test"]);
+    wait_until("its end", || !passes(&front, "10.0.0.3"));
+}
+
+#[test]
+fn the_exempt_pass_uncounted_and_the_banned_do_not_until_it_is_over() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream).policy("api", "2/h", "").start();
+    let operator = Operator::of(&front);
+    operator.run(&["exempt", IDENTITY, "--for", "1h", "--reason", "a load test"]);
+    assert_eq!(passing(&front, CLIENT, 20), 20);
+    let said = operator.run(&["ban", IDENTITY, "--for", "1h", "--reason", "too much"]);
+    assert!(said.contains("also in force: ip:10.0.0.1 is exempt under every policy"), "{said}");
+    let answer = front.get("/", "X-Forwarded-For: 10.0.0.1\r\n");
+    assert_eq!(answer.problem(), 429);
+    let wait: u64 = answer.value("retry-after").unwrap().parse().unwrap();
+    assert!((3000..=3600).contains(&wait), "{wait}");
+    assert!(passes(&front, "10.0.0.2"), "others are others");
+
+    let ids = operator.orders();
+    assert_eq!(ids.len(), 2);
+    let lifted =
+        ids.iter().map(|id| operator.run(&["lift", id, "--reason", "over"])).collect::<String>();
+    assert!(lifted.contains("is exempt") && lifted.contains("is banned"), "{lifted}");
+    assert_eq!(operator.orders(), [""; 0]);
+    assert_eq!(passing(&front, CLIENT, 5), 2, "nothing was counted meanwhile");
+
+    operator.run(&["ban", "10.0.0.9", "--for", "5s", "--reason", "for a moment"]);
+    assert!(!passes(&front, "10.0.0.9"));
+    wait_until("its end", || passes(&front, "10.0.0.9"));
+    assert_eq!(operator.orders(), [""; 0], "what is over is in force no more");
+}
+
+#[test]
+fn networks_policies_and_instants_can_be_named() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream)
+        .policy("api", "1000/h", "")
+        .policy("login", "1000/h", "match = { path = \"/login\" }")
+        .start();
+    let operator = Operator::of(&front);
+    operator.run(&["ban", "10.7.0.0/16", "--for", "1h", "--reason", "a test"]);
+    assert!(!passes(&front, "10.7.3.4") && passes(&front, "10.8.3.4"));
+    let found = operator.json(&["inspect", "10.7.3.4"]);
+    assert_eq!(found["orders"][0]["identity"], "ip:10.7.0.0/16");
+    let year = 366 * 24 * 3600;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let far = 1970 + (now + year) / 31_556_952;
+    let until = format!("{far}-01-01T00:00:00Z");
+    let arguments = ["ban", IDENTITY, "--policy", "login", "--until", &until, "--reason", "a test"];
+    let taken = operator.json(&arguments);
+    assert_eq!(taken["order"]["until"], format!("{far}-01-01T00:00:00.000Z"));
+    assert_eq!(taken["order"]["policy"], "login");
+    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0);
+    assert!(passes(&front, CLIENT), "the other policy does not know of it");
+    let reset = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
+    assert!(reset.starts_with("reset ip:10.0.0.1"), "{reset}");
+    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0, "a reset lifts no order");
+}

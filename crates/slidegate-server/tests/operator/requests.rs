@@ -1,0 +1,289 @@
+//! Requests that are wrong, come from the wrong people or to the wrong door.
+
+use serde_json::Value;
+
+use crate::support::{Front, Upstream, gateway, options};
+use crate::terminal::Operator;
+
+const BAN: &str = "/v1/accounts/ip:10.0.0.1/ban";
+
+fn front() -> Front {
+    gateway(&Upstream::simple()).policy("api", "10/h", "").start()
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_named_with_its_value() {
+    let front = front();
+    let operator = Operator::of(&front);
+    let long = format!("{{\"for\":\"1h\",\"reason\":\"{}\"}}", "x".repeat(201));
+    let grant = "/v1/accounts/ip:10.0.0.1/grant";
+    for (method, path, body, status, expected) in [
+        ("POST", BAN, "", 400, "incomplete JSON"),
+        ("POST", BAN, "[]", 400, "expected an object, not a list"),
+        ("POST", BAN, "{}", 400, "reason: missing"),
+        ("POST", BAN, "{\"reason\":\"x\"}", 400, "for: expected one of for"),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"until\":\"2030-01-01T00:00:00Z\"}",
+            400,
+            "for: expected one of for",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1 parsec\"}",
+            400,
+            "for: \"1 parsec\": expected a length",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"400d\"}",
+            400,
+            "for: \"400d\": expected a length",
+        ),
+        ("POST", BAN, "{\"reason\":\"x\",\"for\":60}", 400, "for: expected a string, not 60"),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"until\":\"noon\"}",
+            400,
+            "until: \"noon\": expected an instant",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"until\":\"2001-01-01T00:00:00Z\"}",
+            400,
+            "that time is over",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"until\":\"9001-01-01T00:00:00Z\"}",
+            400,
+            "within 366 days",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"\",\"for\":\"1h\"}",
+            400,
+            "reason: expected 1 to 200 characters",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"a\\nb\",\"for\":\"1h\"}",
+            400,
+            "reason: expected 1 to 200 characters",
+        ),
+        ("POST", BAN, &long, 400, "reason: expected 1 to 200 characters"),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"units\":1}",
+            400,
+            "units: unknown member; expected policy",
+        ),
+        ("POST", BAN, "{\"reason\":\"x\",\"for\":\"1h\",\"for\":\"2h\"}", 400, "for: given twice"),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"policy\":\"a b\"}",
+            400,
+            "policy: \"a b\" is not a name",
+        ),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"policy\":\"web\"}",
+            404,
+            "there is no policy \"web\"; there is api",
+        ),
+        ("POST", grant, "{\"reason\":\"x\",\"for\":\"1h\"}", 400, "units: missing"),
+        (
+            "POST",
+            grant,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"units\":0}",
+            400,
+            "units: expected a whole number from 1",
+        ),
+        (
+            "POST",
+            grant,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"units\":\"5\"}",
+            400,
+            "units: expected a whole number from 1",
+        ),
+        (
+            "POST",
+            "/v1/accounts/ip:10.0.0.1/reset",
+            "{\"reason\":\"x\",\"for\":\"1h\"}",
+            400,
+            "for: unknown member",
+        ),
+        (
+            "POST",
+            "/v1/accounts/ip:10.0.0.1/hang",
+            "{}",
+            404,
+            "there is reset, grant, exempt and ban",
+        ),
+        ("POST", "/v1/accounts/nobody/ban", "{}", 400, "identity: expected kind:value"),
+        ("POST", "/v1/accounts/ip:nowhere/ban", "{}", 400, "identity: expected an IP address"),
+        ("POST", "/v1/accounts/api-key:hunter2/ban", "{}", 400, "identity: expected the digest"),
+        ("POST", "/v1/accounts/%FF/ban", "{}", 400, "Invalid UTF-8"),
+        (
+            "GET",
+            "/v1/accounts?sort=best",
+            "",
+            400,
+            "sort: expected nearest or denied, not \"best\"",
+        ),
+        (
+            "GET",
+            "/v1/accounts?limit=0",
+            "",
+            400,
+            "limit: expected a whole number from 1 to 100, not \"0\"",
+        ),
+        ("GET", "/v1/accounts?limit=101", "", 400, "limit: expected a whole number"),
+        ("GET", "/v1/accounts?page=2", "", 400, "page: unknown parameter; expected sort, limit"),
+        ("GET", "/v1/accounts?sort=denied&sort=nearest", "", 400, "sort: given twice"),
+        ("GET", "/v1/accounts/ip:10.0.0.1?policy=web", "", 404, "there is no policy \"web\""),
+        ("GET", "/v1/accounts/ip:10.0.0.1?plan=gold", "", 404, "there is no plan \"gold\""),
+        ("GET", "/v1/orders?x=1", "", 400, "x: unknown parameter"),
+        ("DELETE", "/v1/orders/1", "{\"reason\":\"x\"}", 404, "there is no order \"1\" in force"),
+        ("DELETE", "/v1/orders/1", "{}", 400, "reason: missing"),
+        ("PUT", "/v1/orders", "", 405, "GET / tells what can"),
+        ("GET", "/v1/accounts/ip:10.0.0.1/ban", "", 405, "GET / tells what can"),
+    ] {
+        let (answered, problem) = operator.ask(method, path, body);
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert_eq!(answered, status, "{method} {path} {body}: {problem}");
+        assert!(detail.contains(expected), "{method} {path} {body}: {detail}");
+        assert!(!problem.to_string().contains("hunter2"), "{problem}");
+        assert_eq!(problem["status"], status);
+    }
+    assert_eq!(operator.orders(), [""; 0], "nothing of it was done");
+}
+
+#[test]
+fn a_body_is_json_and_not_too_long() {
+    let front = front();
+    let operator = Operator::of(&front);
+    let plain = format!("POST {BAN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}");
+    let (status, problem) = operator.send(&plain);
+    assert_eq!(status, 415, "{problem}");
+    let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999";
+    let (status, problem) = operator.send(&format!("POST {BAN} HTTP/1.1\r\n{head}\r\n\r\n"));
+    assert_eq!(status, 413, "{problem}");
+}
+
+#[test]
+fn without_the_token_nothing_is_told_or_done() {
+    let options = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2hunter2");
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "10/h", "").start_with(options);
+    let operator = Operator::of(&front);
+    let body = "{\"reason\":\"x\",\"for\":\"1h\"}";
+    let show = |token: &str, method: &str, path: &str| {
+        let headers = "Host: slidegate.example\r\nContent-Type: application/json";
+        let length = format!("Content-Length: {}", body.len());
+        operator.send(&format!(
+            "{method} {path} HTTP/1.1\r\n{headers}\r\n{length}\r\n{token}\r\n{body}"
+        ))
+    };
+    for (method, path) in [
+        ("GET", "/v1/accounts"),
+        ("GET", "/v1/accounts/ip:127.0.0.1"),
+        ("POST", "/v1/accounts/ip:127.0.0.1/ban"),
+        ("POST", "/v1/accounts/ip:127.0.0.1/exempt"),
+        ("POST", "/v1/accounts/ip:127.0.0.1/grant"),
+        ("POST", "/v1/accounts/ip:127.0.0.1/reset"),
+        ("GET", "/v1/orders"),
+        ("DELETE", "/v1/orders/1"),
+    ] {
+        for token in [
+            "",
+            "Authorization: Bearer hunter2hunter\r\n",
+            "Authorization: Bearer hunter2hunter2x\r\n",
+            "Authorization: Bearer \r\n",
+            "Authorization: Basic hunter2hunter2\r\n",
+        ] {
+            let (status, problem) = show(token, method, path);
+            assert_eq!(
+                (status, &problem["status"]),
+                (401, &Value::from(401)),
+                "{method} {path} {token}"
+            );
+        }
+    }
+    assert_eq!(front.status("/"), 200, "nobody was banned");
+    let (status, list) = show("Authorization: Bearer hunter2hunter2\r\n", "GET", "/v1/orders");
+    assert_eq!((status, list["orders"].as_array().unwrap().len()), (200, 0));
+    let (status, taken) =
+        show("Authorization: Bearer hunter2hunter2\r\n", "POST", "/v1/accounts/ip:127.0.0.1/ban");
+    assert_eq!(status, 200, "{taken}");
+    assert_eq!(front.status("/"), 429);
+}
+
+#[test]
+fn a_door_that_others_can_reach_needs_a_token() {
+    let text = |listen: &str| {
+        format!("[decisions]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = {listen:?}\n")
+    };
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let refused = options().configuration(&text(listen)).spawn();
+        assert_eq!(refused.wait(), Some(1), "{}", refused.output());
+        let said = refused.output();
+        assert!(
+            said.contains(&format!("admin.listen = \"{listen}\": others than this machine")),
+            "{said}"
+        );
+        assert!(said.contains("SLIDEGATE_ADMIN_TOKEN"), "{said}");
+    }
+    let with =
+        options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2").configuration(&text("0.0.0.0:0"));
+    let front = Front::of(with.start());
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], front.admin().port()));
+    let mut wire = crate::support::Wire::connect(local);
+    assert_eq!(wire.get("/v1/orders", "").status(), 401);
+    assert_eq!(wire.get("/v1/orders", "Authorization: Bearer hunter2\r\n").status(), 200);
+}
+
+#[test]
+fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
+    let front = front();
+    let operator = Operator::of(&front);
+    for (host, status) in [
+        ("evil.example", 403),
+        ("evil.example:9090", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("a b", 403),
+        ("127.0.0.1", 200),
+        ("127.0.0.1:9090", 200),
+        ("[::1]:9090", 200),
+        ("localhost:9090", 200),
+        ("LocalHost", 200),
+    ] {
+        let (answered, said) =
+            operator.send(&format!("GET /v1/orders HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(answered, status, "{host}: {said}");
+    }
+}
+
+#[test]
+fn no_listener_for_clients_has_the_operators_pages() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"").start();
+    for path in ["/v1/accounts", "/v1/accounts/ip:127.0.0.1", "/v1/orders"] {
+        assert_eq!(front.get(path, "").text(), "ok", "that is upstream's");
+        let decisions = front.address("decisions");
+        assert_eq!(crate::support::Wire::connect(decisions).get(path, "").status(), 404);
+    }
+    assert_eq!(upstream.heard().len(), 3);
+}

@@ -1,0 +1,69 @@
+//! What is written down of what operators do.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, Upstream, wait_until};
+use crate::terminal::{Operator, for_many_clients};
+
+#[test]
+fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("audit.jsonl");
+    let front = for_many_clients(&upstream)
+        .policy("api", "2/h", "")
+        .tables(&format!("[audit]\nfile = {file:?}\n[log]\nformat = \"json\""))
+        .start();
+    let operator = Operator::of(&front);
+    let user = "user:42";
+    operator.run(&["reset", user, "--policy", "api", "--reason", "one"]);
+    operator.run(&["grant", user, "7", "--for", "1h", "--reason", "two"]);
+    operator.run(&["exempt", user, "--for", "1h", "--reason", "three"]);
+    operator.run(&["ban", user, "--for", "1h", "--reason", "four \"quoted\" \u{fc}"]);
+    let ids = operator.orders();
+    operator.run(&["lift", &ids[0], "--reason", "five"]);
+    operator.fail(&["ban", user, "--policy", "web", "--for", "1h", "--reason", "six"]);
+    operator.fail(&["lift", "none", "--reason", "seven"]);
+    let lines = || -> Vec<Value> {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["event"] == "operator").collect()
+    };
+    wait_until("the lines", || lines().len() == 7);
+    let lines = lines();
+    let told = |i: usize, field: &str| lines[i][field].clone();
+    for (i, (action, outcome, reason)) in [
+        ("reset", "done", "one"),
+        ("grant", "done", "two"),
+        ("exempt", "done", "three"),
+        ("ban", "done", "four \"quoted\" \u{fc}"),
+        ("lift", "done", "five"),
+        ("ban", "refused", "six"),
+        ("lift", "refused", "seven"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = (told(i, "action"), told(i, "outcome"), told(i, "reason"), told(i, "by"));
+        assert_eq!(line, (json!(action), json!(outcome), json!(reason), json!("127.0.0.1")));
+        let identity = if reason == "seven" { Value::Null } else { json!(user) };
+        assert_eq!(told(i, "identity"), identity, "{}", lines[i]);
+        let time = told(i, "time").as_str().unwrap().to_owned();
+        assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
+        let has_until = matches!(i, 1..=3);
+        assert_eq!(told(i, "until").is_string(), has_until, "{}", lines[i]);
+    }
+    assert_eq!(
+        (told(0, "policy"), told(1, "policy"), told(1, "units")),
+        (json!("api"), Value::Null, json!(7))
+    );
+    assert_eq!(told(5, "problem"), "there is no policy \"web\"; there is api");
+    wait_until("the log", || front.output().contains("\"target\":\"slidegate::operator\""));
+
+    let count = |labels: &str| front.metric("slidegate_operator_actions_total", labels);
+    assert_eq!(count("action=\"ban\",outcome=\"done\""), 1.0);
+    assert_eq!(count("action=\"ban\",outcome=\"refused\""), 1.0);
+    assert_eq!(count("outcome=\"done\""), 5.0);
+    assert_eq!(front.metric("slidegate_orders", ""), 2.0, "three, and one was lifted");
+}
