@@ -33,7 +33,8 @@ pub(crate) struct Motive {
     pub(crate) reason: String,
 }
 
-/// An action that was taken: an order that is in force, or a reset that others still have to hear of.
+/// An action that was taken: an order that is in force, or a reset or lift that others still have to
+/// hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filed {
     pub(crate) id: String,
@@ -76,6 +77,7 @@ impl Action {
             "grant" => Self::Order(Measure::Grant(units.parse().ok()?)),
             "exempt" => Self::Order(Measure::Exempt),
             "ban" => Self::Order(Measure::Ban),
+            "lift" => Self::Lift,
             _ => return None,
         })
     }
@@ -165,6 +167,7 @@ mod tests {
             filed(Action::Order(Measure::Ban), None, "scraper"),
             filed(grant, Some("api"), "a launch"),
             filed(Action::Reset, Some("api"), "x"),
+            filed(Action::Lift, None, "x"),
             Filed { motive: anonymous, ..filed(Action::Order(Measure::Exempt), None, "") },
         ] {
             assert_eq!(Filed::read("7", &order.text(), 2), Some(order));

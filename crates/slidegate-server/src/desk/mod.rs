@@ -2,7 +2,8 @@
 //!
 //! Without Redis an order holds in this process, and in its next life if accounts are saved. With
 //! Redis it is put on a board, which every gateway reads four times a second: whatever one of them
-//! is told, all of them do. While Redis is gone, the orders that were last read stay in force.
+//! is told, all of them do. While Redis is gone, the orders that were last read stay in force, and
+//! if it has forgotten them when it is back, it is told again.
 
 mod accounts;
 mod almanac;
@@ -48,6 +49,8 @@ struct Files {
     almanac: Almanac,
     /// The state of the board that this is.
     seen: Option<Version>,
+    /// When it was read.
+    read_at: Timestamp,
     /// The resets on it, which have been done here.
     resets: HashSet<String>,
     /// Whether the board could not be read when it was last tried.
@@ -80,9 +83,14 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// After so many readings the board is read as if for the first time, in case one of the clocks
 /// runs faster than the other.
 const READINGS_BETWEEN_WHOLE_ONES: u32 = 240;
+/// For how long it is on the board that an order was lifted. So whoever has read the board in this
+/// time knows that an order which is not there was not lifted, but lost.
+const LIFT_LASTS: Duration = Duration::from_secs(3600);
 /// For how long a reset is on the board. A gateway that cannot read it in this time keeps what it
 /// knows, which is stricter, never looser.
 const RESET_LASTS: Duration = Duration::from_secs(120);
+/// An order with no more left than this may have ended a moment early by Redis's clock.
+const SHORT: Duration = Duration::from_secs(1);
 /// A reset may be dated by an estimate of the server's clock.
 const SLACK_MS: u64 = 1000;
 
@@ -103,6 +111,7 @@ impl<S: Store> Desk<S> {
             orders,
             almanac: Almanac::of_gate(began),
             seen: None,
+            read_at: began,
             resets: HashSet::new(),
             is_cut_off: matches!(place, Place::Board(_)),
         };
@@ -153,15 +162,19 @@ impl<S: Store> Desk<S> {
     }
 
     /// Ends an order before its time.
-    pub(crate) async fn lift(&self, id: &str) -> Result<Filed, DeskError> {
+    pub(crate) async fn lift(&self, id: &str, motive: Motive) -> Result<Filed, DeskError> {
         let mut files = self.files.lock().await;
         // Another gateway may have taken it just now.
         let _ = self.read(&mut files).await;
-        files.forget_ended(&self.gate);
+        let now_ms = files.forget_ended(&self.gate);
         let mut orders = files.orders.clone();
         let lifted = take(&mut orders, id).ok_or_else(|| DeskError::UnknownOrder(id.to_owned()))?;
         match &self.place {
-            Place::Board(board) => drop(board.remove(id).await?),
+            Place::Board(board) => {
+                let note = Filed { action: Action::Lift, motive, ..lifted.clone() };
+                let lasting = LIFT_LASTS.min(Duration::from_millis(lifted.until_ms - now_ms));
+                board.post(id, &note.text(), lasting).await?;
+            }
             _ => self.keep(&orders).await?,
         }
         files.replace(orders, &self.gate);
@@ -271,9 +284,38 @@ impl<S: Store> Desk<S> {
         let Place::Board(board) = &self.place else { return Ok(()) };
         let read = board.read(files.seen).await;
         files.is_cut_off = read.is_err();
-        if let Some(reading) = read? {
-            let resets = files.take(reading, &self.gate);
+        let reading = read?;
+        let now = self.gate.now();
+        if let Some(reading) = reading {
+            let lost = files.lost(&reading, now);
+            let resets = files.take(&reading, &self.gate);
             self.follow(resets, files.almanac).await;
+            self.restore(lost, files, board).await?;
+        }
+        files.read_at = now;
+        Ok(())
+    }
+
+    /// Puts orders on the board again that Redis has lost, as after a failover.
+    async fn restore(
+        &self,
+        lost: Vec<(Filed, Duration)>,
+        files: &mut Files,
+        board: &Board,
+    ) -> Result<(), BoardError> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        tracing::warn!(orders = lost.len(), "Redis has lost operator's orders: it is told again");
+        let now_ms = files.almanac.ms_at(self.gate.now());
+        let mut orders = files.orders.clone();
+        for (order, lasting) in &lost {
+            let until_ms = now_ms + u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX);
+            orders.push(Filed { until_ms, ..order.clone() });
+        }
+        files.replace(orders, &self.gate);
+        for (order, lasting) in &lost {
+            board.post(&order.id, &order.text(), *lasting).await?;
         }
         Ok(())
     }
@@ -310,7 +352,7 @@ impl<S: Store> Desk<S> {
 impl Files {
     /// Puts what is on the board in the place of what was known, and returns the resets that are
     /// new.
-    fn take<S: Store>(&mut self, reading: Reading, gate: &Gate<S>) -> Vec<Filed> {
+    fn take<S: Store>(&mut self, reading: &Reading, gate: &Gate<S>) -> Vec<Filed> {
         self.almanac = Almanac::new(gate.now(), reading.now_ms);
         self.seen = Some(reading.version);
         let read = |notice: &slidegate_redis::Notice| {
@@ -321,11 +363,25 @@ impl Files {
             filed
         };
         let filed = reading.notices.iter().filter_map(read);
-        let (orders, resets): (Vec<_>, Vec<_>) = filed.partition(|f| f.measure().is_some());
+        let (orders, others): (Vec<_>, Vec<_>) = filed.partition(|f| f.measure().is_some());
         self.replace(orders, gate);
+        let resets: Vec<Filed> = others.into_iter().filter(|f| f.action == Action::Reset).collect();
         let known = std::mem::take(&mut self.resets);
         self.resets = resets.iter().map(|reset| reset.id.clone()).collect();
         resets.into_iter().filter(|reset| !known.contains(&reset.id)).collect()
+    }
+
+    /// The orders that are not on the board any more although nobody has lifted them, and how long
+    /// they would still hold.
+    fn lost(&self, reading: &Reading, now: Timestamp) -> Vec<(Filed, Duration)> {
+        let knows_lifts = now.saturating_since(self.read_at) < LIFT_LASTS;
+        if self.seen.is_none() || !knows_lifts {
+            return Vec::new();
+        }
+        let there: HashSet<&str> = reading.notices.iter().map(|notice| &*notice.id).collect();
+        let rest = |order: &Filed| self.almanac.gate_at(order.until_ms).saturating_since(now);
+        let lost = self.orders.iter().filter(|order| !there.contains(&*order.id));
+        lost.map(|order| (order.clone(), rest(order))).filter(|(_, rest)| *rest > SHORT).collect()
     }
 
     fn replace<S: Store>(&mut self, orders: Vec<Filed>, gate: &Gate<S>) {

@@ -66,8 +66,8 @@ async fn an_order_takes_the_place_of_its_like_and_tells_of_the_others() {
     let third = give(Measure::Exempt, 3).await;
     assert_eq!((third.replaced, third.others), (None, vec![second.order.clone()]));
     assert_eq!(desk.in_force().await.orders, [second.order.clone(), third.order.clone()]);
-    assert_eq!(desk.lift(&third.order.id).await.unwrap(), third.order);
-    assert!(matches!(desk.lift(&third.order.id).await, Err(DeskError::UnknownOrder(_))));
+    assert_eq!(desk.lift(&third.order.id, motive()).await.unwrap(), third.order);
+    assert!(matches!(desk.lift(&third.order.id, motive()).await, Err(DeskError::UnknownOrder(_))));
     assert_eq!((0..10).filter(|_| is_allowed(&desk, "/")).count(), 7, "two, and five more");
 }
 
@@ -165,7 +165,7 @@ async fn orders_in_a_file_are_in_force_in_the_next_life_for_the_rest_of_their_ti
     let first = Desk::open(gate(&clock), file.place()).unwrap();
     let ban = first.give(Measure::Ban, target(None), Until::For(HOUR), motive()).await.unwrap();
     let exempt = first.give(Measure::Exempt, target(Some("api")), Until::For(HOUR), motive()).await;
-    first.lift(&exempt.unwrap().order.id).await.unwrap();
+    first.lift(&exempt.unwrap().order.id, motive()).await.unwrap();
     drop(first);
     clock.advance(HOUR / 2);
     let second = Desk::open(gate(&clock), file.place()).unwrap();

@@ -37,7 +37,7 @@ fn an_order_given_to_one_gateway_holds_at_the_other_within_a_second() {
     assert!(!passes(&one, CLIENT), "at once where it was given");
     soon("the ban at the other", began, || !passes(&two, CLIENT));
     let [ban] = &there.orders()[..] else { panic!("one order") };
-    assert_eq!(here.orders(), [ban.clone()]);
+    assert_eq!(here.orders()[..], there.orders()[..]);
 
     there.run(&["lift", ban, "--reason", "over"]);
     let began = Instant::now();
@@ -159,4 +159,27 @@ fn orders_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
     operator.run(&["ban", "10.0.0.4", "--for", "8s", "--reason", "a test"]);
     wait_until("the short one at the other", || !passes(&two, "10.0.0.4"));
     wait_until("its end", || passes(&two, "10.0.0.4"));
+}
+
+#[test]
+fn a_redis_that_has_forgotten_everything_is_told_the_orders_again_but_not_the_lifted_ones() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(&upstream, &redis).policy("api", "10000/h", "");
+    let (one, two) = (setup.start(), setup.start());
+    let operator = Operator::of(&one);
+    operator.run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    let other = operator.json(&["ban", "10.0.0.2", "--for", "1h", "--reason", "a test"]);
+    wait_until("both at the other", || !passes(&two, CLIENT) && !passes(&two, "10.0.0.2"));
+    operator.run(&["lift", other["order"]["id"].as_str().unwrap(), "--reason", "over"]);
+    wait_until("the lift at the other", || passes(&two, "10.0.0.2"));
+    redis.kill();
+    redis.restart();
+    assert_eq!(redis.command(&["DBSIZE"]).integer(), 0, "it has forgotten");
+    wait_until("it to be told", || redis.command(&["EXISTS", "slidegate:board"]).integer() == 1);
+    let late = setup.start();
+    for front in [&one, &two, &late] {
+        assert!(!passes(front, CLIENT) && passes(front, "10.0.0.2"));
+        assert_eq!(Operator::of(front).orders().len(), 1);
+    }
+    assert!(Operator::of(&late).run(&["orders"]).contains("a test"));
 }

@@ -113,7 +113,9 @@ async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), Ref
     let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
     ask::query(request.uri(), [])?;
     let (head, body) = request.into_parts();
-    let body = body::read(&head.headers, body).await.map_err(Refusal::Body)?;
+    let body = body::read(&head.headers, body)
+        .await
+        .map_err(|refusal| Refusal::Body(Box::new(refusal)))?;
     Ok((by, body))
 }
 
@@ -128,7 +130,7 @@ impl<S: Store> Operator<S> {
         let given = self.desk.give(measure, target.clone(), until, motive.clone()).await;
         let until_ms = given.as_ref().ok().map(|given| given.order.until_ms);
         let about = About { action: Action::Order(measure), target: Some(&target), until_ms };
-        let given = self.tell(about, &motive, given)?;
+        let given = self.tell(&about, &motive, given)?;
         let view = |order: &Filed| OrderView::at(given.order.given_ms, order);
         let taken = Taken {
             order: view(&given.order),
@@ -141,7 +143,7 @@ impl<S: Store> Operator<S> {
     async fn reset(&self, target: Target, motive: Motive) -> Result<Response, Refusal> {
         let reset = self.desk.reset(target.clone(), motive.clone()).await;
         let about = About { action: Action::Reset, target: Some(&target), until_ms: None };
-        let policies = self.tell(about, &motive, reset)?;
+        let policies = self.tell(&about, &motive, reset)?;
         let policies = policies.iter().map(ToString::to_string).collect();
         let reset = target.identity.to_string();
         Ok(json(StatusCode::OK, &WasReset { reset, policies, reason: motive.reason }))
@@ -149,10 +151,10 @@ impl<S: Store> Operator<S> {
 
     async fn lift(&self, id: &str, motive: Motive) -> Result<Response, Refusal> {
         let known = self.desk.find(id).await.map(|order| order.target);
-        let lifted = self.desk.lift(id).await;
+        let lifted = self.desk.lift(id, motive.clone()).await;
         let target = lifted.as_ref().ok().map(|order| order.target.clone()).or(known);
         let about = About { action: Action::Lift, target: target.as_ref(), until_ms: None };
-        let lifted = self.tell(about, &motive, lifted)?;
+        let lifted = self.tell(&about, &motive, lifted)?;
         let lifted = OrderView::at(self.desk.now_ms().await, &lifted);
         Ok(json(StatusCode::OK, &Lifted { lifted, reason: motive.reason }))
     }
@@ -160,7 +162,7 @@ impl<S: Store> Operator<S> {
     /// Writes down what was done or not.
     fn tell<T>(
         &self,
-        about: About<'_>,
+        about: &About<'_>,
         motive: &Motive,
         outcome: Result<T, DeskError>,
     ) -> Result<T, Refusal> {

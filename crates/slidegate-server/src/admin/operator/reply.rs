@@ -15,7 +15,7 @@ use crate::desk::DeskError;
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// Its body could not be read, or was none.
-    Body(Response<Full<Bytes>>),
+    Body(Box<Response<Full<Bytes>>>),
     /// It is wrong.
     Asked(Problems),
     /// It is about something that there is not.
