@@ -10,6 +10,11 @@ use crate::calendar::Rfc3339;
 pub(crate) enum DeskError {
     #[error("there is no policy {policy:?}{}", listed(.known))]
     UnknownPolicy { policy: String, known: Vec<String> },
+    #[error(
+        "identity: expected one address: only a ban or an exemption under all policies can be of a \
+         network"
+    )]
+    Network,
     #[error("there is no order {0:?} in force")]
     UnknownOrder(String),
     #[error("until: that time is over; it is {}", Rfc3339(Timestamp::from_millis(*.now_ms)))]

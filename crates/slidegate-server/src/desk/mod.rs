@@ -133,6 +133,10 @@ impl<S: Store> Desk<S> {
         motive: Motive,
     ) -> Result<Given, DeskError> {
         self.check(&target)?;
+        let is_for_one = target.policy.is_some() || matches!(measure, Measure::Grant(_));
+        if is_for_one && !accounts::are_there(&self.gate.policies(), &target) {
+            return Err(DeskError::Network);
+        }
         let mut files = self.files.lock().await;
         self.know_the_time(&mut files).await?;
         let now_ms = files.forget_ended(&self.gate);
@@ -209,7 +213,11 @@ impl<S: Store> Desk<S> {
         motive: Motive,
     ) -> Result<Vec<slidegate::Name>, DeskError> {
         self.check(&target)?;
-        let accounts = accounts::of(&self.gate.policies(), &target);
+        let policies = self.gate.policies();
+        if !accounts::are_there(&policies, &target) {
+            return Err(DeskError::Network);
+        }
+        let accounts = accounts::of(&policies, &target);
         if let Place::Board(board) = &self.place {
             let mut files = self.files.lock().await;
             self.know_the_time(&mut files).await?;

@@ -65,6 +65,7 @@ fn a_reset_is_done_at_all_gateways_also_in_what_each_has_by_itself() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis)
         .policy("guard", "3/h", "scope = \"local\"\nmatch = { path = \"/guard\" }")
+        .policy("warm", "4/h", "match = { path = \"/warm\" }")
         .policy(
             "api",
             "2/h",
@@ -74,6 +75,7 @@ fn a_reset_is_done_at_all_gateways_also_in_what_each_has_by_itself() {
     assert_eq!(passing_at(&one, "/guard", CLIENT, 5), 3);
     assert_eq!(passing_at(&two, "/guard", CLIENT, 5), 3, "each has its own");
     assert_eq!(passing_at(&two, "/api", CLIENT, 6), 2, "and then a ban of its own");
+    assert_eq!(passing_at(&two, "/warm", CLIENT, 6), 4);
     let found = Operator::of(&two).json(&["inspect", IDENTITY, "--policy", "api"]);
     assert!(found["accounts"][0]["banned_for_ms"].as_u64().unwrap() > 3_000_000, "{found}");
 
@@ -87,6 +89,8 @@ fn a_reset_is_done_at_all_gateways_also_in_what_each_has_by_itself() {
     });
     assert_eq!(passing_at(&two, "/guard", CLIENT, 5), 2, "once, and not again and again");
     soon("the end of its ban", began, || passing_at(&two, "/api", CLIENT, 1) == 1);
+    redis.kill();
+    assert_eq!(passing_at(&two, "/warm", CLIENT, 6), 4, "also in what it knows without Redis");
 }
 
 #[test]

@@ -85,6 +85,15 @@ fn networks_policies_and_instants_can_be_named() {
     assert!(!passes(&front, "10.7.3.4") && passes(&front, "10.8.3.4"));
     let found = operator.json(&["inspect", "10.7.3.4"]);
     assert_eq!(found["orders"][0]["identity"], "ip:10.7.0.0/16");
+    for arguments in [
+        &["reset", "10.7.0.0/16", "--reason", "a test"][..],
+        &["grant", "10.7.0.0/16", "5", "--for", "1h", "--reason", "a test"],
+        &["ban", "10.7.0.0/16", "--policy", "api", "--for", "1h", "--reason", "a test"],
+    ] {
+        let said = operator.fail(arguments);
+        assert!(said.contains("identity: expected one address"), "{said}");
+    }
+    operator.run(&["grant", "2001:db8::/64", "5", "--for", "1h", "--reason", "as it is counted"]);
     let year = 366 * 24 * 3600;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let far = 1970 + (now + year) / 31_556_952;

@@ -171,6 +171,19 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
 }
 
 #[test]
+fn the_first_page_tells_what_there_is() {
+    let page = front().admin_page("/").text();
+    for route in [
+        "/v1/accounts?sort=",
+        "/v1/accounts/IDENTITY/ban",
+        "GET    /v1/orders",
+        "DELETE /v1/orders/ID",
+    ] {
+        assert!(page.contains(route), "{page}");
+    }
+}
+
+#[test]
 fn a_body_is_json_and_not_too_long() {
     let front = front();
     let operator = Operator::of(&front);

@@ -54,7 +54,9 @@ impl Refusal {
                 DeskError::UnknownPolicy { .. } | DeskError::UnknownOrder(_) => {
                     StatusCode::NOT_FOUND
                 }
-                DeskError::Past { .. } | DeskError::TooLong => StatusCode::BAD_REQUEST,
+                DeskError::Past { .. } | DeskError::TooLong | DeskError::Network => {
+                    StatusCode::BAD_REQUEST
+                }
                 DeskError::Full => StatusCode::CONFLICT,
                 DeskError::Board(_) | DeskError::Disk(_) | DeskError::Account(_) => {
                     StatusCode::SERVICE_UNAVAILABLE
