@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use slidegate::Store;
 
 use crate::config::{self, Config, Sources};
@@ -43,7 +44,8 @@ impl<S: Store + StoreReport> Site<S> {
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway.map(|config| Gateway::new(config, live.clone(), observer.clone()));
         let fixed = Fixed::of(&config);
-        let desk = Arc::new(Desk::open(live.gate().clone(), orders)?);
+        let desk = Desk::open(live.gate().clone(), orders).context("store.snapshot.file")?;
+        let desk = Arc::new(desk);
         Ok(Self { live, gateway, observer, desk, tls, audit, config, fixed, sources })
     }
 
