@@ -47,10 +47,10 @@ pub(crate) struct Desk<S> {
 struct Files {
     orders: Vec<Filed>,
     almanac: Almanac,
-    /// The state of the board that this is.
+    /// The state of the board that this is; none if all of it is to be read again.
     seen: Option<Version>,
-    /// When it was read.
-    read_at: Timestamp,
+    /// When it was last read.
+    read_at: Option<Timestamp>,
     /// The resets on it, which have been done here.
     resets: HashSet<String>,
     /// Whether the board could not be read when it was last tried.
@@ -111,9 +111,9 @@ impl<S: Store> Desk<S> {
             orders,
             almanac: Almanac::of_gate(began),
             seen: None,
-            read_at: began,
+            read_at: None,
             resets: HashSet::new(),
-            is_cut_off: matches!(place, Place::Board(_)),
+            is_cut_off: false,
         };
         files.put_in_force(&gate);
         let numbers = (RandomState::default(), AtomicU64::new(0));
@@ -250,24 +250,8 @@ impl<S: Store> Desk<S> {
     /// Reads the board, if there is one.
     pub(crate) async fn look(&self) {
         let mut files = self.files.lock().await;
-        let was_cut_off = files.is_cut_off;
-        match self.read(&mut files).await {
-            Ok(()) if was_cut_off => {
-                let orders = files.orders.len();
-                tracing::info!(orders, "the operator's orders are read from Redis");
-            }
-            Err(error) if !was_cut_off || files.seen.is_none() => {
-                let error = anyhow::Error::from(error);
-                tracing::debug!("{error:#}");
-                if !was_cut_off {
-                    tracing::warn!(
-                        "the operator's orders cannot be read from Redis: \
-                         those that were last read stay in force"
-                    );
-                }
-            }
-            _ => {}
-        }
+        // Whoever reads says so if it cannot be done.
+        let _ = self.read(&mut files).await;
     }
 
     fn check(&self, target: &Target) -> Result<(), DeskError> {
@@ -291,7 +275,7 @@ impl<S: Store> Desk<S> {
     async fn read(&self, files: &mut Files) -> Result<(), BoardError> {
         let Place::Board(board) = &self.place else { return Ok(()) };
         let read = board.read(files.seen).await;
-        files.is_cut_off = read.is_err();
+        files.note_trouble(read.as_ref().err());
         let reading = read?;
         let now = self.gate.now();
         if let Some(reading) = reading {
@@ -300,7 +284,7 @@ impl<S: Store> Desk<S> {
             self.follow(resets, files.almanac).await;
             self.restore(lost, files, board).await?;
         }
-        files.read_at = now;
+        files.read_at = Some(now);
         Ok(())
     }
 
@@ -322,9 +306,12 @@ impl<S: Store> Desk<S> {
             orders.push(Filed { until_ms, ..order.clone() });
         }
         files.replace(orders, &self.gate);
+        // Until all of them are there, what is missing is looked for again.
+        let seen = files.seen.take();
         for (order, lasting) in &lost {
             board.post(&order.id, &order.text(), *lasting).await?;
         }
+        files.seen = seen;
         Ok(())
     }
 
@@ -379,11 +366,28 @@ impl Files {
         resets.into_iter().filter(|reset| !known.contains(&reset.id)).collect()
     }
 
+    /// Tells when the board cannot be read any more, and when it can again.
+    fn note_trouble(&mut self, error: Option<&BoardError>) {
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, error.is_some());
+        match error {
+            Some(error) if !was_cut_off => tracing::warn!(
+                %error,
+                "the operator's orders cannot be read from Redis: those that were last read stay \
+                 in force"
+            ),
+            None if was_cut_off => {
+                tracing::info!("the operator's orders are read from Redis again");
+            }
+            _ => {}
+        }
+    }
+
     /// The orders that are not on the board any more although nobody has lifted them, and how long
     /// they would still hold.
     fn lost(&self, reading: &Reading, now: Timestamp) -> Vec<(Filed, Duration)> {
-        let knows_lifts = now.saturating_since(self.read_at) < LIFT_LASTS;
-        if self.seen.is_none() || !knows_lifts {
+        let knows_lifts =
+            self.read_at.is_some_and(|read_at| now.saturating_since(read_at) < LIFT_LASTS);
+        if !knows_lifts {
             return Vec::new();
         }
         let there: HashSet<&str> = reading.notices.iter().map(|notice| &*notice.id).collect();

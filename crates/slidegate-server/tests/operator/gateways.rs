@@ -104,6 +104,9 @@ fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
     let operator = Operator::of(&two);
     wait_until("it to be noticed", || operator.json(&["orders"])["stale"] == true);
     assert!(operator.run(&["orders"]).contains("Redis cannot be read"));
+    wait_until("the log", || {
+        two.output().contains("the operator's orders cannot be read from Redis")
+    });
     for front in [&one, &two] {
         assert!(!passes(front, CLIENT), "what was last known holds");
         assert!(passes(front, "10.0.0.2"), "and nothing else");
