@@ -9,6 +9,7 @@ mod accounts;
 mod almanac;
 mod error;
 mod filed;
+mod files;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use slidegate::{Gate, Measure, Order, Orders, Store, Timestamp};
-use slidegate_redis::{Board, BoardError, Reading, Version};
+use slidegate::{Gate, Measure, Orders, Store, Timestamp};
+use slidegate_redis::{Board, BoardError};
 use tokio::sync::Mutex;
 
 use self::almanac::Almanac;
 pub(crate) use self::error::DeskError;
 pub(crate) use self::filed::{Action, Filed, Motive, Target};
+use self::files::{Files, LIFT_LASTS, of_the_same, take};
 pub(crate) use self::place::Place;
 pub(crate) use self::until::Until;
 
@@ -40,21 +42,6 @@ pub(crate) struct Desk<S> {
     files: Mutex<Files>,
     /// For the names of resets, which no two gateways may share.
     numbers: (RandomState, AtomicU64),
-}
-
-/// What is known of the orders.
-#[derive(Debug)]
-struct Files {
-    orders: Vec<Filed>,
-    almanac: Almanac,
-    /// The state of the board that this is; none if all of it is to be read again.
-    seen: Option<Version>,
-    /// When it was last read.
-    read_at: Option<Timestamp>,
-    /// The resets on it, which have been done here.
-    resets: HashSet<String>,
-    /// Whether the board could not be read when it was last tried.
-    is_cut_off: bool,
 }
 
 /// An order that was taken.
@@ -83,14 +70,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// After so many readings the board is read as if for the first time, in case one of the clocks
 /// runs faster than the other.
 const READINGS_BETWEEN_WHOLE_ONES: u32 = 240;
-/// For how long it is on the board that an order was lifted. So whoever has read the board in this
-/// time knows that an order which is not there was not lifted, but lost.
-const LIFT_LASTS: Duration = Duration::from_secs(3600);
 /// For how long a reset is on the board. A gateway that cannot read it in this time keeps what it
 /// knows, which is stricter, never looser.
 const RESET_LASTS: Duration = Duration::from_secs(120);
-/// An order with no more left than this may have ended a moment early by Redis's clock.
-const SHORT: Duration = Duration::from_secs(1);
 /// A reset may be dated by an estimate of the server's clock.
 const SLACK_MS: u64 = 1000;
 
@@ -342,94 +324,6 @@ impl<S: Store> Desk<S> {
         let number = hasher.hash_one(numbers.fetch_add(1, Ordering::Relaxed));
         format!("reset-{}", filed::hex(&number.to_be_bytes()))
     }
-}
-
-impl Files {
-    /// Puts what is on the board in the place of what was known, and returns the resets that are
-    /// new.
-    fn take<S: Store>(&mut self, reading: &Reading, gate: &Gate<S>) -> Vec<Filed> {
-        self.almanac = Almanac::new(gate.now(), reading.now_ms);
-        self.seen = Some(reading.version);
-        let read = |notice: &slidegate_redis::Notice| {
-            let filed = Filed::read(&notice.id, &notice.text, notice.until_ms);
-            if filed.is_none() {
-                tracing::warn!(id = notice.id, "a notice in Redis is no order of this version");
-            }
-            filed
-        };
-        let filed = reading.notices.iter().filter_map(read);
-        let (orders, others): (Vec<_>, Vec<_>) = filed.partition(|f| f.measure().is_some());
-        self.replace(orders, gate);
-        let resets: Vec<Filed> = others.into_iter().filter(|f| f.action == Action::Reset).collect();
-        let known = std::mem::take(&mut self.resets);
-        self.resets = resets.iter().map(|reset| reset.id.clone()).collect();
-        resets.into_iter().filter(|reset| !known.contains(&reset.id)).collect()
-    }
-
-    /// Tells when the board cannot be read any more, and when it can again.
-    fn note_trouble(&mut self, error: Option<&BoardError>) {
-        let was_cut_off = std::mem::replace(&mut self.is_cut_off, error.is_some());
-        match error {
-            Some(error) if !was_cut_off => tracing::warn!(
-                %error,
-                "the operator's orders cannot be read from Redis: those that were last read stay \
-                 in force"
-            ),
-            None if was_cut_off => {
-                tracing::info!("the operator's orders are read from Redis again");
-            }
-            _ => {}
-        }
-    }
-
-    /// The orders that are not on the board any more although nobody has lifted them, and how long
-    /// they would still hold.
-    fn lost(&self, reading: &Reading, now: Timestamp) -> Vec<(Filed, Duration)> {
-        let knows_lifts =
-            self.read_at.is_some_and(|read_at| now.saturating_since(read_at) < LIFT_LASTS);
-        if !knows_lifts {
-            return Vec::new();
-        }
-        let there: HashSet<&str> = reading.notices.iter().map(|notice| &*notice.id).collect();
-        let rest = |order: &Filed| self.almanac.gate_at(order.until_ms).saturating_since(now);
-        let lost = self.orders.iter().filter(|order| !there.contains(&*order.id));
-        lost.map(|order| (order.clone(), rest(order))).filter(|(_, rest)| *rest > SHORT).collect()
-    }
-
-    fn replace<S: Store>(&mut self, orders: Vec<Filed>, gate: &Gate<S>) {
-        self.orders = orders;
-        self.put_in_force(gate);
-    }
-
-    fn put_in_force<S: Store>(&self, gate: &Gate<S>) {
-        let order = |filed: &Filed| {
-            let (identity, policy) = (filed.target.identity, filed.target.policy.clone());
-            let until = self.almanac.gate_at(filed.until_ms);
-            Some(Order { identity, policy, measure: filed.measure()?, until })
-        };
-        match Orders::new(self.orders.iter().filter_map(order)) {
-            Ok(orders) => gate.replace_orders(orders),
-            Err(error) => tracing::error!(%error, "the orders stay as they were"),
-        }
-    }
-
-    /// Forgets orders whose time is over, and tells the time.
-    fn forget_ended<S: Store>(&mut self, gate: &Gate<S>) -> u64 {
-        let now_ms = self.almanac.ms_at(gate.now());
-        self.orders.retain(|order| order.until_ms > now_ms);
-        now_ms
-    }
-}
-
-/// Takes an order out.
-fn take(orders: &mut Vec<Filed>, id: &str) -> Option<Filed> {
-    let index = orders.iter().position(|order| order.id == id)?;
-    Some(orders.swap_remove(index))
-}
-
-fn of_the_same(orders: &[Filed], order: &Filed) -> Vec<Filed> {
-    let same = |other: &&Filed| other.target.identity == order.target.identity;
-    orders.iter().filter(same).cloned().collect()
 }
 
 // What fits on the board can be put in force.
