@@ -50,6 +50,15 @@ impl std::ops::Add<Duration> for Timestamp {
     }
 }
 
+impl std::ops::Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at the beginning of time.
+    fn sub(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
 /// A source of time.
 ///
 /// Readings should never go back. If they do, accounts hold what they have for at most one
@@ -285,6 +294,11 @@ mod tests {
     fn arithmetic_saturates() {
         let end = Timestamp::from_nanos(u64::MAX);
         assert_eq!(end + Duration::from_secs(1), end);
+        assert_eq!(Timestamp::from_millis(1) - Duration::from_secs(1), Timestamp::default());
+        assert_eq!(
+            Timestamp::from_millis(1001) - Duration::from_secs(1),
+            Timestamp::from_millis(1)
+        );
         assert_eq!(Timestamp::from_millis(1).saturating_since(end), Duration::ZERO);
         assert_eq!(Timestamp::from_millis(u64::MAX), end);
     }

@@ -145,16 +145,35 @@ impl<S: Store> Gate<S> {
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let rules = self.rules.load();
         let (policy, identity) = Self::policy_of(&rules.policies, account)?;
-        self.bans.forget(&policy.name, &identity);
-        let quotas = Quotas::new(rules.policies.windows_of(policy))
-            .expect("a policy has quotas, and these windows differ");
+        let quotas = Self::quotas_of(&rules.policies, policy);
         let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        self.bans.forget(&policy.name, &identity);
         // The gate's own store may have spends of a shared policy too, from when the store failed.
         self.local.reset_now(&charges);
         match policy.scope {
             Scope::Local => Ok(()),
             Scope::Shared => self.store.reset(&charges).await.map_err(AccountError::Store),
         }
+    }
+
+    /// Does here what is left to do of a [`reset`](Self::reset) that another gate on the same store
+    /// has done, so long `ago`: lifts the account's ban, and forgets what only this process knows of
+    /// it. The store keeps what was spent since, at whichever gate.
+    pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
+        let rules = self.rules.load();
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
+        let quotas = Self::quotas_of(&rules.policies, policy);
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        self.bans.forget(&policy.name, &identity);
+        match policy.scope {
+            // An account of this gate alone, which is reset now.
+            Scope::Local => self.local.reset_now(&charges),
+            Scope::Shared => {
+                self.local.reset_as_of(&charges, self.now() - ago);
+                self.store.forget(&charges, ago);
+            }
+        }
+        Ok(())
     }
 
     /// Bans an account for this long from now on, in place of a ban that it may have. Only a policy
@@ -418,6 +437,12 @@ impl<S: Store> Gate<S> {
         let policy =
             policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
         Ok((policy, policy.account_of(account.identity)))
+    }
+
+    /// A quota for each window that an account may have a ledger for.
+    fn quotas_of(policies: &Policies, policy: &CheckedPolicy) -> Quotas {
+        Quotas::new(policies.windows_of(policy))
+            .expect("a policy has quotas, and these windows differ")
     }
 }
 

@@ -156,6 +156,13 @@ impl Ledger {
         units - left
     }
 
+    /// Forgets what was spent up to `at`. An entry whose tick ends later stays, with all its units.
+    pub fn forget_until(&mut self, at: Timestamp) {
+        while self.entries.first_ms().is_some_and(|first_ms| first_ms <= at.as_millis()) {
+            self.entries.take(0, u32::MAX);
+        }
+    }
+
     /// Whether nothing is spent, as of the last [`settle`](Self::settle).
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 0

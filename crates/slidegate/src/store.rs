@@ -45,6 +45,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets the accounts of the charges, with all that is kept under their quotas' windows.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets what this process keeps of the accounts apart from their ledgers, because another
+    /// process has reset them, so long `ago`. What was spent since then counts, there as here.
+    ///
+    /// A store that keeps nothing apart has nothing to do.
+    fn forget(&self, charges: &Charges<'_>, ago: Duration) {
+        let _ = (charges, ago);
+    }
 }
 
 /// Which units a refund takes back.

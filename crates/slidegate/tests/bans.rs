@@ -462,6 +462,19 @@ fn a_clock_that_steps_back_prolongs_a_ban_by_no_more_than_its_length() {
     assert!(stage.at(MINUTE).is_denied("ann"));
 }
 
+#[test]
+fn a_reset_elsewhere_ends_a_ban_and_the_way_to_one_but_not_what_is_spent() {
+    let stage = Stage::new([login()]);
+    let forget = || stage.gate.forget(&account("login", "ann"), Duration::ZERO).unwrap();
+    stage.deny("ann", 3);
+    assert_eq!(stage.gate.ban_stats().accounts, 1);
+    forget();
+    assert_eq!(stage.gate.ban_stats().accounts, 0);
+    stage.deny("ann", 2);
+    forget();
+    stage.deny("ann", 2);
+}
+
 /// A memory store that counts how often it was asked.
 struct Counting {
     store: MemoryStore,

@@ -276,6 +276,42 @@ fn a_reset_is_seen_at_once_by_a_client_that_was_denied() {
 }
 
 #[test]
+fn after_a_reset_elsewhere_a_gate_forgets_its_own_and_leaves_the_store_alone() {
+    let clock = ManualClock::default();
+    let list = [
+        Policy::new("api").quota(Quota::per_minute(5)),
+        Policy::new("guard").scope(Scope::Local).quota(Quota::per_minute(5)),
+    ];
+    let gate = gate(&clock, list);
+    for _ in 0..4 {
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    }
+    for policy in ["api", "guard"] {
+        gate.forget(&account(policy), Duration::ZERO).unwrap();
+    }
+    assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (1, 5));
+    let unknown = gate.forget(&account("nobody"), Duration::ZERO);
+    assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
+}
+
+#[test]
+fn what_a_gate_counted_for_a_failing_store_since_a_reset_elsewhere_stays_counted() {
+    let clock = ManualClock::default();
+    let local = MemoryStore::builder().clock(clock.clone()).build();
+    let api = policies([Policy::new("api").quota(Quota::per_minute(5))]);
+    let gate = Gate::with_local(api, Down::default(), local);
+    let pass =
+        |n: usize| (0..n).filter(|_| now(gate.decide(&client())).unwrap().is_allowed()).count();
+    assert_eq!(pass(3), 3);
+    clock.advance(Duration::from_millis(2));
+    assert_eq!(pass(9), 2);
+    let asked = gate.store().asked.load(Ordering::Relaxed);
+    gate.forget(&account("api"), Duration::from_millis(1)).unwrap();
+    assert_eq!(gate.store().asked.load(Ordering::Relaxed), asked);
+    assert_eq!(pass(9), 3, "those of before the reset");
+}
+
+#[test]
 fn policies_can_be_replaced_and_history_stays() {
     let clock = ManualClock::default();
     let api = |units| [Policy::new("api").quota(Quota::per_minute(units))];

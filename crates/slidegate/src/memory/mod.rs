@@ -215,6 +215,21 @@ impl MemoryStore {
         }
     }
 
+    /// [`Store::reset`] as if it had been done at `at`: what was spent since stays.
+    pub fn reset_as_of(&self, charges: &Charges<'_>, at: Timestamp) {
+        for charge in charges.as_slice() {
+            let hash = self.hash(charge);
+            let mut shard = self.lock(self.shard_of(hash));
+            self.denials.forget(hash);
+            let Some(book) = shard.own_book(hash, charge) else { continue };
+            for quota in charge.quotas().as_slice() {
+                if let Some(ledger) = book.ledger_mut(*quota) {
+                    ledger.forget_until(at);
+                }
+            }
+        }
+    }
+
     #[inline]
     fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
         match charges.as_slice() {
