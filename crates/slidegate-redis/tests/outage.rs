@@ -196,6 +196,62 @@ async fn a_reset_in_an_outage_says_that_redis_was_not_reached_and_forgets_here()
 }
 
 #[tokio::test]
+async fn after_a_reset_elsewhere_a_kept_denial_is_forgotten_and_what_was_spent_since_counts() {
+    let world = World::new();
+    let (here, there) = (world.store(), world.store());
+    let payer = Payer::new("42", Quota::per_minute(5));
+    assert_eq!(admitted(&there, payer.charge(), 9).await, 5);
+    world.advance(SECOND / 10);
+    here.reset(&payer.charge().into()).await.unwrap();
+    world.advance(SECOND / 10);
+    assert_eq!(admitted(&here, payer.charge(), 2).await, 2);
+    assert_eq!(admitted(&there, payer.charge(), 1).await, 0, "it has not heard of it");
+    assert_eq!(there.stats().cached, 1);
+
+    there.forget(&payer.charge().into(), SECOND / 10);
+    assert_eq!(there.stats().cached, 0);
+    assert_eq!(remaining(here.redis(), payer.charge()).await, 3, "Redis is not reset again");
+    assert_eq!(admitted(&there, payer.charge(), 9).await, 3);
+    assert_eq!(admitted(&here, payer.charge(), 9).await, 0);
+}
+
+#[tokio::test]
+async fn after_a_reset_elsewhere_the_fallback_knows_what_was_admitted_since_and_nothing_before() {
+    let world = World::new();
+    let (here, there) = (world.store(), world.store());
+    let payer = Payer::new("42", Quota::per_minute(5));
+    assert_eq!(admitted(&there, payer.charge(), 9).await, 5);
+    world.advance(SECOND);
+    here.reset(&payer.charge().into()).await.unwrap();
+    world.advance(SECOND);
+    assert_eq!(admitted(&there, payer.charge(), 2).await, 2);
+    there.forget(&payer.charge().into(), SECOND);
+    world.server.kill();
+    assert_eq!(admitted(&there, payer.charge(), 9).await, 3);
+}
+
+#[tokio::test]
+async fn after_a_reset_elsewhere_redis_is_told_what_was_admitted_without_it_since() {
+    let world = World::new();
+    let store = world.store();
+    let [payer, other] = ["42", "43"].map(|name| Payer::new(name, Quota::per_minute(5)));
+    world.server.kill();
+    assert_eq!(admitted(&store, payer.charge(), 3).await, 3);
+    assert_eq!(admitted(&store, other.charge(), 3).await, 3);
+    // Others reach Redis again, and reset the account.
+    world.advance(2 * SECOND);
+    assert_eq!(admitted(&store, payer.charge(), 1).await, 1);
+    store.forget(&payer.charge().into(), SECOND);
+    store.forget(&other.charge().into(), SECOND);
+    assert_eq!(store.stats().unmerged, 1, "the other has spent nothing since");
+    world.server.restart();
+    until("Redis is told", || store.stats().unmerged == 0).await;
+    until("it decides", || store.stats().breaker == BreakerState::Closed).await;
+    assert_eq!(remaining(&world.redis(), payer.charge()).await, 4);
+    assert_eq!(remaining(&world.redis(), other.charge()).await, 5);
+}
+
+#[tokio::test]
 async fn costs_and_several_charges_come_through_an_outage() {
     for layout in [Layout::Packed, Layout::SortedSet] {
         costs_and_several_charges_in(World::of(layout)).await;

@@ -88,11 +88,23 @@ impl Journal {
 
     /// Forgets an account.
     pub(crate) fn forget(&self, charge: &Charge<'_>) {
+        self.forget_until(charge, Timestamp::from_nanos(u64::MAX));
+    }
+
+    /// Forgets what an account spent up to `at`. A page that is being told stays whole if it has
+    /// anything later.
+    pub(crate) fn forget_until(&self, charge: &Charge<'_>, at: Timestamp) {
+        let account = account_of(charge);
         let mut pages = self.lock();
-        pages.open.remove(&account_of(charge));
+        if let Some(page) = pages.open.get_mut(&account) {
+            page.runs.retain(|spend| spend.at > at);
+            if page.runs.is_empty() {
+                pages.open.remove(&account);
+            }
+        }
         pages.sent.retain(|merge| {
-            let kept = merge.page.charge.as_charge();
-            kept.policy() != charge.policy() || kept.identity() != charge.identity()
+            let is_later = || merge.page.runs.iter().any(|spend| spend.at > at);
+            account_of(&merge.charge()) != account || is_later()
         });
     }
 

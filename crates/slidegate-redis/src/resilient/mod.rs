@@ -13,6 +13,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use slidegate::{Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError};
 
@@ -251,6 +252,14 @@ impl Store for ResilientStore {
         // A denial that was under way meanwhile may have been kept since.
         inner.denials.forget(charges);
         outcome
+    }
+
+    fn forget(&self, charges: &Charges<'_>, ago: Duration) {
+        let inner = &self.0;
+        let at = inner.clock.now() - ago;
+        inner.warm.reset_as_of(charges, at);
+        charges.as_slice().iter().for_each(|charge| inner.journal.forget_until(charge, at));
+        inner.denials.forget(charges);
     }
 }
 

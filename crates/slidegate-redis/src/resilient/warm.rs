@@ -92,6 +92,11 @@ impl Warm {
     pub(crate) fn reset(&self, charges: &Charges<'_>) {
         self.store.reset_now(charges);
     }
+
+    /// Forgets what was spent up to `at`.
+    pub(crate) fn reset_as_of(&self, charges: &Charges<'_>, at: Timestamp) {
+        self.store.reset_as_of(charges, at);
+    }
 }
 
 impl<'a> Decided<'a> {
