@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use slidegate::{Gate, Measure, Orders, Store, Timestamp};
+use slidegate::{Account, Gate, Measure, Orders, Store, Timestamp};
 use slidegate_redis::{Board, BoardError};
 use tokio::sync::Mutex;
 
@@ -202,17 +202,28 @@ impl<S: Store> Desk<S> {
         let accounts = accounts::of(&policies, &target);
         if let Place::Board(board) = &self.place {
             let mut files = self.files.lock().await;
-            self.know_the_time(&mut files).await?;
+            // All of it, so that the reset is dated as exactly as can be, and if Redis is gone,
+            // nothing is done.
+            files.seen = None;
+            self.read(&mut files).await?;
             let given_ms = files.forget_ended(&self.gate);
             let (id, action) = (self.name_a_reset(), Action::Reset);
             let reset = Filed { id, action, target, motive, given_ms, until_ms: 0 };
+            // Before the others are told: what they hear from Redis then is no older.
+            self.reset_all(&accounts).await?;
             board.post(&reset.id, &reset.text(), RESET_LASTS).await?;
             files.resets.insert(reset.id);
-        }
-        for account in &accounts {
-            self.gate.reset(account).await?;
+        } else {
+            self.reset_all(&accounts).await?;
         }
         Ok(accounts.into_iter().map(|account| account.policy).collect())
+    }
+
+    async fn reset_all(&self, accounts: &[Account]) -> Result<(), DeskError> {
+        for account in accounts {
+            self.gate.reset(account).await?;
+        }
+        Ok(())
     }
 
     /// Reads the board, if there is one, for as long as the process lives.
@@ -256,6 +267,7 @@ impl<S: Store> Desk<S> {
 
     async fn read(&self, files: &mut Files) -> Result<(), BoardError> {
         let Place::Board(board) = &self.place else { return Ok(()) };
+        let asked = self.gate.now();
         let read = board.read(files.seen).await;
         files.note_trouble(read.as_ref().err());
         let reading = read?;
@@ -263,7 +275,7 @@ impl<S: Store> Desk<S> {
         if let Some(reading) = reading {
             let lost = files.lost(&reading, now);
             let resets = files.take(&reading, &self.gate);
-            self.follow(resets, files.almanac).await;
+            self.follow(resets, Almanac::new(asked, reading.now_ms));
             self.restore(lost, files, board).await?;
         }
         files.read_at = Some(now);
@@ -297,14 +309,18 @@ impl<S: Store> Desk<S> {
         Ok(())
     }
 
-    /// Does the resets that others were told to do.
-    async fn follow(&self, resets: Vec<Filed>, almanac: Almanac) {
+    /// Does here what is left to do of the resets that others were told to do. The almanac is of
+    /// when the board was asked, so that they seem a little older than they are, never younger:
+    /// what was spent since they were done has to count.
+    fn follow(&self, resets: Vec<Filed>, almanac: Almanac) {
         let began_ms = almanac.ms_at(self.began);
         // What was reset before this process began is nothing that it could know.
         let own_time = |reset: &Filed| reset.given_ms.saturating_add(SLACK_MS) >= began_ms;
         for reset in resets.into_iter().filter(own_time) {
+            let now_ms = almanac.ms_at(self.gate.now());
+            let ago = Duration::from_millis(now_ms.saturating_sub(reset.given_ms));
             for account in accounts::of(&self.gate.policies(), &reset.target) {
-                if let Err(error) = self.gate.reset(&account).await {
+                if let Err(error) = self.gate.forget(&account, ago) {
                     tracing::warn!(%account, %error, "an account could not be reset here");
                 }
             }
