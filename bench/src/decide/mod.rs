@@ -11,15 +11,18 @@ use crate::race::{
 enum Service {
     Throttlecrab,
     Slidegate,
+    /// The same, with every decision written to an audit trail.
+    Audited,
 }
 
 impl Service {
-    const ALL: [Self; 2] = [Self::Throttlecrab, Self::Slidegate];
+    const ALL: [Self; 3] = [Self::Throttlecrab, Self::Slidegate, Self::Audited];
 
     fn name(self) -> &'static str {
         match self {
             Self::Throttlecrab => "throttlecrab-server",
             Self::Slidegate => "slidegate, memory",
+            Self::Audited => "slidegate, audited",
         }
     }
 
@@ -27,7 +30,12 @@ impl Service {
         let (name, port) = (self.name(), free_port()?);
         let (program, ask) = match self {
             Self::Throttlecrab => (throttlecrab(port, directory), ask_throttlecrab(traffic)),
-            Self::Slidegate => (serve(traffic, port, directory), ask_slidegate()),
+            Self::Slidegate => (serve(traffic, port, "", directory), ask_slidegate()),
+            Self::Audited => {
+                let file = directory.path(&format!("audit-{}.jsonl", traffic.name()));
+                let audit = format!("[audit]\nfile = {file:?}\nevery_decision = true\nkeep = 1");
+                (serve(traffic, port, &audit, directory), ask_slidegate())
+            }
         };
         let program = program.with_context(|| format!("cannot start {name}"))?;
         Ok(Runner { name, traffic, program, port, ask })
@@ -84,14 +92,20 @@ fn ask_throttlecrab(traffic: Traffic) -> Ask {
     Ask::Post { path: "/throttle", body }
 }
 
-fn serve(traffic: Traffic, port: u16, directory: &Directory) -> anyhow::Result<Program> {
+fn serve(
+    traffic: Traffic,
+    port: u16,
+    audit: &str,
+    directory: &Directory,
+) -> anyhow::Result<Program> {
     let blanks = [
         ("PORT", port.to_string()),
         ("ADMIN", free_port()?.to_string()),
         ("UNITS", units(traffic).to_string()),
+        ("AUDIT", audit.to_owned()),
     ];
     let text = fill(include_str!("slidegate.toml"), &blanks);
-    let config = directory.write(&format!("slidegate-{}", traffic.name()), &text)?;
+    let config = directory.write(&format!("slidegate-{port}"), &text)?;
     let mut command = Core::Tested.command(slidegate()?);
     command.args(["serve", "--config"]).arg(config);
     Program::start(&mut command, port, directory)

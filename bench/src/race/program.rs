@@ -203,6 +203,11 @@ impl Directory {
         Ok((file.with_context(|| format!("cannot write {}", path.display()))?, path))
     }
 
+    /// Where a file of this name is to be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     pub fn write(&self, name: &str, contents: &str) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         fs::write(&path, contents).with_context(|| format!("cannot write {}", path.display()))?;
