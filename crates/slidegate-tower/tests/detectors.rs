@@ -7,7 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -73,8 +73,12 @@ fn warnings(
     layer: impl Layer<Inner, Service: Service<Request<()>, Error = Infallible> + Clone>,
     requests: impl IntoIterator<Item = Request<()>>,
 ) -> Vec<String> {
+    // One at a time, and asked anew: what others want to hear is remembered for all of them.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.clone(), || {
+        tracing::callsite::rebuild_interest_cache();
         let service = layer.layer(inner());
         for request in requests {
             assert!(now(service.clone().oneshot(request)).is_ok());

@@ -70,7 +70,7 @@ where
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, PoisonError};
 
     use serde_json::Value;
 
@@ -102,11 +102,18 @@ pub(crate) mod tests {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    static ALONE: Mutex<()> = Mutex::new(());
+
     fn logged(look: Look, level: &str, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writers = kept.clone();
         let subscriber = subscriber(look, level, move || writers.clone()).unwrap();
-        tracing::subscriber::with_default(subscriber, work);
+        // One at a time, and asked anew: what others want to hear is remembered for all of them.
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::callsite::rebuild_interest_cache();
+            work();
+        });
         kept.text()
     }
 
