@@ -101,6 +101,9 @@ pub(crate) struct Call {
 /// For how long it is known that a refund was made: longer than anybody asks for it again.
 const MARK_FOR: Duration = Duration::from_secs(60);
 
+/// What is said of a ledger.
+const ARGS_BYTES: usize = 15;
+
 const COUNT_DENIED: u8 = 1;
 const SHADOW: u8 = 2;
 const SAME_CHARGE: u8 = 4;
@@ -116,7 +119,7 @@ pub(crate) struct Request {
 impl Request {
     /// The keys are those of the charges' ledgers, in order.
     pub(crate) fn new(mode: Mode, charges: &[Charge<'_>], keys: Vec<String>) -> Self {
-        let mut args = Vec::with_capacity(15 * keys.len());
+        let mut args = Vec::with_capacity(ARGS_BYTES * keys.len());
         for charge in charges {
             let mut flags = mode.flag();
             flags |= if charge.counts_denied() { COUNT_DENIED } else { 0 };
@@ -155,8 +158,13 @@ impl Call {
     /// Decides several requests, none of which has more than 255 ledgers.
     pub(crate) fn decide_all(scripts: &'static Scripts, requests: &[&Request]) -> Self {
         let keys: Vec<&String> = requests.iter().flat_map(|request| &request.keys).collect();
-        let mut args = Vec::with_capacity(15 * keys.len());
+        let mut args = Vec::with_capacity(ARGS_BYTES * keys.len());
         requests.iter().for_each(|request| args.extend_from_slice(&request.args));
+        let mut each = args.chunks_exact(ARGS_BYTES);
+        // Under one policy and plan they mostly are the same for all, and are then said once.
+        if each.next().is_some_and(|first| each.all(|other| other == first)) {
+            args.truncate(ARGS_BYTES);
+        }
         let mut call = Self::new(&scripts.decide, &keys);
         call.command.arg(args);
         if requests.len() > 1 {

@@ -11,7 +11,8 @@ local function decide(from, to)
     local ledgers, fitting, allowed, peek = {}, {}, true, false
     local charge = 0
     for i = from, to do
-        local units, window, cost, flags = unpack('<I4I6I4B', ARGV[1], i * 15 - 14)
+        local at = #ARGV[1] > ARGS_LEN and (i - 1) * ARGS_LEN + 1 or 1
+        local units, window, cost, flags = unpack(ARGS, ARGV[1], at)
         local ledger = this.open(KEYS[i], units, window)
         if not has(flags, SAME_CHARGE) then
             charge = charge + 1

@@ -62,8 +62,8 @@ local function layout()
 
     -- The header, and that nothing is known of the next entries.
     local function header(ledger)
-        local header = pack(HEADER, ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used,
-            ledger.oldest, ledger.newest, ledger.expires)
+        local header = pack(HEADER, ledger.kind, ledger.slots, ledger.expires, ledger.first,
+            ledger.entries, ledger.used, ledger.oldest, ledger.newest)
         return ledger.slots > SMALL_RING and header .. '\0' or header
     end
 
@@ -156,8 +156,8 @@ local function layout()
             ledger.kind = kind_for(ledger)
             return ledger
         end
-        ledger.kind, ledger.slots, ledger.first, ledger.entries, ledger.used, ledger.oldest,
-            ledger.newest, ledger.expires = unpack(HEADER, ledger.bytes)
+        ledger.kind, ledger.slots, ledger.expires, ledger.first, ledger.entries, ledger.used,
+            ledger.oldest, ledger.newest = unpack(HEADER, ledger.bytes)
         forget_expired(ledger)
         if ledger.entries > 0 and not is_settled(ledger) then
             settle(ledger, runs_of(ledger))

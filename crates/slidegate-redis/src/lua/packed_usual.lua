@@ -5,6 +5,12 @@
 local args, key, bytes, from, ring = ARGV[1], nil, nil, nil, nil
 local text = string.format
 
+-- What is said of every ledger, if it is the same for all.
+local all_units, all_window, all_cost, all_flags
+if #args == ARGS_LEN then
+    all_units, all_window, all_cost, all_flags = unpack(ARGS, args)
+end
+
 -- A part of a slot, which may be in another piece of the string than is at hand.
 local function part(format, slot, skip)
     local at = ring + slot * SLOT_LEN - from
@@ -23,7 +29,10 @@ local function decide_usual(first_key, last_key)
 
     for i = first_key, last_key do
         key, tick, stamp, retry_us = KEYS[i], 1, now_ceil_ms, 0
-        units, window, cost, flags = unpack('<I4I6I4B', args, i * 15 - 14)
+        units, window, cost, flags = all_units, all_window, all_cost, all_flags
+        if not units then
+            units, window, cost, flags = unpack(ARGS, args, (i - 1) * ARGS_LEN + 1)
+        end
         if units > FINE_UNITS then
             tick = math.ceil(window / FINE_UNITS)
             stamp = math.ceil(stamp / tick) * tick
@@ -34,7 +43,7 @@ local function decide_usual(first_key, last_key)
             ahead, stamps = nil, nil
             room = room and kind == FINE
         else
-            kind, slots, first, entries, used, oldest, newest, expires = unpack(HEADER, bytes)
+            kind, slots, expires, first, entries, used, oldest, newest = unpack(HEADER, bytes)
             header, ring, ahead, stamps = bytes, ring_at(slots), nil, nil
             if slots > SMALL_RING then
                 ahead = bytes:byte(HEADER_LEN + 1)
@@ -114,7 +123,7 @@ local function decide_usual(first_key, last_key)
                         slots = math.min(math.max(8, 2 * slots, entries), math.max(units, entries))
                     end
                     expires = stamp + window + SLACK_MS
-                    call('SET', key, pack(HEADER, kind, slots, first, entries, used, oldest, newest, expires)
+                    call('SET', key, pack(HEADER, kind, slots, expires, first, entries, used, oldest, newest)
                         .. string.rep('\0', ring_at(slots) - HEADER_LEN)
                         .. taken .. string.rep(pack('<I6', stamp), cost)
                         .. string.rep('\0', (slots - entries) * SLOT_LEN), 'PX', expires - now_ms)
@@ -139,16 +148,17 @@ local function decide_usual(first_key, last_key)
                     end
                     used, newest = used + cost, stamp
                     call('SETRANGE', key, text('%d', ring + next * SLOT_LEN), slot)
+                    local state, state_at = pack(STATE, first, entries, used, oldest, newest), STATE_AT
                     if expires < stamp + window then
                         -- Long enough that the next spends need not say it again.
                         expires = stamp + window + math.ceil(window / 4) + SLACK_MS
                         call('PEXPIRE', key, expires - now_ms)
+                        state, state_at = pack('<BI2I6', kind, slots, expires) .. state, '0'
                     end
-                    header = pack(HEADER, kind, slots, first, entries, used, oldest, newest, expires)
                     if ahead then
-                        header = header .. string.char(ahead) .. (stamps or '')
+                        state = state .. string.char(ahead) .. (stamps or '')
                     end
-                    call('SETRANGE', key, '0', header)
+                    call('SETRANGE', key, state_at, state)
                 end
             end
             local left = units > used and units - used or 0

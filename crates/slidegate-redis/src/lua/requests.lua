@@ -1,7 +1,7 @@
 -- Decides requests, one after the other, at one time.
 --
 -- KEYS     the ledgers, those of one request together, and of it those of one charge
--- ARGV[1]  for each key: units, window in ms, cost, flags
+-- ARGV[1]  for each key, or once if they are the same for all: units, window in ms, cost, flags
 -- ARGV[2]  if there are several requests: a byte for each, the number of its keys
 --
 -- Returns for each request whether all was spent, and the time in us; then for each of its keys:
@@ -28,15 +28,22 @@ if not counts then
     return answer(1, #KEYS)
 end
 
-local answers, to = {}, 0
-for i = 1, #counts do
-    local from = to + 1
-    to = to + counts:byte(i)
-    local done, reply = pcall(answer, from, to)
-    if not done then
-        local text = text_of(reply)
-        reply = pack('<BI2', FAILED, #text) .. text
+local answers, i, to = {}, 1, 0
+local function answer_rest()
+    while i <= #counts do
+        local from = to + 1
+        to = to + counts:byte(i)
+        answers[i] = answer(from, to)
+        i = i + 1
     end
-    answers[i] = reply
+end
+
+while i <= #counts do
+    local done, failure = pcall(answer_rest)
+    if not done then
+        local text = text_of(failure)
+        answers[i] = pack('<BI2', FAILED, #text) .. text
+        i = i + 1
+    end
 end
 return table.concat(answers)
