@@ -21,6 +21,7 @@ mod remote;
 mod routed;
 mod server;
 mod shutdown;
+mod streams;
 mod terminal;
 
 use std::io::Write;

@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use crate::streams::either_stream;
+
 /// A connection of the kernel's.
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -89,63 +91,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
-}
-
-/// Hands every call on to whichever of the streams it is.
-macro_rules! either_stream {
-    ($type:ty: $($variant:path),+) => {
-        impl AsyncRead for $type {
-            fn poll_read(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buffer: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $($variant(stream) => Pin::new(stream).poll_read(cx, buffer),)+
-                }
-            }
-        }
-
-        impl AsyncWrite for $type {
-            fn poll_write(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                match self.get_mut() {
-                    $($variant(stream) => Pin::new(stream).poll_write(cx, bytes),)+
-                }
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                match self.get_mut() {
-                    $($variant(stream) => Pin::new(stream).poll_write_vectored(cx, slices),)+
-                }
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                match self {
-                    $($variant(stream) => stream.is_write_vectored(),)+
-                }
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $($variant(stream) => Pin::new(stream).poll_flush(cx),)+
-                }
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $($variant(stream) => Pin::new(stream).poll_shutdown(cx),)+
-                }
-            }
-        }
-    };
 }
 
 either_stream!(Socket: Socket::Tcp, Socket::Unix);
