@@ -11,10 +11,8 @@ use slidegate::StoreError;
 use slidegate_redis::{
     Board, BoardError, Failure, KeyTemplate, Notice, Reading, RedisStore, ResilientStore,
 };
-use slidegate_testbed::{
-    CommandCounts, FaultyNetwork, ManualTime, RedisCluster, RedisSentinels, RedisServer,
-};
-use support::{cluster_url, sentinel_url};
+use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisCluster, RedisSentinels, RedisServer};
+use support::{cluster_url, sentinel_url, timed};
 
 const AMPLE: Duration = Duration::from_secs(60);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -39,14 +37,6 @@ async fn texts(board: &Board) -> Vec<(String, String)> {
 
 fn pair(id: &str, text: &str) -> (String, String) {
     (id.to_owned(), text.to_owned())
-}
-
-/// A server whose clock is moved by hand, at a whole millisecond.
-fn timed() -> (ManualTime, RedisServer) {
-    let time = ManualTime::new();
-    time.advance(Duration::from_micros(1000 - time.now_us() % 1000));
-    let server = RedisServer::options().time(&time).start();
-    (time, server)
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use slidegate::{
 };
 use slidegate_redis::{Layout, RedisStore, ResilientStore};
 use slidegate_testbed::{ManualTime, RedisServer};
+use support::timed;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -79,13 +82,6 @@ impl<S: Store> World<S> {
 
 fn store(server: &RedisServer, layout: Layout) -> RedisStore {
     RedisStore::builder(server.url()).layout(layout).deadline(MINUTE).build().unwrap()
-}
-
-fn timed() -> (ManualTime, RedisServer) {
-    let time = ManualTime::new();
-    time.advance(Duration::from_micros(1000 - time.now_us() % 1000));
-    let server = RedisServer::options().time(&time).start();
-    (time, server)
 }
 
 #[tokio::test]

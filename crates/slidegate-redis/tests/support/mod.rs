@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use slidegate::{Charge, Charges, Identity, Name, Quota, Quotas};
-use slidegate_testbed::{RedisCluster, RedisSentinels};
+use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
 
 /// One URL for a whole cluster.
 pub(crate) fn cluster_url(cluster: &RedisCluster) -> String {
@@ -21,6 +21,13 @@ pub(crate) fn sentinel_url(sentinels: &RedisSentinels) -> String {
 fn hosts(urls: &[String]) -> String {
     let host = |url: &String| url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
     urls.iter().map(host).collect::<Vec<_>>().join(",")
+}
+
+/// A server whose clock is moved by hand.
+pub(crate) fn timed() -> (ManualTime, RedisServer) {
+    let time = ManualTime::new();
+    let server = RedisServer::options().time(&time).start();
+    (time, server)
 }
 
 /// Waits for something to come true.
