@@ -41,7 +41,8 @@ fn command(arguments: &[&str]) -> Command {
 /// The same on a terminal of its own, whose keyboard is the standard input.
 fn on_a_terminal(arguments: &[&str]) -> Command {
     let mut command = Command::new("script");
-    let demo = format!("'{}' demo {}", env!("CARGO_BIN_EXE_slidegate"), arguments.join(" "));
+    // A shell that stays in between, as dash does, would be interrupted too and end with 130.
+    let demo = format!("exec '{}' demo {}", env!("CARGO_BIN_EXE_slidegate"), arguments.join(" "));
     command.args(["-q", "-e", "-c", &demo, "/dev/null"]);
     command.env("TERM", "xterm").env_remove("NO_COLOR");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
