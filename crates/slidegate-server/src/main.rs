@@ -11,6 +11,7 @@ mod desk;
 mod disk;
 mod explain;
 mod gateway;
+mod http1;
 mod listener;
 mod live;
 mod logs;

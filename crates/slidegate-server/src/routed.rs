@@ -5,10 +5,9 @@ use std::convert::Infallible;
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tower_service::Service;
 
-use crate::listener::{Accepted, Answer};
+use crate::listener::{Accepted, Answer, RequestBody};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]
@@ -20,7 +19,7 @@ impl Answer for Routed {
     async fn answer(
         &self,
         accepted: Accepted,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Body>, Infallible> {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(accepted);
@@ -48,9 +47,9 @@ mod tests {
         let routed = Routed(Router::new().route("/", post(tell)));
         let accepted = Accepted { peer: Some([10, 0, 0, 1].into()), secure: false };
         let (mut client, server) = tokio::io::duplex(1024);
-        let serve = service_fn(move |request| {
+        let serve = service_fn(move |request: Request<hyper::body::Incoming>| {
             let routed = routed.clone();
-            async move { routed.answer(accepted, request).await }
+            async move { routed.answer(accepted, request.map(RequestBody::from)).await }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), serve));
         let request =

@@ -23,7 +23,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use slidegate::{Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock};
 
 use self::ask::{Ask, Asks};
@@ -31,7 +30,7 @@ use self::auth::{ENVOY_PREFIX, Original, Proxy};
 use self::charges::ChargeAsk;
 use self::intent::Intent;
 use self::problem::{Problems, refuse};
-use crate::listener::{Accepted, Answer};
+use crate::listener::{Accepted, Answer, RequestBody};
 use crate::live::Live;
 use crate::observe::{Answered, Door};
 
@@ -71,7 +70,7 @@ where
     async fn answer(
         &self,
         accepted: Accepted,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Reply, Infallible> {
         Ok(self.respond(accepted.peer, request).await)
     }

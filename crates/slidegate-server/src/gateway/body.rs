@@ -1,5 +1,6 @@
 //! Bodies on their way through: never whole in memory, and never waited for without end.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,11 +16,12 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::http1::IncomingBody;
 use super::pool::Lease;
 use super::progress::{Flaw, Progress};
+use crate::listener::RequestBody;
 
 /// A body whose next piece may take so long and no longer.
 #[derive(Debug)]
-pub(crate) struct Timed {
-    body: Incoming,
+pub(crate) struct Timed<B = RequestBody> {
+    body: B,
     idle: Duration,
     /// Made when a piece is waited for the first time: most bodies never are.
     patience: Option<Pin<Box<Sleep>>>,
@@ -28,8 +30,8 @@ pub(crate) struct Timed {
     progress: Option<Arc<Progress>>,
 }
 
-impl Timed {
-    pub(crate) fn new(body: Incoming, idle: Duration) -> Self {
+impl<B: Body> Timed<B> {
+    pub(crate) fn new(body: B, idle: Duration) -> Self {
         Self { body, idle, patience: None, waiting: false, progress: None }
     }
 
@@ -56,7 +58,7 @@ impl Timed {
 #[derive(Debug)]
 pub(crate) enum BodyError {
     /// Whoever sends it broke off.
-    Broken(hyper::Error),
+    Broken(Box<dyn Error + Send + Sync>),
     /// Upstream closed its connection.
     Cut,
     /// Upstream sends what are no chunks.
@@ -82,10 +84,10 @@ impl fmt::Display for BodyError {
     }
 }
 
-impl std::error::Error for BodyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for BodyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Broken(error) => Some(error),
+            Self::Broken(error) => Some(&**error),
             Self::Cut | Self::Malformed | Self::Length | Self::Upload | Self::Stalled => None,
         }
     }
@@ -98,7 +100,10 @@ impl BodyError {
     }
 }
 
-impl Body for Timed {
+impl<B> Body for Timed<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
+{
     type Data = Bytes;
     type Error = BodyError;
 
@@ -114,7 +119,9 @@ impl Body for Timed {
                     progress.spoil(Flaw::Broken);
                 }
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)));
+            return Poll::Ready(
+                frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))),
+            );
         }
         if let Some(progress) = &self.progress {
             progress.await_client();
@@ -145,7 +152,7 @@ enum Kind {
         lease: Lease,
     },
     Http2 {
-        body: Timed,
+        body: Timed<Incoming>,
         lease: Lease,
     },
     Full(Option<Bytes>),
@@ -156,7 +163,7 @@ impl UpstreamBody {
         Self(Kind::Http1 { body, lease })
     }
 
-    pub(crate) fn http2(body: Timed, lease: Lease) -> Self {
+    pub(crate) fn http2(body: Timed<Incoming>, lease: Lease) -> Self {
         Self(Kind::Http2 { body, lease })
     }
 

@@ -10,7 +10,6 @@ use http::{Request, Response, StatusCode, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
-use hyper::upgrade::OnUpgrade;
 use slidegate_tower::{PathReading, Sender};
 use smallvec::SmallVec;
 use tower_service::Service;
@@ -25,6 +24,7 @@ use super::progress::{Flaw, Progress};
 use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{Proxy, tunnel};
+use crate::listener::{OnUpgrade, RequestBody};
 
 /// Takes what may pass to upstream: the inner service of the middleware.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ const MOST_SERVERS: usize = 3;
 /// that leaves in the last moment would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
-impl Service<Request<Incoming>> for Forward {
+impl Service<Request<RequestBody>> for Forward {
     type Response = Response<UpstreamBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -52,7 +52,7 @@ impl Service<Request<Incoming>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let forward = self.clone();
         let (request, passage, upgrade) = forward.prepare(request);
         let mut pending = Pending { request: Some(request), passage, was_sent: false };
@@ -133,7 +133,10 @@ impl Forward {
     }
 
     /// The request, what upstream is to know of it, and the client's side of a change of protocol.
-    fn prepare(&self, request: Request<Incoming>) -> (Request<Timed>, Passage, Option<OnUpgrade>) {
+    fn prepare(
+        &self,
+        request: Request<RequestBody>,
+    ) -> (Request<Timed>, Passage, Option<OnUpgrade>) {
         let (mut head, body) = request.into_parts();
         let mut on_upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();

@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use slidegate::{Clock, Decision, Store, SystemClock};
 use slidegate_tower::ResponseBody;
 use tower_layer::Layer;
@@ -33,7 +32,7 @@ use self::forward::Forward;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HostRule, Timeouts};
-use crate::listener::{Accepted, Answer};
+use crate::listener::{Accepted, Answer, RequestBody};
 use crate::live::Live;
 use crate::observe::{Answered, Door, Observer};
 
@@ -114,7 +113,7 @@ impl<S: Store> Answer for Worker<S> {
     async fn answer(
         &self,
         accepted: Accepted,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Response<Self::Body>, Infallible> {
         let began = self.proxy.clock.now();
         let (method, uri) = (request.method().clone(), request.uri().clone());

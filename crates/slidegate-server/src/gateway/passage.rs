@@ -10,8 +10,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
 use slidegate_tower::Sender;
 
-use super::head::{self, is_hop_by_hop, tokens};
 use crate::config::HostRule;
+use crate::http1::{is_hop_by_hop, named_by_connection, tokens};
 
 /// What upstream is to know of a request that the request does not say, or not to be believed.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ fn connection_fields(headers: &HeaderMap) -> Vec<HeaderName> {
     if !headers.keys().any(|name| name.as_str() == "connection") {
         return Vec::new();
     }
-    head::named_by_connection(headers).collect()
+    named_by_connection(headers).collect()
 }
 
 /// The host that the client asked for.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderValue, Response, header, response};
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::body::UpstreamBody;
 use super::http1::Connection;
+use crate::listener::{OnUpgrade, Upgraded};
 
 /// Counts the tunnels that are open.
 #[derive(Debug, Clone, Default)]
@@ -45,9 +44,9 @@ pub(crate) fn open(
 ) -> Response<UpstreamBody> {
     let open = tunnels.begin();
     tokio::spawn(async move {
-        if let Ok(client) = client.await {
+        if let Some(client) = client.upgraded().await {
             // Whichever side breaks off, the other is closed, too.
-            let _ = join(TokioIo::new(client), upstream).await;
+            let _ = join(client, upstream).await;
         }
         drop(open);
     });
@@ -55,7 +54,7 @@ pub(crate) fn open(
     Response::from_parts(head, UpstreamBody::empty())
 }
 
-async fn join(mut client: TokioIo<Upgraded>, upstream: Connection) -> io::Result<()> {
+async fn join(mut client: Upgraded, upstream: Connection) -> io::Result<()> {
     let (mut upstream, early) = upstream.into_stream();
     client.write_all(&early).await?;
     client.flush().await?;

@@ -1,9 +1,8 @@
-//! What goes on on a connection, as its three parts see it: bytes, requests, and the one who
-//! watches the time.
+//! What goes on on an HTTP/2 connection, for the one who watches the time.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
@@ -12,7 +11,6 @@ use pin_project_lite::pin_project;
 /// Only ever touched by tasks that wake one another, hence nothing but `Relaxed`.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    heard: AtomicBool,
     requests: AtomicUsize,
     in_flight: AtomicUsize,
     /// Of those in flight, how many have more of their answer to give than is asked for.
@@ -21,26 +19,11 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Bytes came.
-    pub(super) fn hear(&self) {
-        self.heard.store(true, Ordering::Relaxed);
-    }
-
     /// A request's head is complete. The request lasts until the result is dropped.
     pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
-        self.heard.store(false, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight { activity: Arc::clone(self), is_ahead: false }
-    }
-
-    /// Whether bytes came since the last head was complete, or since this was last taken back.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn forget_heard(&self) {
-        self.heard.store(false, Ordering::Relaxed);
     }
 
     /// How many requests there were.

@@ -1,11 +1,12 @@
-//! The course of a connection, which its client, the time and the shutdown decide between them.
+//! The course of an HTTP/2 connection, which its client, the time and the shutdown decide between
+//! them.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::HttpService;
 use hyper_util::rt::TokioExecutor;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -49,8 +50,7 @@ pub(super) async fn drive(
                 return Poll::Ready(course.end(result, activity));
             }
             let phase = course.patience.look_at(activity);
-            // hyper would give up a head that has begun.
-            if is_closing && !course.is_finishing && phase != Phase::Head {
+            if is_closing && !course.is_finishing {
                 course.finish();
                 continue;
             }
@@ -70,19 +70,6 @@ pub(super) async fn drive(
 pub(super) trait Connection: Future<Output = hyper::Result<()>> + Unpin {
     /// Lets requests under way be the last ones.
     fn finish(&mut self);
-}
-
-impl<I, S, B> Connection for http1::UpgradeableConnection<I, S>
-where
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    fn finish(&mut self) {
-        Pin::new(self).graceful_shutdown();
-    }
 }
 
 impl<I, S, B> Connection for http2::Connection<I, S, TokioExecutor>
@@ -117,11 +104,8 @@ impl<C: Connection> Course<'_, C> {
 
     fn end(&self, result: hyper::Result<()>, activity: &Activity) -> End {
         match result {
-            // If it was not our wish, it is because of a request that hyper did not read to its end.
             Ok(()) if self.is_finishing && self.patience.is_still_idle(activity) => End::Idle,
             Ok(()) => End::Answered,
-            // hyper has answered before it gave up.
-            Err(error) if error.is_parse() => End::Answered,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke");
                 End::Broken

@@ -1,5 +1,5 @@
-//! A client's stream under guard: its bytes are noticed, it holds its place among the connections,
-//! and a client that does not read is given up.
+//! A client's stream under guard: it holds its place among the connections, and a client that does
+//! not read is given up.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
@@ -12,7 +12,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::activity::Activity;
 use super::counts::ConnectionCounts;
 
 /// A connection's place among those that there may be at once. Its stream holds it, so that an
@@ -46,7 +45,6 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(super) struct Guarded<S> {
     stream: S,
-    activity: Arc<Activity>,
     stall: Stall,
     ended: bool,
     _place: Place,
@@ -55,12 +53,7 @@ pub(super) struct Guarded<S> {
 impl<S> Guarded<S> {
     /// Writing fails if for so long the client takes nothing.
     pub(super) fn new(stream: S, longest_stall: Duration, place: Place) -> Self {
-        let (activity, stall) = (Arc::default(), Stall::new(longest_stall));
-        Self { stream, activity, stall, ended: false, _place: place }
-    }
-
-    pub(super) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
+        Self { stream, stall: Stall::new(longest_stall), ended: false, _place: place }
     }
 
     /// Whether the client has said all that it will.
@@ -77,11 +70,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.activity.hear();
-        } else if read.is_ready() {
-            self.ended = true;
-        }
+        self.ended = read.is_ready() && buffer.filled().len() == before;
         read
     }
 }

@@ -3,22 +3,22 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::http::{Request, Response};
 use bytes::{Bytes, BytesMut};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, copy, sink};
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::activity::{InFlight, LastPart};
+use super::activity::{Activity, InFlight, LastPart};
 use super::course::{End, drive};
 use super::guarded::Guarded;
+use super::http1::{Manners, converse};
 use super::patience::Patience;
-use super::{Accepted, Answer, Settings};
+use super::stream::{Rewound, Stream};
+use super::{Accepted, Answer, RequestBody, Settings};
 use crate::config::Timeouts;
 use crate::shutdown::Shutdown;
 
@@ -35,14 +35,6 @@ const STREAMS: u32 = 256;
 /// What an HTTP/2 stream may have written ahead of a client that does not read. With all streams,
 /// 16 MiB for a connection.
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
-
-/// hyper takes no less.
-const LEAST_BUFFER_BYTES: usize = 8 * 1024;
-
-/// After its last answer a connection is read for a while, and what comes is thrown away: if it
-/// were closed with bytes unread, the kernel would tell the client of an error, and that error may
-/// overtake the answer.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// A version of HTTP, as far as connections differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,22 +63,14 @@ impl Version {
 /// How HTTP is spoken.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    http1: http1::Builder,
+    http1: Manners,
     http2: http2::Builder<TokioExecutor>,
     timeouts: Timeouts,
 }
 
 impl Protocols {
     pub(super) fn new(settings: &Settings) -> Self {
-        let mut http1 = http1::Builder::new();
-        // Neither a timer nor `pipeline_flush`. hyper's time for a head includes the time for it to
-        // begin, and costs an allocation and a timer for every request: `Patience` sees to both.
-        // With `pipeline_flush` hyper buffers a response without bound for a client that does not
-        // read, and holds an answer back while the next request is incomplete.
-        http1
-            .max_header_size(settings.head_bytes)
-            .max_buf_size(settings.head_bytes.max(LEAST_BUFFER_BYTES));
-
+        let http1 = Manners::new(&settings.timeouts, settings.head_bytes);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -99,39 +83,35 @@ impl Protocols {
     }
 
     /// Speaks HTTP on a stream until its end.
-    pub(super) async fn speak<A: Answer, S>(
+    pub(super) async fn speak<A: Answer>(
         &self,
         version: Version,
-        stream: Guarded<S>,
+        stream: Guarded<Rewound<Stream>>,
         answer: A,
         accepted: Accepted,
         shutdown: &mut Shutdown,
-    ) -> End
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let activity = Arc::clone(stream.activity());
+    ) -> End {
+        match version {
+            Version::Http1 => converse(stream, &answer, accepted, &self.http1, shutdown).await,
+            // Its state is large: apart, no other connection has to carry it.
+            Version::Http2 => Box::pin(self.speak_http2(stream, answer, accepted, shutdown)).await,
+        }
+    }
+
+    async fn speak_http2<A: Answer>(
+        &self,
+        stream: Guarded<Rewound<Stream>>,
+        answer: A,
+        accepted: Accepted,
+        shutdown: &mut Shutdown,
+    ) -> End {
+        let activity = Arc::<Activity>::default();
         let requests = Arc::clone(&activity);
         let service = service_fn(move |request| {
             answer_one(answer.clone(), accepted, request, requests.begin_request())
         });
-        let patience = Patience::new(&self.timeouts, version);
-        let stream = TokioIo::new(stream);
-        match version {
-            Version::Http1 => {
-                let connection = self.http1.serve_connection(stream, service);
-                let mut connection = connection.with_upgrades();
-                let end = drive(&mut connection, patience, &activity, shutdown).await;
-                if let (End::Answered, Some(parts)) = (end, connection.into_parts()) {
-                    linger(parts.io.into_inner()).await;
-                }
-                end
-            }
-            Version::Http2 => {
-                let mut connection = self.http2.serve_connection(stream, service);
-                drive(&mut connection, patience, &activity, shutdown).await
-            }
-        }
+        let mut connection = self.http2.serve_connection(TokioIo::new(stream), service);
+        drive(&mut connection, Patience::new(&self.timeouts), &activity, shutdown).await
     }
 }
 
@@ -142,13 +122,6 @@ async fn answer_one<A: Answer>(
     request: Request<Incoming>,
     in_flight: InFlight,
 ) -> Result<Response<LastPart<A::Body>>, Infallible> {
-    let response = answer.answer(accepted, request).await?;
+    let response = answer.answer(accepted, request.map(RequestBody::from)).await?;
     Ok(response.map(|body| LastPart::new(body, in_flight)))
-}
-
-/// Lets the client read the last answer in peace.
-async fn linger(mut stream: Guarded<impl AsyncRead + Unpin>) {
-    if !stream.has_ended() {
-        let _ = timeout(LINGER, copy(&mut stream, &mut sink())).await;
-    }
 }

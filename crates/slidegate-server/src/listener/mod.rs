@@ -8,11 +8,13 @@
 mod accept;
 mod activity;
 mod bind;
+mod body;
 mod connection;
 mod counts;
 mod course;
 mod guarded;
 mod http;
+mod http1;
 mod patience;
 mod proxy_header;
 mod serve;
@@ -20,6 +22,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upgrade;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -29,15 +32,16 @@ use std::sync::Arc;
 use ::http::{Request, Response};
 use bytes::Bytes;
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
 use crate::config::{Bounds, Timeouts};
 
 pub(crate) use self::bind::{Listeners, Sockets};
+pub(crate) use self::body::RequestBody;
 pub(crate) use self::counts::ConnectionCounts;
 pub(crate) use self::serve::serve;
 pub(crate) use self::tls::Tls;
+pub(crate) use self::upgrade::{OnUpgrade, Upgraded};
 
 /// What is known of a connection before its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub(crate) struct Accepted {
 }
 
 /// Answers the requests of all connections.
-pub(crate) trait Answer: Clone + Send + 'static {
+pub(crate) trait Answer: Clone + Send + Sync + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
@@ -60,7 +64,7 @@ pub(crate) trait Answer: Clone + Send + 'static {
     fn answer(
         &self,
         accepted: Accepted,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Self::Body>, Infallible>> + Send;
 }
 

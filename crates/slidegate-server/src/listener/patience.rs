@@ -1,11 +1,10 @@
-//! How long a connection may go on as it is.
+//! How long an HTTP/2 connection may go on as it is.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::activity::Activity;
-use super::http::Version;
 use crate::config::Timeouts;
 
 /// Looks at a connection now and then, and says until when it may stay as it is.
@@ -16,7 +15,6 @@ use crate::config::Timeouts;
 pub(super) struct Patience {
     head: Duration,
     idle: Duration,
-    version: Version,
     phase: Phase,
     since: Instant,
     requests: usize,
@@ -27,8 +25,6 @@ pub(super) struct Patience {
 /// What a connection is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A request's head has begun.
-    Head,
     /// Requests are answered. How long that may take is for those to say who answer, unless all
     /// wait for the client.
     Busy,
@@ -37,14 +33,11 @@ pub(super) enum Phase {
 }
 
 impl Patience {
-    /// For a connection whose first bytes have come: of HTTP/2 they are no head yet.
-    pub(super) fn new(timeouts: &Timeouts, version: Version) -> Self {
-        let phase = match version {
-            Version::Http1 => Phase::Head,
-            Version::Http2 => Phase::Idle,
-        };
+    /// For a connection whose first bytes have come: they are no request yet.
+    pub(super) fn new(timeouts: &Timeouts) -> Self {
         let (head, idle) = (timeouts.head, timeouts.idle);
-        Self { head, idle, version, phase, since: Instant::now(), requests: 0, stuck: None }
+        let since = Instant::now();
+        Self { head, idle, phase: Phase::Idle, since, requests: 0, stuck: None }
     }
 
     pub(super) fn look_at(&mut self, activity: &Activity) -> Phase {
@@ -55,12 +48,8 @@ impl Patience {
             self.phase = Phase::Busy;
             self.look_whether_stuck(activity);
         } else if has_answered {
-            // What was heard meanwhile was the request's body. If it was the next head's beginning,
-            // then it has the time of an idle connection for its first part.
-            activity.forget_heard();
-            self.enter(Phase::Idle);
-        } else if self.phase == Phase::Idle && self.begins_a_head(activity) {
-            self.enter(Phase::Head);
+            self.phase = Phase::Idle;
+            self.renew();
         }
         self.phase
     }
@@ -78,7 +67,6 @@ impl Patience {
     /// Until when the connection may stay in the phase that was last seen.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Head => Some(self.since + self.head),
             Phase::Busy => self.stuck.map(|(_, since)| since + self.idle),
             Phase::Idle => Some(self.since + self.idle),
         }
@@ -88,7 +76,7 @@ impl Patience {
     pub(super) fn last_deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Busy => self.deadline(),
-            Phase::Head | Phase::Idle => Some(self.since + self.head.min(self.idle)),
+            Phase::Idle => Some(self.since + self.head.min(self.idle)),
         }
     }
 
@@ -102,22 +90,12 @@ impl Patience {
         Instant::now() + self.idle
     }
 
-    /// An HTTP/2 client can hold its answers up without holding up the connection.
+    /// A client can hold its answers up without holding up the connection.
     fn look_whether_stuck(&mut self, activity: &Activity) {
-        self.stuck = match (self.version, activity.stuck_at(), self.stuck) {
-            (Version::Http1, ..) | (_, None, _) => None,
-            (_, Some(now_at), Some((at, since))) if now_at == at => Some((at, since)),
-            (_, Some(now_at), _) => Some((now_at, Instant::now())),
+        self.stuck = match (activity.stuck_at(), self.stuck) {
+            (None, _) => None,
+            (Some(now_at), Some((at, since))) if now_at == at => Some((at, since)),
+            (Some(now_at), _) => Some((now_at, Instant::now())),
         };
-    }
-
-    fn enter(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.since = Instant::now();
-    }
-
-    /// HTTP/2 has other things to say than heads.
-    fn begins_a_head(&self, activity: &Activity) -> bool {
-        self.version == Version::Http1 && activity.has_heard()
     }
 }

@@ -11,8 +11,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::alarm::Alarm;
 use super::stream::Stream;
+use crate::http1::Alarm;
 
 /// A connection to upstream, with what has come over it and what is to go.
 #[derive(Debug)]

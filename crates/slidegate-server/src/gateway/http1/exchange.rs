@@ -8,7 +8,6 @@ use http::uri::Authority;
 use http::{Method, Request, Response};
 use http_body::Body;
 
-use super::Malformed;
 use super::connection::Connection;
 use super::incoming::IncomingBody;
 use super::outgoing::{self, Outgoing};
@@ -16,6 +15,7 @@ use super::response::{self, Head};
 use crate::gateway::body::{BodyError, Timed};
 use crate::gateway::passage::Passage;
 use crate::gateway::progress::Flaw;
+use crate::http1::Malformed;
 
 /// A connection with a request on it, of whose body there may be more to send.
 #[derive(Debug)]

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
-use super::chunks::{Chunks, Found};
 use super::connection::Connection;
 use super::exchange::Exchange;
 use super::response::{Head, Length};
 use crate::gateway::body::BodyError;
+use crate::http1::{Chunks, Found};
 
 /// A response's body, with the connection that it comes over.
 #[derive(Debug)]

@@ -8,8 +8,6 @@
 //! Connection ─▶ Exchange::begin ─▶ Exchange::response ─▶ IncomingBody ─▶ Connection, for the next
 //! ```
 
-mod alarm;
-mod chunks;
 mod connection;
 mod exchange;
 mod incoming;
@@ -21,7 +19,3 @@ pub(crate) use self::connection::Connection;
 pub(crate) use self::exchange::{Exchange, Failure};
 pub(crate) use self::incoming::IncomingBody;
 pub(crate) use self::stream::Stream;
-
-/// Bytes of upstream that are not HTTP, or can be read in two ways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Malformed;

@@ -9,8 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use hyper::ext::ReasonPhrase;
 use smallvec::SmallVec;
 
-use super::Malformed;
-use crate::gateway::head::{is_hop_by_hop, named_by_connection, tokens};
+use crate::http1::{Malformed, is_hop_by_hop, named_by_connection, tokens};
 
 /// The head of a response, and what it says of the rest.
 #[derive(Debug)]

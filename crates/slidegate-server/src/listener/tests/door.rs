@@ -15,12 +15,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
 
 use crate::config::{Bounds, ListenAddress, Timeouts};
-use crate::listener::{Accepted, Answer, ConnectionCounts, Listeners, Settings, serve};
+use crate::listener::{
+    Accepted, Answer, ConnectionCounts, Listeners, OnUpgrade, RequestBody, Settings, serve,
+};
 use crate::shutdown::{Closing, Shutdown, shutdown};
 
 /// Longer than anything takes that is to happen, even on a busy machine.
@@ -157,7 +157,7 @@ impl Answer for Tester {
     async fn answer(
         &self,
         accepted: Accepted,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> Result<Response<AnyBody>, Infallible> {
         let path = request.uri().path().to_owned();
         let response = match path.as_str() {
@@ -186,10 +186,11 @@ fn text(text: String) -> Response<AnyBody> {
 }
 
 /// Says back what it hears.
-fn upgrade(request: Request<Incoming>) -> Response<AnyBody> {
+fn upgrade(request: Request<RequestBody>) -> Response<AnyBody> {
     tokio::spawn(async move {
-        let upgraded = hyper::upgrade::on(request).await.unwrap();
-        let (mut reader, mut writer) = tokio::io::split(TokioIo::new(upgraded));
+        let on_upgrade = request.extensions().get::<OnUpgrade>().unwrap().clone();
+        let upgraded = on_upgrade.upgraded().await.unwrap();
+        let (mut reader, mut writer) = tokio::io::split(upgraded);
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
     });
     let mut response = text(String::new());

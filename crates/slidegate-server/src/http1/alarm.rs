@@ -10,26 +10,26 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// rings, so setting it costs a look at the clock: the timer itself stays where it is, and is moved
 /// only when its time has come and the alarm's has not.
 #[derive(Debug, Default)]
-pub(super) struct Alarm {
+pub(crate) struct Alarm {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Alarm {
-    pub(super) fn set(&mut self, patience: Duration) {
+    pub(crate) fn set(&mut self, patience: Duration) {
         self.at = Some(Instant::now() + patience);
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.at = None;
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.at.is_some()
     }
 
     /// Ready when it rings. Never if it is not set.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if at < timer.deadline() {

@@ -7,7 +7,7 @@ use super::Malformed;
 
 /// Where in a body of chunks the reader is.
 #[derive(Debug, Default)]
-pub(super) struct Chunks(Next);
+pub(crate) struct Chunks(Next);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Next {
@@ -22,7 +22,7 @@ enum Next {
 
 /// What was found in the bytes at hand.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Data(Bytes),
     Trailers(HeaderMap),
     End,
@@ -36,16 +36,21 @@ const LONGEST_TRAILERS: usize = 16 * 1024;
 const MOST_TRAILERS: usize = 64;
 
 impl Chunks {
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.0 == Next::Nothing
     }
 
     /// Takes the next part of the body from the bytes that came.
-    pub(super) fn take(&mut self, bytes: &mut BytesMut) -> Result<Found, Malformed> {
+    pub(crate) fn take(&mut self, bytes: &mut BytesMut) -> Result<Found, Malformed> {
         loop {
             match self.0 {
                 Next::Size => match httparse::parse_chunk_size(bytes) {
                     Ok(httparse::Status::Complete((length, size))) => {
+                        // httparse takes any byte for a part of an extension. To others a bare LF
+                        // is the line's end.
+                        if bytes[..length - 2].iter().any(|byte| byte.is_ascii_control()) {
+                            return Err(Malformed);
+                        }
                         bytes.advance(length);
                         self.0 = if size == 0 { Next::Trailers } else { Next::Data(size) };
                     }
@@ -148,6 +153,8 @@ mod tests {
             "-1\r\n",
             "3\r\nonex\r\n0\r\n\r\n",
             "3\r\none\n0\r\n\r\n",
+            "3;a\nb\r\none\r\n0\r\n\r\n",
+            "3;a\0b\r\none\r\n0\r\n\r\n",
             "\r\n",
             "fffffffffffffffff\r\n",
             "0\r\nno colon\r\n\r\n",

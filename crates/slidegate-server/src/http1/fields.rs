@@ -1,0 +1,62 @@
+//! What header fields say about one connection only.
+
+use http::header;
+use http::{HeaderMap, HeaderName};
+
+/// The comma-separated words of a header.
+pub(crate) fn tokens<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'h str> + use<'h> {
+    let lines = headers.get_all(name).into_iter();
+    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
+}
+
+/// Whether a field is for one connection only, whether `Connection` names it or not.
+pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "te"
+            | "upgrade"
+            | "transfer-encoding"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+    )
+}
+
+/// The fields that `Connection` names.
+pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    tokens(headers, &header::CONNECTION)
+        .filter_map(|token| token.parse().ok())
+        // These are never for one connection, whatever somebody says.
+        .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
+}
+
+/// The trailers that a head announces, but for those that would be more than trailers: that say how
+/// to read the message.
+pub(crate) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+    let is_more = |name: &HeaderName| {
+        let fields = [
+            header::CONTENT_LENGTH,
+            header::CONTENT_TYPE,
+            header::CONTENT_ENCODING,
+            header::CONTENT_RANGE,
+            header::HOST,
+            header::AUTHORIZATION,
+            header::EXPECT,
+            header::TRAILER,
+            header::COOKIE,
+            header::SET_COOKIE,
+            header::CACHE_CONTROL,
+            header::MAX_FORWARDS,
+        ];
+        fields.contains(name) || is_hop_by_hop(name)
+    };
+    let named: Vec<HeaderName> = named_by_connection(headers).collect();
+    let announced = tokens(headers, &header::TRAILER).filter_map(|token| token.parse().ok());
+    announced.filter(|name| !is_more(name) && !named.contains(name)).collect()
+}

@@ -1,0 +1,14 @@
+//! What both sides of the server have in common where they speak HTTP/1.1 by hand: towards clients
+//! (`listener::http1`) and towards upstream (`gateway::http1`).
+
+mod alarm;
+mod chunks;
+mod fields;
+
+pub(crate) use self::alarm::Alarm;
+pub(crate) use self::chunks::{Chunks, Found};
+pub(crate) use self::fields::{announced_trailers, is_hop_by_hop, named_by_connection, tokens};
+
+/// Bytes that are not HTTP, or can be read in two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;

@@ -1,0 +1,357 @@
+//! A connection from its first request to its last.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::http::{Response, StatusCode};
+use bytes::Bytes;
+use http_body::Body;
+use slidegate::SystemClock;
+use tokio::io::{AsyncWriteExt, copy, sink};
+use tokio::time::timeout;
+
+use super::intake::{self, Intake};
+use super::request::{self, Flaw, Head, Terms};
+use super::response::{self, Outgoing};
+use super::wire::Wire;
+use crate::config::Timeouts;
+use crate::http1::Alarm;
+use crate::listener::course::End;
+use crate::listener::guarded::Guarded;
+use crate::listener::stream::{Rewound, Stream};
+use crate::listener::upgrade::{Handover, handover};
+use crate::listener::{Accepted, Answer};
+use crate::shutdown::Shutdown;
+
+/// After its last answer a connection is read for a while, and what comes is thrown away: if it
+/// were closed with bytes unread, the kernel would tell the client of an error, and that error may
+/// overtake the answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+type ClientStream = Guarded<Rewound<Stream>>;
+
+/// How connections are treated.
+#[derive(Debug)]
+pub(in crate::listener) struct Manners {
+    head: Duration,
+    idle: Duration,
+    head_bytes: usize,
+    clock: SystemClock,
+}
+
+impl Manners {
+    pub(in crate::listener) fn new(timeouts: &Timeouts, head_bytes: usize) -> Self {
+        Self { head: timeouts.head, idle: timeouts.idle, head_bytes, clock: SystemClock::new() }
+    }
+}
+
+/// Speaks HTTP/1.1 on a stream until its end.
+pub(in crate::listener) async fn converse<A: Answer>(
+    stream: ClientStream,
+    answer: &A,
+    accepted: Accepted,
+    manners: &Manners,
+    shutdown: &mut Shutdown,
+) -> End {
+    let word = shutdown.clone();
+    let begun = pin!(shutdown.begun());
+    let mut conversation = Conversation {
+        wire: Wire::new(stream),
+        manners,
+        alarm: Alarm::default(),
+        word,
+        begun,
+        is_listening: false,
+    };
+    let over = conversation.go_on(answer, accepted).await;
+    conversation.close(over).await
+}
+
+struct Conversation<'a> {
+    wire: Wire<ClientStream>,
+    manners: &'a Manners,
+    alarm: Alarm,
+    word: Shutdown,
+    /// Wakes the task when it is time to go.
+    begun: Pin<&'a mut (dyn Future<Output = ()> + Send)>,
+    /// Whether it does. A task has one waker for all its life, so once is enough.
+    is_listening: bool,
+}
+
+/// How a conversation came to its end.
+enum Over {
+    /// With an answer that is the last.
+    Answered,
+    /// While nothing was going on.
+    Idle,
+    /// Something failed midway.
+    Broken,
+    /// The client took too long.
+    TimedOut,
+    /// It goes on in another protocol.
+    Upgraded(Handover),
+}
+
+impl Conversation<'_> {
+    async fn go_on<A: Answer>(&mut self, answer: &A, accepted: Accepted) -> Over {
+        loop {
+            let Head { mut request, length, terms, expects_word, wants_upgrade } =
+                match self.next_head().await {
+                    Ok(head) => head,
+                    Err(over) => return over,
+                };
+            let (body, mut intake) = intake::begin(length, expects_word, &mut self.wire.unread);
+            let mut upgrade = None;
+            if wants_upgrade {
+                let (handover, on_upgrade) = handover();
+                request.extensions_mut().insert(on_upgrade);
+                upgrade = Some(handover);
+            }
+            let mut answering = pin!(answer.answer(accepted, request.map(|()| body)));
+            let answered = poll_fn(|cx| self.poll_answer(answering.as_mut(), &mut intake, cx));
+            let Some(Ok(response)) = answered.await else { return Over::Broken };
+            let status = response.status();
+            if let Err(over) = self.respond(response, terms, &mut intake).await {
+                return over;
+            }
+            if status == StatusCode::SWITCHING_PROTOCOLS {
+                return upgrade.map_or(Over::Answered, Over::Upgraded);
+            }
+        }
+    }
+
+    /// The next request's head. It may take some time to begin, and some to be complete.
+    async fn next_head(&mut self) -> Result<Head, Over> {
+        let mut awaited = None;
+        let mut is_new = true;
+        let head = poll_fn(|cx| {
+            loop {
+                // Who sends it byte by byte shall not have it read as often.
+                if is_new && !self.wire.unread.is_empty() {
+                    match request::take(&mut self.wire.unread, self.manners.head_bytes) {
+                        Ok(None) => is_new = false,
+                        Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                        Err(flaw) => return Poll::Ready(Err(Ok(flaw))),
+                    }
+                }
+                let before = self.wire.unread.len();
+                match self.wire.poll_fill(cx) {
+                    Poll::Ready(Ok(1..)) => is_new |= before == 0 || self.has_new_line(before),
+                    Poll::Ready(Ok(0)) if before == 0 => return Poll::Ready(Err(Err(Over::Idle))),
+                    Poll::Ready(_) => return Poll::Ready(Err(Err(Over::Broken))),
+                    Poll::Pending => {
+                        return self.poll_patience(&mut awaited, cx).map(|over| Err(Err(over)));
+                    }
+                }
+            }
+        });
+        match head.await {
+            Ok(head) => Ok(head),
+            Err(Err(over)) => Err(over),
+            Err(Ok(flaw)) => Err(self.refuse(flaw).await),
+        }
+    }
+
+    fn has_new_line(&self, from: usize) -> bool {
+        self.wire.unread.len() > self.manners.head_bytes
+            || self.wire.unread[from..].contains(&b'\n')
+    }
+
+    /// Ready when it is no use to wait any longer.
+    fn poll_patience(&mut self, awaited: &mut Option<Awaited>, cx: &mut Context<'_>) -> Poll<Over> {
+        let is_idle = self.wire.unread.is_empty();
+        let (awaits, patience) = match is_idle {
+            true => (Awaited::Beginning, self.manners.idle),
+            false => (Awaited::Rest, self.manners.head),
+        };
+        if is_idle && self.is_time_to_go(cx) {
+            return Poll::Ready(Over::Idle);
+        }
+        if awaited.replace(awaits) != Some(awaits) {
+            self.alarm.set(patience);
+        }
+        ready!(self.alarm.poll(cx));
+        Poll::Ready(if is_idle { Over::Idle } else { Over::TimedOut })
+    }
+
+    fn is_time_to_go(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.is_listening {
+            self.is_listening = true;
+            return self.begun.as_mut().poll(cx).is_ready();
+        }
+        self.word.has_begun()
+    }
+
+    async fn refuse(&mut self, flaw: Flaw) -> Over {
+        response::refuse(flaw, &self.manners.clock, &mut self.wire.unsent);
+        match poll_fn(|cx| self.wire.poll_flush(cx)).await {
+            Ok(()) => Over::Answered,
+            Err(_) => Over::Broken,
+        }
+    }
+
+    /// The answer, unless the client leaves first. Meanwhile whoever answers may read the request's
+    /// body.
+    fn poll_answer<B>(
+        &mut self,
+        mut answering: Pin<&mut impl Future<Output = Result<Response<B>, Infallible>>>,
+        intake: &mut Option<Intake>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Response<B>, Infallible>>> {
+        loop {
+            if let Poll::Ready(response) = answering.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
+            }
+            match intake {
+                Some(intake) if !intake.is_over() => {
+                    if !intake.pump(&mut self.wire, cx) {
+                        return Poll::Pending;
+                    }
+                }
+                _ => return self.poll_departure(cx).map(|()| None),
+            }
+        }
+    }
+
+    /// Ready when the client has left. One that has sent its next request already has not.
+    fn poll_departure(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.wire.unread.is_empty() {
+            return Poll::Pending;
+        }
+        match ready!(self.wire.poll_fill(cx)) {
+            Ok(1..) => Poll::Pending,
+            Ok(0) | Err(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Sends a response. An error if the connection cannot be used again.
+    async fn respond<B>(
+        &mut self,
+        response: Response<B>,
+        terms: Terms,
+        intake: &mut Option<Intake>,
+    ) -> Result<(), Over>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        if let Some(intake) = intake {
+            intake.be_answered();
+        }
+        // It is said in the answer, if it is known by then.
+        let keeps = !self.word.has_begun() && self.is_readable_on(intake);
+        let mut outgoing =
+            response::begin(&response, terms, keeps, &self.manners.clock, &mut self.wire.unsent);
+        let mut body = pin!(response.into_body());
+        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_mut(), intake, cx)).await?;
+        if let Some(intake) = intake {
+            self.alarm.set(self.manners.idle);
+            poll_fn(|cx| self.poll_upload(intake, cx)).await?;
+        }
+        if !outgoing.keeps || !self.is_readable_on(intake) {
+            return Err(Over::Answered);
+        }
+        self.wire.rest();
+        Ok(())
+    }
+
+    /// Whether another request can follow the body of this one.
+    fn is_readable_on(&mut self, intake: &mut Option<Intake>) -> bool {
+        match intake {
+            Some(intake) => !intake.is_over() || intake.finish(&mut self.wire.unread),
+            None => true,
+        }
+    }
+
+    fn poll_send<B>(
+        &mut self,
+        outgoing: &mut Outgoing,
+        mut body: Pin<&mut B>,
+        intake: &mut Option<Intake>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Over>>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        loop {
+            let mut is_pending = false;
+            while !outgoing.has_ended() && !is_pending && self.wire.has_room() {
+                match body.as_mut().poll_frame(cx) {
+                    Poll::Ready(frame) => {
+                        let written = frame.transpose().map_err(Into::into);
+                        let written =
+                            written.and_then(|frame| outgoing.write(frame, &mut self.wire));
+                        if let Err(error) = written {
+                            tracing::debug!(
+                                error = &*error as &dyn std::error::Error,
+                                "a response broke off"
+                            );
+                            // The client shall have what there is.
+                            let _ = self.wire.poll_flush(cx);
+                            return Poll::Ready(Err(Over::Broken));
+                        }
+                    }
+                    Poll::Pending => is_pending = true,
+                }
+            }
+            let is_pumped = match intake {
+                Some(intake) if !intake.is_over() => intake.pump(&mut self.wire, cx),
+                _ => false,
+            };
+            match self.wire.poll_flush(cx) {
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Over::Broken)),
+                Poll::Ready(Ok(())) if outgoing.has_ended() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) if !is_pending => {}
+                _ if is_pumped => {}
+                // Who has left needs no more.
+                Poll::Ready(Ok(())) if intake.as_ref().is_none_or(Intake::is_over) => {
+                    return self.poll_departure(cx).map(|()| Err(Over::Broken));
+                }
+                _ => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Ready when nobody reads the request's body any longer.
+    fn poll_upload(&mut self, intake: &mut Intake, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
+        while !intake.is_over() {
+            if intake.pump(&mut self.wire, cx) {
+                self.alarm.set(self.manners.idle);
+            } else {
+                return self.alarm.poll(cx).map(|()| Err(Over::TimedOut));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    async fn close(self, over: Over) -> End {
+        let Wire { mut stream, unread, .. } = self.wire;
+        match over {
+            Over::Answered => {
+                if stream.shutdown().await.is_ok() && !stream.has_ended() {
+                    let _ = timeout(LINGER, copy(&mut stream, &mut sink())).await;
+                }
+                End::Answered
+            }
+            Over::Idle => {
+                let _ = stream.shutdown().await;
+                End::Idle
+            }
+            Over::Broken => End::Broken,
+            Over::TimedOut => End::TimedOut,
+            Over::Upgraded(handover) => {
+                handover.complete(stream, unread.freeze());
+                End::Answered
+            }
+        }
+    }
+}
+
+/// What of a head is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Beginning,
+    Rest,
+}

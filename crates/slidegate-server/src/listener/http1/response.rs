@@ -1,0 +1,217 @@
+//! A response as it goes to the client.
+
+use std::error::Error;
+use std::io::Write;
+
+use ::http::{HeaderMap, HeaderName, Response, StatusCode, header};
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::ext::ReasonPhrase;
+use slidegate::{Clock, SystemClock};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::date;
+use super::request::{Flaw, Terms};
+use super::wire::Wire;
+use crate::http1::{announced_trailers, tokens};
+
+/// A response whose head is written.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    framing: Framing,
+    /// Whether the client knows that another request can follow.
+    pub(super) keeps: bool,
+}
+
+/// How the client knows where the body ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Framing {
+    /// After this many bytes more.
+    Length(u64),
+    /// By the last chunk, after which come these trailers.
+    Chunks { announced: Vec<HeaderName> },
+    /// By the end of the connection.
+    UntilClosed,
+    /// All is written.
+    Nothing,
+}
+
+/// A body that is not as long as its head says.
+#[derive(Debug, thiserror::Error)]
+#[error("the response does not have the length that it says")]
+pub(super) struct WrongLength;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Writes a response's head. Another request may follow if both sides wish it.
+pub(super) fn begin<B: Body>(
+    response: &Response<B>,
+    terms: Terms,
+    keeps: bool,
+    clock: &SystemClock,
+    bytes: &mut Vec<u8>,
+) -> Outgoing {
+    let (status, headers) = (response.status(), response.headers());
+    let framing = Framing::of(response, terms);
+    let is_switching = status == StatusCode::SWITCHING_PROTOCOLS;
+    let says_close =
+        || tokens(headers, &header::CONNECTION).any(|word| word.eq_ignore_ascii_case("close"));
+    let keeps =
+        is_switching || keeps && terms.keeps && framing != Framing::UntilClosed && !says_close();
+    write_status(response, terms.is_old, bytes);
+    let mut has_date = false;
+    for (name, value) in headers {
+        let name = name.as_str();
+        match name {
+            // The connection's own affair.
+            "connection" if !is_switching => continue,
+            "transfer-encoding" => continue,
+            "date" => has_date = true,
+            _ => {}
+        }
+        put(bytes, name, value.as_bytes());
+    }
+    framing.write(response, terms.is_head, bytes);
+    if !has_date {
+        bytes.extend_from_slice(b"date: ");
+        date::write(clock.now(), bytes);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    match (keeps, terms.is_old) {
+        (false, false) => put(bytes, "connection", b"close"),
+        (true, true) => put(bytes, "connection", b"keep-alive"),
+        _ => {}
+    }
+    bytes.extend_from_slice(b"\r\n");
+    let is_all = terms.is_head || has_no_body(status) || framing == Framing::Length(0);
+    Outgoing { framing: if is_all { Framing::Nothing } else { framing }, keeps }
+}
+
+/// Writes a whole response to what is no request.
+pub(super) fn refuse(flaw: Flaw, clock: &SystemClock, bytes: &mut Vec<u8>) {
+    let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
+    *response.status_mut() = flaw.status();
+    let terms = Terms { is_head: false, is_old: false, keeps: false, takes_trailers: false };
+    begin(&response, terms, false, clock, bytes);
+}
+
+impl Outgoing {
+    /// Whether nothing more is to be written.
+    pub(super) fn has_ended(&self) -> bool {
+        self.framing == Framing::Nothing
+    }
+
+    /// Writes the next piece of the body, or its end.
+    pub(super) fn write<S>(
+        &mut self,
+        frame: Option<Frame<Bytes>>,
+        wire: &mut Wire<S>,
+    ) -> Result<(), Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        match frame.map(Frame::into_data) {
+            Some(Ok(data)) => self.write_data(data, wire),
+            Some(Err(frame)) => {
+                self.end(&frame.into_trailers().unwrap_or_default(), &mut wire.unsent)
+            }
+            None => self.end(&HeaderMap::new(), &mut wire.unsent),
+        }
+    }
+
+    fn write_data<S>(&mut self, data: Bytes, wire: &mut Wire<S>) -> Result<(), Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        match &mut self.framing {
+            Framing::Length(left) => {
+                *left = left.checked_sub(data.len() as u64).ok_or(WrongLength)?;
+                if *left == 0 {
+                    self.framing = Framing::Nothing;
+                }
+                wire.put(data);
+            }
+            Framing::UntilClosed => wire.put(data),
+            // It would be the last.
+            Framing::Chunks { .. } if data.is_empty() => {}
+            Framing::Chunks { .. } => {
+                let bytes = &mut wire.unsent;
+                write!(bytes, "{:x}\r\n", data.len()).expect("a buffer takes all");
+                bytes.extend_from_slice(&data);
+                bytes.extend_from_slice(b"\r\n");
+            }
+            Framing::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+        match &self.framing {
+            Framing::Length(_) => return Err(WrongLength.into()),
+            Framing::Chunks { announced } => {
+                bytes.extend_from_slice(b"0\r\n");
+                for (name, value) in trailers.iter().filter(|(name, _)| announced.contains(name)) {
+                    put(bytes, name.as_str(), value.as_bytes());
+                }
+                bytes.extend_from_slice(b"\r\n");
+            }
+            Framing::UntilClosed | Framing::Nothing => {}
+        }
+        self.framing = Framing::Nothing;
+        Ok(())
+    }
+}
+
+impl Framing {
+    fn of<B: Body>(response: &Response<B>, terms: Terms) -> Self {
+        if has_no_body(response.status()) {
+            return Self::Nothing;
+        }
+        let told = response.headers().get(header::CONTENT_LENGTH);
+        let told = told.and_then(|length| length.to_str().ok()?.parse().ok());
+        match told.or_else(|| response.body().size_hint().exact()) {
+            Some(length) => Self::Length(length),
+            None if terms.is_old => Self::UntilClosed,
+            None if terms.takes_trailers => {
+                Self::Chunks { announced: announced_trailers(response.headers()) }
+            }
+            None => Self::Chunks { announced: Vec::new() },
+        }
+    }
+
+    /// Writes the field that tells of it, unless the response has it.
+    fn write<B>(&self, response: &Response<B>, is_head: bool, bytes: &mut Vec<u8>) {
+        match self {
+            // It may be that nobody knows how long it would be.
+            Self::Length(0) if is_head => {}
+            Self::Length(length) if !response.headers().contains_key(header::CONTENT_LENGTH) => {
+                put(bytes, "content-length", itoa::Buffer::new().format(*length).as_bytes());
+            }
+            Self::Chunks { .. } => put(bytes, "transfer-encoding", b"chunked"),
+            _ => {}
+        }
+    }
+}
+
+fn has_no_body(status: StatusCode) -> bool {
+    status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}
+
+fn write_status<B>(response: &Response<B>, is_old: bool, bytes: &mut Vec<u8>) {
+    let status = response.status();
+    bytes.extend_from_slice(if is_old { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    bytes.extend_from_slice(status.as_str().as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(match response.extensions().get::<ReasonPhrase>() {
+        Some(reason) => reason.as_bytes(),
+        None => status.canonical_reason().unwrap_or_default().as_bytes(),
+    });
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn put(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.extend_from_slice(b": ");
+    bytes.extend_from_slice(value);
+    bytes.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,50 @@
+//! Connections that are handed over to whoever goes on with another protocol.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::guarded::Guarded;
+use super::stream::{Rewound, Stream};
+use crate::streams::either_stream;
+
+/// A client's stream, from the first byte after HTTP. It keeps its place among the connections.
+#[derive(Debug)]
+pub(crate) struct Upgraded(Rewound<Guarded<Rewound<Stream>>>);
+
+either_stream!(Upgraded: Upgraded);
+
+/// Waits for a connection to be handed over. Requests that ask for another protocol have it among
+/// their extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct OnUpgrade(Arc<Mutex<Option<oneshot::Receiver<Upgraded>>>>);
+
+/// The connection's part: hands itself over, or is dropped if it is not wanted.
+#[derive(Debug)]
+pub(super) struct Handover(oneshot::Sender<Upgraded>);
+
+/// Both parts of a connection that may be handed over.
+pub(super) fn handover() -> (Handover, OnUpgrade) {
+    let (sender, receiver) = oneshot::channel();
+    (Handover(sender), OnUpgrade(Arc::new(Mutex::new(Some(receiver)))))
+}
+
+impl OnUpgrade {
+    /// The connection, once the client has been told of the change; none if it was not, or if
+    /// somebody else has it.
+    pub(crate) async fn upgraded(self) -> Option<Upgraded> {
+        let receiver = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        receiver.await.ok()
+    }
+}
+
+impl Handover {
+    /// Hands over the stream, with what was read of it too early.
+    pub(super) fn complete(self, stream: Guarded<Rewound<Stream>>, unread: Bytes) {
+        let mut stream = Rewound::new(stream);
+        stream.unread(unread);
+        // Whoever asked for it may have left.
+        let _ = self.0.send(Upgraded(stream));
+    }
+}
