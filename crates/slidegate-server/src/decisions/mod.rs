@@ -15,7 +15,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -67,12 +66,8 @@ where
 {
     type Body = Full<Bytes>;
 
-    async fn answer(
-        &self,
-        accepted: Accepted,
-        request: Request<RequestBody>,
-    ) -> Result<Reply, Infallible> {
-        Ok(self.respond(accepted.peer, request).await)
+    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Reply {
+        self.respond(accepted.peer, request).await
     }
 }
 

@@ -15,7 +15,6 @@ mod route;
 mod tunnel;
 mod upstream;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -114,7 +113,7 @@ impl<S: Store> Answer for Worker<S> {
         &self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> Result<Response<Self::Body>, Infallible> {
+    ) -> Response<Self::Body> {
         let began = self.proxy.clock.now();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let manners = self.live.manners();
@@ -131,7 +130,8 @@ impl<S: Store> Answer for Worker<S> {
             None => {
                 let passing = manners.layer.layer(forward).from_sender(sender).call(request);
                 drop(manners);
-                passing.await?
+                let Ok(response) = passing.await;
+                response
             }
         };
         self.proxy.observer.answered(&Answered {
@@ -143,6 +143,6 @@ impl<S: Store> Answer for Worker<S> {
             decision: response.extensions().get::<Decision>(),
             took: self.proxy.clock.now().saturating_since(began),
         });
-        Ok(response)
+        response
     }
 }

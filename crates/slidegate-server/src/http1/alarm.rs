@@ -1,7 +1,7 @@
 //! A time by which something must have happened.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -13,6 +13,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(crate) struct Alarm {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whom the timer wakes.
+    sleeper: Option<Waker>,
 }
 
 impl Alarm {
@@ -32,8 +34,14 @@ impl Alarm {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        let is_known = self.sleeper.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
         if at < timer.deadline() {
             timer.as_mut().reset(at);
+        } else if is_known && !timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        if !is_known {
+            self.sleeper = Some(cx.waker().clone());
         }
         while timer.as_mut().poll(cx).is_ready() {
             if at <= timer.deadline() {

@@ -33,6 +33,13 @@ pub(crate) enum RequestBodyError {
     Http2(#[from] hyper::Error),
 }
 
+impl Default for RequestBody {
+    /// An empty one.
+    fn default() -> Self {
+        Self(Kind::Whole(None))
+    }
+}
+
 impl RequestBody {
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))

@@ -122,6 +122,6 @@ async fn answer_one<A: Answer>(
     request: Request<Incoming>,
     in_flight: InFlight,
 ) -> Result<Response<LastPart<A::Body>>, Infallible> {
-    let response = answer.answer(accepted, request.map(RequestBody::from)).await?;
+    let response = answer.answer(accepted, request.map(RequestBody::from)).await;
     Ok(response.map(|body| LastPart::new(body, in_flight)))
 }

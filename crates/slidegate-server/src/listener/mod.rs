@@ -24,7 +24,6 @@ mod tests;
 mod tls;
 mod upgrade;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,7 +64,7 @@ pub(crate) trait Answer: Clone + Send + Sync + 'static {
         &self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Result<Response<Self::Body>, Infallible>> + Send;
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// How connections are treated. Clones share the counts and the room for connections: give each

@@ -1,6 +1,5 @@
 //! A connection from its first request to its last.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -103,16 +102,17 @@ impl Conversation<'_> {
                     Ok(head) => head,
                     Err(over) => return over,
                 };
-            let (body, mut intake) = intake::begin(length, expects_word, &mut self.wire.unread);
+            let (unread, body) = (&mut self.wire.unread, request.body_mut());
+            let mut intake = intake::begin(length, expects_word, unread, body);
             let mut upgrade = None;
             if wants_upgrade {
                 let (handover, on_upgrade) = handover();
                 request.extensions_mut().insert(on_upgrade);
                 upgrade = Some(handover);
             }
-            let mut answering = pin!(answer.answer(accepted, request.map(|()| body)));
+            let mut answering = pin!(answer.answer(accepted, request));
             let answered = poll_fn(|cx| self.poll_answer(answering.as_mut(), &mut intake, cx));
-            let Some(Ok(response)) = answered.await else { return Over::Broken };
+            let Some(response) = answered.await else { return Over::Broken };
             let status = response.status();
             if let Err(over) = self.respond(response, terms, &mut intake).await {
                 return over;
@@ -197,10 +197,10 @@ impl Conversation<'_> {
     /// body.
     fn poll_answer<B>(
         &mut self,
-        mut answering: Pin<&mut impl Future<Output = Result<Response<B>, Infallible>>>,
+        mut answering: Pin<&mut impl Future<Output = Response<B>>>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Response<B>, Infallible>>> {
+    ) -> Poll<Option<Response<B>>> {
         loop {
             if let Poll::Ready(response) = answering.as_mut().poll(cx) {
                 return Poll::Ready(Some(response));

@@ -58,25 +58,27 @@ enum Framing {
 /// The word.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// A request's body, and the connection's side of it unless all of it is there already.
+/// Gives a request its body. Returns the connection's side of it unless all of it is there already.
 pub(super) fn begin(
     length: Length,
     owes_word: bool,
     unread: &mut BytesMut,
-) -> (RequestBody, Option<Intake>) {
+    body: &mut RequestBody,
+) -> Option<Intake> {
     let (framing, left) = match length {
+        Length::Bytes(0) => return None,
         Length::Bytes(count) => match usize::try_from(count) {
             Ok(count) if count <= unread.len() => {
-                let body = if count == 0 { Bytes::new() } else { unread.split_to(count).freeze() };
-                return (RequestBody::whole(body), None);
+                *body = RequestBody::whole(unread.split_to(count).freeze());
+                return None;
             }
             _ => (Framing::Length(count), Some(count)),
         },
         Length::Chunked => (Framing::Chunks(Chunks::default()), None),
     };
     let shared = Arc::<Mutex<Shared>>::default();
-    let upload = Upload { shared: Arc::clone(&shared), left };
-    (RequestBody::upload(upload), Some(Intake { shared, framing, owes_word, is_spoilt: false }))
+    *body = RequestBody::upload(Upload { shared: Arc::clone(&shared), left });
+    Some(Intake { shared, framing, owes_word, is_spoilt: false })
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {

@@ -3,14 +3,17 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
+
+use crate::listener::body::RequestBody;
 
 /// The head of a request, and what it says of the rest.
 #[derive(Debug)]
 pub(super) struct Head {
-    pub(super) request: Request<()>,
+    /// With a body that is empty as yet.
+    pub(super) request: Request<RequestBody>,
     pub(super) length: Length,
     pub(super) terms: Terms,
     /// Whether the client sends its body only after a word of ours.
@@ -56,50 +59,67 @@ impl Flaw {
 /// As many as hyper takes.
 const MOST_FIELDS: usize = 100;
 
-/// Where a name and a value are.
-type Field = (Range<usize>, Range<usize>);
+/// Where something is in a head's bytes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+/// Where the names and values are. Apart from the rest, because it is large to hand over.
+type Fields = SmallVec<[(Place, Place); 24]>;
 
 /// A head as it was parsed, by its places in the bytes.
 struct Parsed {
     length: usize,
     method: Method,
-    target: Range<usize>,
+    target: Place,
     /// Of HTTP 1.
     minor: u8,
-    fields: SmallVec<[Field; 16]>,
+}
+
+impl Place {
+    fn of(part: &[u8], whole: &[u8]) -> Self {
+        let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+        // Heads are far shorter than that.
+        let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { start: place(start), end: place(start + part.len()) }
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
 }
 
 /// Takes the head of a request, once it is there. It may have so many bytes.
 pub(super) fn take(bytes: &mut BytesMut, most: usize) -> Result<Option<Head>, Flaw> {
-    match parse(bytes)? {
+    let mut fields = Fields::new();
+    match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
             let head = bytes.split_to(parsed.length).freeze();
-            understand(&parsed, &head).ok_or(Flaw::Malformed).map(Some)
+            understand(parsed, &fields, &head).map(Some)
         }
         None if bytes.len() <= most => Ok(None),
         _ => Err(Flaw::TooLarge),
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<Parsed>, Flaw> {
+fn parse(bytes: &[u8], places: &mut Fields) -> Result<Option<Parsed>, Flaw> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut fields) {
         Ok(httparse::Status::Partial) => Ok(None),
         Ok(httparse::Status::Complete(length)) => {
-            let place = |part: &[u8]| {
-                let start = part.as_ptr() as usize - bytes.as_ptr() as usize;
-                start..start + part.len()
-            };
-            let field =
-                |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
-            let method = request.method.and_then(|method| method.parse().ok());
+            for field in request.headers.iter() {
+                let name = Place::of(field.name.as_bytes(), bytes);
+                places.push((name, Place::of(field.value, bytes)));
+            }
+            let method = request.method.and_then(|name| Method::from_bytes(name.as_bytes()).ok());
             Ok(Some(Parsed {
                 length,
                 method: method.ok_or(Flaw::Malformed)?,
-                target: place(request.path.ok_or(Flaw::Malformed)?.as_bytes()),
+                target: Place::of(request.path.ok_or(Flaw::Malformed)?.as_bytes(), bytes),
                 minor: request.version.ok_or(Flaw::Malformed)?,
-                fields: request.headers.iter().map(field).collect(),
             }))
         }
         Err(httparse::Error::TooManyHeaders) => Err(Flaw::TooLarge),
@@ -120,21 +140,23 @@ struct Said {
     trailers: bool,
 }
 
-fn understand(parsed: &Parsed, bytes: &Bytes) -> Option<Head> {
-    let mut headers = HeaderMap::with_capacity(parsed.fields.len());
+fn understand(parsed: Parsed, fields: &Fields, bytes: &Bytes) -> Result<Head, Flaw> {
+    let mut request = Request::new(RequestBody::default());
+    request.headers_mut().reserve(fields.len());
     let mut said = Said::default();
-    for (name, value) in &parsed.fields {
-        let name = HeaderName::from_bytes(&bytes[name.clone()]).ok()?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice(value.clone())).ok()?;
-        said.hear(&name, &value)?;
-        headers.append(name, value);
+    for (name, value) in fields {
+        let name = HeaderName::from_bytes(&bytes[name.range()]).map_err(|_| Flaw::Malformed)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
+        let value = value.map_err(|_| Flaw::Malformed)?;
+        said.hear(&name, &value).ok_or(Flaw::Malformed)?;
+        request.headers_mut().append(name, value);
     }
     let is_old = parsed.minor == 0;
     let length = match (said.chunked, said.length) {
         (None, length) => Length::Bytes(length.unwrap_or(0)),
         (Some(true), _) if !is_old => Length::Chunked,
         // Nobody could say where it ends.
-        (Some(_), _) => return None,
+        (Some(_), _) => return Err(Flaw::Malformed),
     };
     // Who sends both may mean the one where somebody on the way meant the other.
     let is_clear = said.chunked.is_none() || said.length.is_none();
@@ -144,14 +166,13 @@ fn understand(parsed: &Parsed, bytes: &Bytes) -> Option<Head> {
         keeps: is_clear && !said.close && (!is_old || said.keep_alive),
         takes_trailers: said.trailers,
     };
-    let mut request = Request::new(());
-    *request.method_mut() = parsed.method.clone();
-    *request.uri_mut() = Uri::from_maybe_shared(bytes.slice(parsed.target.clone())).ok()?;
+    let target = Uri::from_maybe_shared(bytes.slice(parsed.target.range()));
+    *request.method_mut() = parsed.method;
+    *request.uri_mut() = target.map_err(|_| Flaw::Malformed)?;
     *request.version_mut() = if is_old { Version::HTTP_10 } else { Version::HTTP_11 };
-    *request.headers_mut() = headers;
     let expects_word = said.expects_word && !is_old;
     let wants_upgrade = said.upgrade && !is_old;
-    Some(Head { request, length, terms, expects_word, wants_upgrade })
+    Ok(Head { request, length, terms, expects_word, wants_upgrade })
 }
 
 impl Said {

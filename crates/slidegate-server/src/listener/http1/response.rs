@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::Write;
 
-use ::http::{HeaderMap, HeaderName, Response, StatusCode, header};
+use ::http::{HeaderMap, HeaderName, Response, StatusCode};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::date;
 use super::request::{Flaw, Terms};
 use super::wire::Wire;
-use crate::http1::{announced_trailers, tokens};
+use crate::http1::announced_trailers;
 
 /// A response whose head is written.
 #[derive(Debug)]
@@ -51,40 +51,45 @@ pub(super) fn begin<B: Body>(
     clock: &SystemClock,
     bytes: &mut Vec<u8>,
 ) -> Outgoing {
-    let (status, headers) = (response.status(), response.headers());
-    let framing = Framing::of(response, terms);
-    let is_switching = status == StatusCode::SWITCHING_PROTOCOLS;
-    let says_close =
-        || tokens(headers, &header::CONNECTION).any(|word| word.eq_ignore_ascii_case("close"));
-    let keeps =
-        is_switching || keeps && terms.keeps && framing != Framing::UntilClosed && !says_close();
+    let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let (mut length, mut has_date, mut says_close) = (None, false, false);
     write_status(response, terms.is_old, bytes);
-    let mut has_date = false;
-    for (name, value) in headers {
+    for (name, value) in response.headers() {
         let name = name.as_str();
         match name {
             // The connection's own affair.
-            "connection" if !is_switching => continue,
+            "connection" if !is_switching => {
+                says_close |= value.as_bytes().eq_ignore_ascii_case(b"close");
+                continue;
+            }
             "transfer-encoding" => continue,
+            // There is none to be told of.
+            "content-length" if response.status() == StatusCode::NO_CONTENT => continue,
+            "content-length" => length = value.to_str().ok().and_then(|text| text.parse().ok()),
             "date" => has_date = true,
             _ => {}
         }
         put(bytes, name, value.as_bytes());
     }
-    framing.write(response, terms.is_head, bytes);
+    let framing = Framing::of(response, length, terms);
+    if length.is_none() {
+        framing.write(terms.is_head, bytes);
+    }
     if !has_date {
         bytes.extend_from_slice(b"date: ");
         date::write(clock.now(), bytes);
         bytes.extend_from_slice(b"\r\n");
     }
-    match (keeps, terms.is_old) {
+    let keeps = keeps && terms.keeps && framing != Framing::UntilClosed && !says_close;
+    match (keeps || is_switching, terms.is_old) {
         (false, false) => put(bytes, "connection", b"close"),
         (true, true) => put(bytes, "connection", b"keep-alive"),
         _ => {}
     }
     bytes.extend_from_slice(b"\r\n");
-    let is_all = terms.is_head || has_no_body(status) || framing == Framing::Length(0);
-    Outgoing { framing: if is_all { Framing::Nothing } else { framing }, keeps }
+    let is_all = terms.is_head || framing == Framing::Length(0);
+    let framing = if is_all { Framing::Nothing } else { framing };
+    Outgoing { framing, keeps: keeps || is_switching }
 }
 
 /// Writes a whole response to what is no request.
@@ -163,13 +168,11 @@ impl Outgoing {
 }
 
 impl Framing {
-    fn of<B: Body>(response: &Response<B>, terms: Terms) -> Self {
+    fn of<B: Body>(response: &Response<B>, length: Option<u64>, terms: Terms) -> Self {
         if has_no_body(response.status()) {
             return Self::Nothing;
         }
-        let told = response.headers().get(header::CONTENT_LENGTH);
-        let told = told.and_then(|length| length.to_str().ok()?.parse().ok());
-        match told.or_else(|| response.body().size_hint().exact()) {
+        match length.or_else(|| response.body().size_hint().exact()) {
             Some(length) => Self::Length(length),
             None if terms.is_old => Self::UntilClosed,
             None if terms.takes_trailers => {
@@ -179,16 +182,16 @@ impl Framing {
         }
     }
 
-    /// Writes the field that tells of it, unless the response has it.
-    fn write<B>(&self, response: &Response<B>, is_head: bool, bytes: &mut Vec<u8>) {
+    /// Writes the field that tells of it.
+    fn write(&self, is_head: bool, bytes: &mut Vec<u8>) {
         match self {
             // It may be that nobody knows how long it would be.
             Self::Length(0) if is_head => {}
-            Self::Length(length) if !response.headers().contains_key(header::CONTENT_LENGTH) => {
+            Self::Length(length) => {
                 put(bytes, "content-length", itoa::Buffer::new().format(*length).as_bytes());
             }
             Self::Chunks { .. } => put(bytes, "transfer-encoding", b"chunked"),
-            _ => {}
+            Self::UntilClosed | Self::Nothing => {}
         }
     }
 }
@@ -209,6 +212,7 @@ fn write_status<B>(response: &Response<B>, is_old: bool, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(b"\r\n");
 }
 
+#[inline]
 fn put(bytes: &mut Vec<u8>, name: &str, value: &[u8]) {
     bytes.extend_from_slice(name.as_bytes());
     bytes.extend_from_slice(b": ");

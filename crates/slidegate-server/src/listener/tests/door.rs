@@ -154,13 +154,9 @@ type AnyBody = BoxBody<Bytes, Infallible>;
 impl Answer for Tester {
     type Body = AnyBody;
 
-    async fn answer(
-        &self,
-        accepted: Accepted,
-        request: Request<RequestBody>,
-    ) -> Result<Response<AnyBody>, Infallible> {
+    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
-        let response = match path.as_str() {
+        match path.as_str() {
             "/accepted" => text(format!("{:?} {}", accepted.peer, accepted.secure)),
             "/worker" => text(self.worker.to_string()),
             "/length" => {
@@ -176,8 +172,7 @@ impl Answer for Tester {
             "/panic" => panic!("a mistake, made on purpose"),
             "/upgrade" => upgrade(request),
             _ => text(format!("{} {path}", request.method())),
-        };
-        Ok(response)
+        }
     }
 }
 
