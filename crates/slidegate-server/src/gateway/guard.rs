@@ -45,7 +45,7 @@ fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'
     if hosts.next().is_some() {
         return Some("The request has more than one Host.");
     }
-    if let Some(host) = host {
+    if let Some(host) = host.filter(|host| !is_plain(host.as_bytes())) {
         // A browser that is told nothing sends an empty one, which HTTP allows.
         if !host.is_empty() && Authority::try_from(host.as_bytes()).is_err() {
             return Some("The request's Host is no host.");
@@ -67,6 +67,20 @@ fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'
     }
 }
 
+/// Whether a host is a name or an IPv4 address, perhaps with a port, as nearly all are: then there
+/// is nothing to object, and no need to take it apart.
+fn is_plain(host: &[u8]) -> bool {
+    let mut colons = 0;
+    let plain = host.iter().all(|byte| match byte {
+        b':' => {
+            colons += 1;
+            true
+        }
+        byte => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'),
+    });
+    plain && colons <= 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +98,16 @@ mod tests {
         let target_wins = Request::get("http://b.example/").header("host", "a.example");
         assert_eq!(objection_to(target_wins), None);
         assert_eq!(objection_to(Request::get("/").version(Version::HTTP_10)), None);
+    }
+
+    #[test]
+    fn a_host_that_is_plain_at_the_first_glance_is_one() {
+        for host in ["a", "A-9.example", "10.0.0.1:80", "a:", ":80", "a:b", "..", "-"] {
+            assert!(is_plain(host.as_bytes()) && Authority::try_from(host).is_ok(), "{host}");
+        }
+        for host in ["a:1:2", "[::1]", "me@a", "a b", "a/b", "a_b", "a%20", "\u{fc}"] {
+            assert!(!is_plain(host.as_bytes()), "{host}");
+        }
     }
 
     #[test]
