@@ -19,8 +19,20 @@ const MAPPED_PREFIX: u8 = 96;
 
 impl Network {
     /// Whether the address, brought to its canonical form, lies in the network.
+    #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.0.contains(&address.to_canonical())
+        // By hand, because it is asked about every request: `ipnet` makes both ends of the range.
+        match (self.0, address.to_canonical()) {
+            (IpNet::V4(net), IpAddr::V4(address)) => {
+                let differing = net.addr().to_bits() ^ address.to_bits();
+                differing.leading_zeros() >= net.prefix_len().into()
+            }
+            (IpNet::V6(net), IpAddr::V6(address)) => {
+                let differing = net.addr().to_bits() ^ address.to_bits();
+                differing.leading_zeros() >= net.prefix_len().into()
+            }
+            _ => false,
+        }
     }
 
     /// Its first address, and how many bits all of its addresses share.
@@ -150,6 +162,24 @@ mod tests {
 
     fn contains(network: &str, address: &str) -> bool {
         network.parse::<Network>().unwrap().contains(address.parse().unwrap())
+    }
+
+    #[test]
+    fn it_holds_the_addresses_from_its_first_to_its_last() {
+        for text in ["0.0.0.0/0", "10.0.0.0/8", "10.1.2.0/23", "10.1.2.3", "255.255.255.255"] {
+            let network: Network = text.parse().unwrap();
+            let ends = [network.0.network(), network.0.broadcast()];
+            assert!(ends.into_iter().all(|end| network.contains(end)), "{text}");
+        }
+        for (text, inside, outside) in [
+            ("10.1.2.0/23", "10.1.3.255", "10.1.4.0"),
+            ("10.1.2.3", "10.1.2.3", "10.1.2.2"),
+            ("2001:db8::/33", "2001:db8:7fff:ffff::1", "2001:db8:8000::"),
+            ("2001:db8::1", "2001:db8::1", "2001:db8::"),
+            ("::/0", "ffff::", "10.1.2.3"),
+        ] {
+            assert!(contains(text, inside) && !contains(text, outside), "{text}");
+        }
     }
 
     #[test]
