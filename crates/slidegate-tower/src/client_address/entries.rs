@@ -56,8 +56,9 @@ impl<'a> Iterator for Entries<'a> {
 /// It is looked for from the right, so that what a proxy appended is read alike whatever stands
 /// before it: a client's open quote cannot swallow the proxy's entry.
 fn last_comma(text: &[u8]) -> Option<usize> {
+    let last = text.iter().rposition(|byte| matches!(byte, b',' | b'"'))?;
     let mut quoted = false;
-    for (i, byte) in text.iter().enumerate().rev() {
+    for (i, byte) in text[..=last].iter().enumerate().rev() {
         match byte {
             b'"' if quoted => quoted = is_escaped(text, i),
             b'"' => quoted = true,

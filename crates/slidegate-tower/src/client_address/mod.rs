@@ -81,7 +81,8 @@ impl ClientAddress {
     /// Whom a request with these headers comes from.
     pub fn sender(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Sender {
         let is_trusted = peer.is_some_and(|peer| self.trusts(peer));
-        Sender { peer, client: self.resolve(peer, headers), is_trusted }
+        let client = peer.map(|peer| self.client(peer.to_canonical(), is_trusted, headers));
+        Sender { peer, client, is_trusted }
     }
 
     /// The client's address in its canonical form, without an allocation.
@@ -89,7 +90,14 @@ impl ClientAddress {
     /// A peer without an address, as on a Unix socket, is not trusted: there is no client address.
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let peer = peer?.to_canonical();
-        Some(match self.source {
+        Some(self.client(peer, self.trusts(peer), headers))
+    }
+
+    fn client(&self, peer: IpAddr, is_trusted: bool, headers: &HeaderMap) -> IpAddr {
+        if !is_trusted {
+            return peer;
+        }
+        match self.source {
             AddressSource::Peer => peer,
             AddressSource::XForwardedFor => {
                 self.walk(peer, Entries::of(headers, &X_FORWARDED_FOR).map(node::parse_bare))
@@ -99,17 +107,19 @@ impl ClientAddress {
             }
             AddressSource::XRealIp => self.walk(peer, single(headers, &X_REAL_IP)),
             AddressSource::CfConnectingIp => self.walk(peer, single(headers, &CF_CONNECTING_IP)),
-        })
+        }
     }
 
-    /// Goes from hop to hop, away from here, while the one reached is trusted and says where its
-    /// request came from.
+    /// Goes from hop to hop, away from a trusted peer, while the one reached is trusted and says
+    /// where its request came from.
     fn walk(&self, peer: IpAddr, hops: impl IntoIterator<Item = Option<IpAddr>>) -> IpAddr {
-        let mut hops = hops.into_iter();
         let mut client = peer;
-        while self.trusts(client) {
-            let Some(before) = hops.next().flatten() else { break };
+        for hop in hops {
+            let Some(before) = hop else { break };
             client = before;
+            if !self.trusts(client) {
+                break;
+            }
         }
         client
     }
