@@ -7,7 +7,8 @@ use http::{HeaderMap, Response};
 use slidegate::{Decision, PolicyStanding, StoreError};
 
 use crate::headers::Headers;
-use crate::refusal::{Refusal, Refused};
+use crate::kept::{self, Edition, Told};
+use crate::refusal::{Refusal, Refused, is_grpc_call};
 
 /// What clients are told, for every door that a request can come through.
 ///
@@ -33,6 +34,8 @@ pub struct Answers {
     headers: Headers,
     refusal: Refusal,
     by_policy: Vec<(Arc<str>, Refusal)>,
+    /// Another one whenever the rest is changed.
+    edition: Edition,
 }
 
 impl Answers {
@@ -44,13 +47,13 @@ impl Answers {
     /// Which headers tell a client where it stands.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        Self { headers, ..self }
+        Self { headers, edition: Edition::default(), ..self }
     }
 
     /// How a refused request is answered.
     #[must_use]
     pub fn refusal(self, refusal: impl Into<Refusal>) -> Self {
-        Self { refusal: refusal.into(), ..self }
+        Self { refusal: refusal.into(), edition: Edition::default(), ..self }
     }
 
     /// How a request is answered that this policy refused, by a quota or by its ban. If several
@@ -58,7 +61,7 @@ impl Answers {
     #[must_use]
     pub fn refusal_for(mut self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
         self.by_policy.push((policy.into(), refusal.into()));
-        self
+        Self { edition: Edition::default(), ..self }
     }
 
     /// The whole refusal, or `None` if the request may pass. The request's headers tell whether
@@ -69,11 +72,23 @@ impl Answers {
         request: &HeaderMap,
     ) -> Option<Response<Bytes>> {
         let refused = Refused::of(outcome)?;
-        let mut response = self.refusal_of(&refused).respond(&refused, request);
-        if let Some(decision) = refused.decision() {
-            self.annotate(decision, &mut response);
+        let refusal = self.refusal_of(&refused);
+        let Some((decision, policy, tightest)) = refused.tightest() else {
+            return Some(refusal.respond(&refused, request));
+        };
+        let reset = self.headers.reset(decision, tightest);
+        let make = || {
+            let mut response = refusal.respond(&refused, request);
+            if self.headers.are_for(response.status()) {
+                self.headers.write_standing(decision, tightest, reset, response.headers_mut());
+            }
+            response
+        };
+        if !refusal.is_steady() || is_grpc_call(request) {
+            return Some(make());
         }
-        Some(response)
+        let told = Told { refused: &refused, edition: self.edition, policy, tightest, reset };
+        Some(kept::refusal(&told, make))
     }
 
     /// Tells in a response's headers where the client stands.

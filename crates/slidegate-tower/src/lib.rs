@@ -89,6 +89,7 @@ mod extension;
 mod facts;
 mod future;
 mod headers;
+mod kept;
 mod layer;
 mod outgoing;
 mod path;

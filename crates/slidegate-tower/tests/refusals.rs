@@ -14,7 +14,7 @@ use slidegate::{
     Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, PoliciesBuilder, Policy, Quota,
     Roster, Scope, StoreError, Verdict,
 };
-use slidegate_tower::{Answers, Reason, Refusal, Refused, Shape};
+use slidegate_tower::{Answers, Dialect, Headers, Reason, Refusal, Refused, Shape};
 use support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
 use tonic_types::StatusExt;
 
@@ -369,6 +369,55 @@ fn during_a_ban_retry_after_is_not_before_the_quotas_have_room() {
         let response = refuse(&Answers::new(), &decide(&gate));
         assert_eq!(field(response.headers(), "retry-after"), expected);
     }
+}
+
+#[test]
+fn what_is_told_again_is_what_would_be_told_anew() {
+    let free = |url: &str| Plan::new("free", [Quota::per_minute(2)]).upgrade_url(url);
+    let of_plan = |url| policies([Policy::new("api").plans("free")]).plan(free(url));
+    let named = |name| Policy::new(name).quota(Quota::per_minute(2));
+    let all = [
+        policies([named("api")]),
+        policies([named("other")]),
+        policies([named("api").quota(Quota::per_day(5))]),
+        policies([Policy::new("api").quota(Quota::per_minute(3))]),
+        policies([named("api"), named("other").scope(Scope::Local)]),
+        policies([named("api"), Policy::new("other").quota(Quota::per_hour(2))]),
+        policies([named("api").shadow(), named("own")]),
+        policies([Policy::new("own").quota(Quota::per_minute(2)).count_denied()]),
+        of_plan("https://one.example"),
+        of_plan("https://two.example"),
+    ];
+    let clock = ManualClock::default();
+    let gates = all.map(|policies| gate(&clock, policies));
+    let kinds = || {
+        let headers = Headers::new([Dialect::Draft11, Dialect::XRateLimit]).clock(clock.clone());
+        let answers = Answers::new().headers(headers).refusal_for("own", Shape::Text);
+        let template = Refusal::template("text/plain", "{policy} {limit} {retry_after} {plan}");
+        let in_ms = Refusal::template("text/plain", "{retry_after_ms}");
+        [
+            answers.clone(),
+            answers.clone().headers(Headers::new([Dialect::Draft06])),
+            answers.clone().refusal(Shape::Plan),
+            answers.clone().refusal(template.unwrap()),
+            answers.refusal(in_ms.unwrap()),
+        ]
+    };
+    let old = kinds();
+    let mut told = 0;
+    for _ in 0..600 {
+        clock.advance(Duration::from_millis(730));
+        for outcome in gates.iter().map(decide) {
+            for (old, new) in old.iter().zip(kinds()) {
+                let ask = |answers: &Answers| answers.refuse(&outcome, &HeaderMap::new());
+                let Some((old, new)) = ask(old).zip(ask(&new)) else { continue };
+                assert_eq!((old.status(), old.headers()), (new.status(), new.headers()));
+                assert_eq!(old.body(), new.body());
+                told += 1;
+            }
+        }
+    }
+    assert!(told > 20_000, "{told}");
 }
 
 #[test]

@@ -120,6 +120,10 @@ impl Part {
         }
     }
 
+    pub(super) fn tells_calendar_time(&self) -> bool {
+        matches!(self, Self::Triple { since: Since::Epoch, .. })
+    }
+
     /// The field that no other part of the same response may also have.
     pub(super) fn field(&self) -> &HeaderName {
         match self {

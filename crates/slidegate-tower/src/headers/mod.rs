@@ -7,15 +7,15 @@ mod value;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use http::HeaderMap;
-use slidegate::{Clock, Decision, SystemClock, Timestamp};
+use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{Item, Part, Since};
 pub(crate) use self::name::write_name;
 use self::value::Values;
+pub(crate) use self::value::enforced;
 use crate::seconds;
 
 /// Which headers tell a client where it stands, in which dialects.
@@ -33,6 +33,15 @@ pub struct Headers {
     parts: Vec<Part>,
     on_redirects: bool,
     clock: Arc<dyn Clock>,
+}
+
+/// When the request is worth sending again, in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reset {
+    /// From now.
+    pub(crate) after_s: u64,
+    /// Since the epoch; zero if no field tells it, because reading a clock takes time.
+    pub(crate) at_s: u64,
 }
 
 static CALENDAR: LazyLock<Arc<dyn Clock>> = LazyLock::new(|| Arc::new(SystemClock::new()));
@@ -76,8 +85,22 @@ impl Headers {
         if self.parts.is_empty() {
             return;
         }
-        let Some((_, tightest)) = decision.tightest() else { return };
-        let reset_after = seconds::reset_of(decision, tightest);
+        if let Some((_, tightest)) = decision.tightest() {
+            self.write_standing(decision, tightest, self.reset(decision, tightest), headers);
+        }
+    }
+
+    /// [`write`](Self::write) for whoever knows the tightest standing and the reset already.
+    pub(crate) fn write_standing(
+        &self,
+        decision: &Decision,
+        tightest: &Standing,
+        reset: Reset,
+        headers: &mut HeaderMap,
+    ) {
+        if self.parts.is_empty() {
+            return;
+        }
         let merging = merge::is_needed(headers);
         let copy = if merging { merge::copy(decision, &self.parts, headers) } else { 1 };
         let mut values = Values::new();
@@ -93,13 +116,13 @@ impl Headers {
                     headers.append(name, values.list(decision, *item, copy));
                 }
                 Part::Dictionary(name) => {
-                    headers.insert(name, values.dictionary(tightest, reset_after));
+                    headers.insert(name, values.dictionary(tightest, reset));
                 }
-                Part::Triple { limit, remaining, reset, since } => {
+                Part::Triple { limit, remaining, reset: field, since } => {
                     let units = tightest.quota().units().get();
                     headers.insert(limit, values.integer(units.into()));
                     headers.insert(remaining, values.integer(tightest.remaining().into()));
-                    headers.insert(reset, values.integer(self.reset(reset_after, *since)));
+                    headers.insert(field, values.integer(reset.since(*since)));
                 }
             }
         }
@@ -110,13 +133,23 @@ impl Headers {
         self.on_redirects || !status.is_redirection()
     }
 
-    fn reset(&self, after: Duration, since: Since) -> u64 {
+    pub(crate) fn reset(&self, decision: &Decision, tightest: &Standing) -> Reset {
+        let after = seconds::reset_of(decision, tightest);
+        let at_s = if self.parts.iter().any(Part::tells_calendar_time) {
+            let at = self.clock.wall() + after;
+            seconds::ceil(at.saturating_since(Timestamp::default()))
+        } else {
+            0
+        };
+        Reset { after_s: seconds::ceil(after), at_s }
+    }
+}
+
+impl Reset {
+    fn since(self, since: Since) -> u64 {
         match since {
-            Since::Now => seconds::ceil(after),
-            Since::Epoch => {
-                let at = self.clock.wall() + after;
-                seconds::ceil(at.saturating_since(Timestamp::default()))
-            }
+            Since::Now => self.after_s,
+            Since::Epoch => self.at_s,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use http::HeaderValue;
 use slidegate::{Decision, Name, PolicyStanding, Quota, Standing};
 use smallvec::SmallVec;
 
+use crate::headers::Reset;
 use crate::headers::dialect::{Item, parameter};
 use crate::headers::name::write_name;
 use crate::seconds;
@@ -87,13 +87,13 @@ impl Values {
     }
 
     /// The dictionary of draft -07.
-    pub(super) fn dictionary(&mut self, tightest: &Standing, reset_after: Duration) -> HeaderValue {
+    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Reset) -> HeaderValue {
         self.put("limit=");
         self.put_integer(tightest.quota().units().get().into());
         self.put(", remaining=");
         self.put_integer(tightest.remaining().into());
         self.put(", reset=");
-        self.put_integer(seconds::ceil(reset_after));
+        self.put_integer(reset.after_s);
         self.take()
     }
 
@@ -184,7 +184,7 @@ fn small(value: u64) -> Option<HeaderValue> {
 }
 
 /// Every quota that binds the client, with its policy.
-pub(super) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+pub(crate) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
     let policies = decision.policies().iter().filter(|policy| !policy.is_shadow());
     policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
 }

@@ -11,7 +11,7 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// Whether the request is a gRPC call: `application/grpc`, or with a suffix such as `+proto`.
-pub(super) fn is_call(request: &HeaderMap) -> bool {
+pub(crate) fn is_call(request: &HeaderMap) -> bool {
     let content_type = request.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let rest = content_type.and_then(|value| value.strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
 
+pub(crate) use self::grpc::is_call as is_grpc_call;
 pub use self::reason::Reason;
 pub use self::refused::Refused;
 pub use self::shape::{Shape, ShapeError};
@@ -88,6 +89,15 @@ impl Refusal {
             headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());
         }
         response
+    }
+
+    /// Whether refusals with the same whole seconds are the same.
+    pub(crate) fn is_steady(&self) -> bool {
+        match &self.0 {
+            Kind::Shape(shape) => shape.is_steady(),
+            Kind::Template(template) => template.is_steady(),
+            Kind::Function(_) => false,
+        }
     }
 
     fn http(&self, refused: &Refused<'_>) -> Response<Bytes> {

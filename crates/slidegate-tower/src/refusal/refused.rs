@@ -65,6 +65,13 @@ impl<'a> Refused<'a> {
         self.retry_after().map(|after| u64::try_from(whole(after)).unwrap_or(u64::MAX))
     }
 
+    /// The decision, and in it the policy and the standing that bind the client most.
+    pub(crate) fn tightest(&self) -> Option<(&'a Decision, &'a PolicyStanding, &'a Standing)> {
+        let decision = self.decision?;
+        let (policy, standing) = decision.tightest()?;
+        Some((decision, policy, standing))
+    }
+
     /// The policy that binds the client most.
     pub fn policy(&self) -> Option<&'a PolicyStanding> {
         Some(self.decision?.tightest()?.0)
@@ -122,13 +129,6 @@ impl<'a> Refused<'a> {
             Some(1) => format!("{message} Try again in 1 second."),
             Some(after_s) => format!("{message} Try again in {after_s} seconds."),
         }
-    }
-
-    /// The quota that is violated, if it is only one and the reason.
-    pub(super) fn only_violated(&self) -> Option<(&'a PolicyStanding, &'a Standing)> {
-        let mut violated = self.violated();
-        let only = violated.next().filter(|_| self.reason == Reason::QuotaExceeded)?;
-        violated.next().is_none().then_some(only)
     }
 
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {

@@ -1,15 +1,11 @@
 //! The shapes of a refusal's body that come ready-made.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use slidegate::Name;
 
-use crate::refusal::reason::Reason;
 use crate::refusal::refused::Refused;
 
 /// A ready-made shape of a refusal's body.
@@ -96,7 +92,7 @@ impl Shape {
         let words = refused.reason().words();
         let phrase = words.status.canonical_reason().unwrap_or_default();
         match self {
-            Self::Problem => kept_problem(refused),
+            Self::Problem => problem(refused),
             Self::Error => json(&PlainError { error: phrase }),
             Self::Plan => json(&PlanError {
                 error: phrase,
@@ -117,6 +113,11 @@ impl Shape {
         }
     }
 
+    /// Whether it says nothing that changes from one moment to the next.
+    pub(super) fn is_steady(self) -> bool {
+        self != Self::Plan
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Problem => "problem",
@@ -127,52 +128,6 @@ impl Shape {
             Self::Bare => "bare",
         }
     }
-}
-
-/// All that a problem's text depends on, if one quota is violated and nobody is banned.
-#[derive(Debug, Clone, PartialEq)]
-struct ProblemKey {
-    reason: Reason,
-    retry_after_s: Option<u64>,
-    policy: Name,
-    /// None if the policy has no other.
-    window: Option<Duration>,
-    plan: Option<Name>,
-    upgrade_url: Option<String>,
-}
-
-thread_local! {
-    /// The last problem that this thread has told: in a flood the next one is mostly the same.
-    static PROBLEM: RefCell<Option<(ProblemKey, Bytes)>> = const { RefCell::new(None) };
-}
-
-fn kept_problem(refused: &Refused<'_>) -> Bytes {
-    let Some((policy, standing)) = refused.only_violated() else { return problem(refused) };
-    let window = (policy.standings().len() > 1).then(|| standing.quota().window());
-    let is_same = |key: &ProblemKey| {
-        key.reason == refused.reason()
-            && key.retry_after_s == refused.retry_after_s()
-            && key.policy == *policy.policy()
-            && key.window == window
-            && key.plan.as_deref() == refused.plan_name()
-            && key.upgrade_url.as_deref() == refused.upgrade_url()
-    };
-    PROBLEM.with_borrow_mut(|kept| match kept {
-        Some((key, body)) if is_same(key) => body.clone(),
-        _ => {
-            let body = problem(refused);
-            let key = ProblemKey {
-                reason: refused.reason(),
-                retry_after_s: refused.retry_after_s(),
-                policy: policy.policy().clone(),
-                window,
-                plan: refused.plan().map(|plan| plan.name().clone()),
-                upgrade_url: refused.upgrade_url().map(str::to_owned),
-            };
-            *kept = Some((key, body.clone()));
-            body
-        }
-    })
 }
 
 fn problem(refused: &Refused<'_>) -> Bytes {

@@ -49,6 +49,11 @@ impl Template {
         Ok(Self { content_type, is_json, pieces: pieces(text)? })
     }
 
+    /// Whether it says nothing that changes from one moment to the next.
+    pub(super) fn is_steady(&self) -> bool {
+        !self.pieces.iter().any(|piece| matches!(piece, Piece::Gap(Placeholder::RetryAfterMs)))
+    }
+
     pub(super) fn fill(&self, refused: &Refused<'_>) -> Bytes {
         let mut text = String::new();
         for piece in &self.pieces {

@@ -1,0 +1,166 @@
+//! Refusals that were told lately, to be told again.
+//!
+//! In a flood the next refusal mostly says what one before it has said: the same quotas are used
+//! up, for as many seconds more. To copy it costs a fraction of making it.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::Response;
+use slidegate::{Name, PolicyStanding, Quota, Standing};
+use smallvec::SmallVec;
+
+use crate::headers::{Reset, enforced};
+use crate::refusal::{Reason, Refused};
+use crate::seconds;
+
+/// Each thread keeps so many, of one to two KiB each. With windows of a minute they are all that
+/// one quota's clients are told at a time, or nearly.
+const KEPT: usize = 64;
+
+thread_local! {
+    /// Each in the place that its numbers say.
+    static REFUSALS: RefCell<Vec<Option<Box<Kept>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Which answers a refusal is of: others have other headers and bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Edition(u64);
+
+impl Default for Edition {
+    /// One that nothing has been told in.
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What a refusal for used-up quotas tells.
+pub(crate) struct Told<'a> {
+    pub(crate) refused: &'a Refused<'a>,
+    pub(crate) edition: Edition,
+    /// The policy and the standing that bind the client most.
+    pub(crate) policy: &'a PolicyStanding,
+    pub(crate) tightest: &'a Standing,
+    pub(crate) reset: Reset,
+}
+
+/// A refusal, and all that it depends on.
+struct Kept {
+    edition: Edition,
+    reason: Reason,
+    reset: Reset,
+    retry_after_s: Option<u64>,
+    quotas: SmallVec<[KeptQuota; 2]>,
+    /// Which of them binds the client most.
+    tightest: usize,
+    /// Of that one, and where its customers can get more.
+    plan: Option<(Name, Option<String>)>,
+    response: Response<Bytes>,
+}
+
+/// What is told of one quota.
+struct KeptQuota {
+    policy: Name,
+    quota: Quota,
+    remaining: u32,
+    effective_window_s: u64,
+    is_violated: bool,
+}
+
+/// The refusal as it was told before, or else a new one, which is kept.
+pub(crate) fn refusal(told: &Told<'_>, make: impl FnOnce() -> Response<Bytes>) -> Response<Bytes> {
+    // At any moment, who waits for as many seconds may do so until one of two seconds of the
+    // calendar. The sum has places for both, and others for those who wait longer.
+    let place = told.reset.after_s.wrapping_add(told.reset.at_s) as usize % KEPT;
+    REFUSALS.with_borrow_mut(|refusals| {
+        if refusals.is_empty() {
+            refusals.resize_with(KEPT, || None);
+        }
+        match &refusals[place] {
+            Some(kept) if told.is_in(kept) => kept.response.clone(),
+            _ => {
+                let response = make();
+                refusals[place] = Some(Box::new(told.keep(response.clone())));
+                response
+            }
+        }
+    })
+}
+
+impl Told<'_> {
+    fn is_in(&self, kept: &Kept) -> bool {
+        kept.edition == self.edition
+            && kept.reset == self.reset
+            && kept.reason == self.refused.reason()
+            && kept.retry_after_s == self.refused.retry_after_s()
+            && self.has_quotas_of(kept)
+            && self.has_plan_of(kept)
+    }
+
+    fn has_quotas_of(&self, kept: &Kept) -> bool {
+        let mut kept_quotas = kept.quotas.iter().enumerate();
+        let same = self.quotas().all(|(policy, standing)| {
+            kept_quotas.next().is_some_and(|(place, quota)| {
+                let is_tightest = place == kept.tightest;
+                quota.tells(policy, standing) && is_tightest == self.is_tightest(standing)
+            })
+        });
+        same && kept_quotas.next().is_none()
+    }
+
+    fn has_plan_of(&self, kept: &Kept) -> bool {
+        match (&kept.plan, self.policy.plan()) {
+            (None, None) => true,
+            (Some((name, url)), Some(plan)) => {
+                name == plan.name() && url.as_deref() == plan.upgrade_url()
+            }
+            _ => false,
+        }
+    }
+
+    fn keep(&self, response: Response<Bytes>) -> Kept {
+        let quotas = self.quotas().map(|(policy, standing)| KeptQuota::of(policy, standing));
+        let tightest = self.quotas().position(|(_, standing)| self.is_tightest(standing));
+        let plan = self.policy.plan();
+        Kept {
+            edition: self.edition,
+            reason: self.refused.reason(),
+            reset: self.reset,
+            retry_after_s: self.refused.retry_after_s(),
+            quotas: quotas.collect(),
+            tightest: tightest.expect("it is one of the quotas that bind the client"),
+            plan: plan.map(|plan| (plan.name().clone(), plan.upgrade_url().map(str::to_owned))),
+            response,
+        }
+    }
+
+    fn quotas(&self) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+        self.refused.decision().into_iter().flat_map(enforced)
+    }
+
+    fn is_tightest(&self, standing: &Standing) -> bool {
+        std::ptr::eq(standing, self.tightest)
+    }
+}
+
+impl KeptQuota {
+    fn of(policy: &PolicyStanding, standing: &Standing) -> Self {
+        Self {
+            policy: policy.policy().clone(),
+            quota: standing.quota(),
+            remaining: standing.remaining(),
+            effective_window_s: seconds::ceil(seconds::effective_window(standing)),
+            is_violated: !standing.retry_after().is_zero(),
+        }
+    }
+
+    fn tells(&self, policy: &PolicyStanding, standing: &Standing) -> bool {
+        self.policy == *policy.policy()
+            && self.quota == standing.quota()
+            && self.remaining == standing.remaining()
+            && self.effective_window_s == seconds::ceil(seconds::effective_window(standing))
+            && self.is_violated != standing.retry_after().is_zero()
+    }
+}
