@@ -74,21 +74,36 @@ pub struct PolicyStanding {
     standings: Standings,
 }
 
-impl Decision {
-    pub(crate) fn new(verdict: Verdict) -> Self {
+impl Default for Decision {
+    /// On a request that no policy is for: it may pass.
+    #[inline]
+    fn default() -> Self {
         Self {
-            verdict,
+            verdict: Verdict::Allow,
             policies: SmallVec::new(),
             degraded: false,
             spent: SpentAt::default(),
             banned_by: None,
         }
     }
+}
+
+impl Decision {
+    /// Makes it the default again, where it is.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        let Self { verdict, policies, degraded, spent, banned_by } = self;
+        *verdict = Verdict::Allow;
+        policies.clear();
+        *degraded = false;
+        *spent = SpentAt::default();
+        *banned_by = None;
+    }
 
     /// The refusal of somebody whom this policy has banned, or an operator from all of them.
     pub(crate) fn banned(policy: Option<Name>, retry_after: Duration) -> Self {
         let verdict = Verdict::Block(Block::Banned { retry_after });
-        Self { banned_by: policy, ..Self::new(verdict) }
+        Self { verdict, banned_by: policy, ..Self::default() }
     }
 
     /// Adds what a store said about some of the charges.

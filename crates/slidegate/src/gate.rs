@@ -86,14 +86,25 @@ impl<S: Store> Gate<S> {
     /// If the future is dropped while it waits for the store, what local policies have taken stays
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let mut decision = Decision::new(Verdict::Allow);
+        let mut decision = Decision::default();
         self.run(facts, Intent::Spend, &mut decision).await?;
         Ok(decision)
     }
 
+    /// [`decide`](Self::decide) in place of another decision, for whoever knows where the decision
+    /// is to be: it is large to move about. After an error it means nothing.
+    pub async fn decide_into(
+        &self,
+        facts: &Facts<'_>,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        decision.clear();
+        self.run(facts, Intent::Spend, decision).await
+    }
+
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let mut decision = Decision::new(Verdict::Allow);
+        let mut decision = Decision::default();
         self.run(facts, Intent::Peek, &mut decision).await?;
         Ok(decision)
     }
@@ -449,14 +460,24 @@ impl<S: Store> Gate<S> {
 impl Gate<MemoryStore> {
     /// [`decide`](Self::decide) for callers that are not async: a memory store never waits.
     pub fn decide_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let mut decision = Decision::new(Verdict::Allow);
+        let mut decision = Decision::default();
         ready_now(pin!(self.run(facts, Intent::Spend, &mut decision)))?;
         Ok(decision)
     }
 
+    /// [`decide_into`](Self::decide_into) for callers that are not async.
+    pub fn decide_now_into(
+        &self,
+        facts: &Facts<'_>,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        decision.clear();
+        ready_now(pin!(self.run(facts, Intent::Spend, decision)))
+    }
+
     /// [`peek`](Self::peek) for callers that are not async.
     pub fn peek_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let mut decision = Decision::new(Verdict::Allow);
+        let mut decision = Decision::default();
         ready_now(pin!(self.run(facts, Intent::Peek, &mut decision)))?;
         Ok(decision)
     }

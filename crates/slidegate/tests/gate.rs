@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use http::Method;
 use slidegate::{
-    Account, AccountError, Charges, Facts, Gate, Identity, ManualClock, MemoryStore, OnStoreError,
-    Policies, Policy, Quota, Receipt, Scope, Source, Spent, Store, StoreError, Verdict,
+    Account, AccountError, Ban, Charges, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
+    OnStoreError, Policies, Policy, Quota, Receipt, Scope, Source, Spent, Store, StoreError,
+    Verdict,
 };
 use support::now;
 
@@ -176,6 +177,30 @@ fn a_failing_store_takes_nothing_from_local_policies() {
     gate.replace_policies(policies(list));
     let decision = now(gate.decide(&client())).unwrap();
     assert_eq!(decision.tightest().unwrap().1.remaining(), 4);
+}
+
+#[test]
+fn a_decision_in_place_of_another_has_nothing_of_it() {
+    let clock = ManualClock::default();
+    let quota = Quota::per_minute(1);
+    let ban = Ban::after(Quota::per_minute(2)).lasting(MINUTE);
+    let (one, two) = (Policy::new("one").quota(quota), Policy::new("two").quota(quota).ban(ban));
+    let (small, large) = (gate(&clock, [one]), gate(&clock, [two]));
+    let down = Gate::new(policies([Policy::new("three").quota(quota)]), Down::default());
+    let mut decision = Decision::default();
+    for _ in 0..6 {
+        for gate in [&small, &large] {
+            let peeked = gate.peek_now(&client()).unwrap();
+            gate.decide_now_into(&client(), &mut decision).unwrap();
+            assert_eq!(decision.is_allowed(), peeked.is_allowed());
+            assert_eq!(decision.banned_by(), peeked.banned_by());
+            assert_eq!(decision.policies().len(), usize::from(decision.banned_by().is_none()));
+            assert!(!decision.is_degraded());
+        }
+        now(down.decide_into(&client(), &mut decision)).unwrap();
+        assert!(decision.is_degraded() && decision.banned_by().is_none());
+        assert_eq!(decision.policies().len(), 1);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Decisions on charges that are named, not found by a request's facts.
 
 use super::{Gate, Intent};
-use crate::decision::{Decision, Verdict};
+use crate::decision::Decision;
 use crate::policies::{Matches, NamedCharge, NamedChargeError};
 use crate::store::Store;
 
@@ -58,7 +58,7 @@ impl<S: Store> Gate<S> {
         let rules = self.rules.load();
         let orders = self.orders_at_once(&rules);
         let mut matches = Matches::default();
-        let mut decision = Decision::new(Verdict::Allow);
+        let mut decision = Decision::default();
         let resolution = rules.policies.resolve_named(charges, orders, &mut matches)?;
         self.conclude(resolution, &matches, intent, &mut decision).await?;
         Ok(decision)
