@@ -71,7 +71,16 @@ impl Answers {
         outcome: &Result<Decision, StoreError>,
         request: &HeaderMap,
     ) -> Option<Response<Bytes>> {
-        let refused = Refused::of(outcome)?;
+        self.refuse_decided(outcome.as_ref().ok(), request)
+    }
+
+    /// [`refuse`](Self::refuse), with no decision if the store could not count.
+    pub(crate) fn refuse_decided(
+        &self,
+        decision: Option<&Decision>,
+        request: &HeaderMap,
+    ) -> Option<Response<Bytes>> {
+        let refused = Refused::of_decision(decision)?;
         let refusal = self.refusal_of(&refused);
         let Some((decision, policy, tightest)) = refused.tightest() else {
             return Some(refusal.respond(&refused, request));

@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Extensions, Request, Response};
+use http::{Request, Response};
 use pin_project_lite::pin_project;
-use slidegate::{Decision, Store, StoreError};
+use slidegate::{Decision, Store};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::client_address::Sender;
+use crate::decided::Decided;
 use crate::door::Door;
 use crate::facts::Head;
 
-type Outcome = Result<Decision, StoreError>;
-
 /// A decision that waits for its store. It has the request, which it looks at, and gives it back.
-type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, Outcome)> + Send>>;
+type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, Decided)> + Send>>;
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
@@ -47,8 +46,7 @@ pin_project! {
 /// What an allowed request's response is to tell.
 struct Told<S> {
     door: Arc<Door<S>>,
-    /// Has the decision. It is where it will be in the end, because it is large to move about.
-    decided: Extensions,
+    decided: Decided,
 }
 
 impl<T, S, B> ResponseFuture<T, S, B>
@@ -61,18 +59,12 @@ where
         Self { state: State::Passing { inner, told: None } }
     }
 
-    // Inline, so that the decision is not copied on its way.
-    #[inline(always)]
-    pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, outcome: Outcome) -> Self {
-        let told = match outcome {
-            Ok(decision) => Some(Told { door, decided: extensions(decision) }),
-            Err(_) => None,
-        };
-        Self { state: State::Passing { inner, told } }
+    pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, decided: Decided) -> Self {
+        Self { state: State::Passing { inner, told: Some(Told { door, decided }) } }
     }
 
-    pub(crate) fn refused(mut refusal: Response<Bytes>, decision: Option<Decision>) -> Self {
-        refusal.extensions_mut().extend(decision.map(extensions).unwrap_or_default());
+    pub(crate) fn refused(mut refusal: Response<Bytes>, decided: Decided) -> Self {
+        decided.put_into(refusal.extensions_mut());
         Self { state: State::Refused { refusal: Some(refusal) } }
     }
 
@@ -92,11 +84,11 @@ async fn decide<S: Store, B>(
     door: Arc<Door<S>>,
     request: Request<B>,
     sender: Option<Sender>,
-) -> (Request<B>, Outcome) {
+) -> (Request<B>, Decided) {
     let (parts, body) = request.into_parts();
     let head = Head::from(&parts);
-    let outcome = door.gate.decide(&door.facts(head, &door.path(head), sender)).await;
-    (Request::from_parts(parts, body), outcome)
+    let decided = Decided::by(&door.gate, &door.facts(head, &door.path(head), sender)).await;
+    (Request::from_parts(parts, body), decided)
 }
 
 impl<T, S, B, R> Future for ResponseFuture<T, S, B>
@@ -111,10 +103,10 @@ where
         loop {
             let next = match self.as_mut().project().state.project() {
                 StateProj::Deciding { deciding, ready_inner, door } => {
-                    let (request, outcome) = ready!(deciding.as_mut().poll(cx));
-                    match door.answers.refuse(&outcome, request.headers()) {
-                        Some(refusal) => Self::refused(refusal, outcome.ok()),
-                        None => Self::passing(door.clone(), ready_inner.call(request), outcome),
+                    let (request, decided) = ready!(deciding.as_mut().poll(cx));
+                    match door.answers.refuse_decided(decided.decision(), request.headers()) {
+                        Some(refusal) => Self::refused(refusal, decided),
+                        None => Self::passing(door.clone(), ready_inner.call(request), decided),
                     }
                 }
                 StateProj::Passing { inner, told } => {
@@ -136,7 +128,7 @@ where
 
 impl<S> Told<S> {
     fn tell<R>(self, response: &mut Response<R>) {
-        let Some(decision) = self.decided.get() else { return };
+        let Some(decision) = self.decided.decision() else { return };
         self.door.answers.annotate(decision, response);
         if let Some(inner) = response.extensions().get::<Decision>() {
             self.door.detectors.decided_twice(inner, decision);
@@ -145,15 +137,8 @@ impl<S> Told<S> {
                 return;
             }
         }
-        response.extensions_mut().extend(self.decided);
+        self.decided.put_into(response.extensions_mut());
     }
-}
-
-#[inline(always)]
-fn extensions(decision: Decision) -> Extensions {
-    let mut extensions = Extensions::new();
-    extensions.insert(decision);
-    extensions
 }
 
 impl<T, S, B> fmt::Debug for ResponseFuture<T, S, B>

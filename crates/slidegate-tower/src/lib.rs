@@ -83,6 +83,7 @@
 mod answers;
 mod body;
 mod client_address;
+mod decided;
 mod detector;
 mod door;
 mod extension;

@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use crate::body::ResponseBody;
 use crate::client_address::Sender;
+use crate::decided::Decided;
 use crate::door::Door;
 use crate::extension::Exempt;
 use crate::facts::Head;
@@ -67,10 +68,11 @@ where
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
         let head = Head::from(&request);
-        let outcome = gate.decide_now(&self.door.facts(head, &self.door.path(head), self.sender));
-        match self.door.answers.refuse(&outcome, request.headers()) {
-            Some(refusal) => ResponseFuture::refused(refusal, outcome.ok()),
-            None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), outcome),
+        let path = self.door.path(head);
+        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender));
+        match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
+            Some(refusal) => ResponseFuture::refused(refusal, decided),
+            None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), decided),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a request was refused, and what that is called in each protocol.
 
 use http::StatusCode;
-use slidegate::{Block, Decision, StoreError, Verdict};
+use slidegate::{Block, Decision, Verdict};
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,9 +31,10 @@ pub(super) struct Words {
 }
 
 impl Reason {
-    /// Why the request may not pass; `None` if it may.
-    pub(super) fn of(outcome: &Result<Decision, StoreError>) -> Option<Self> {
-        let Ok(decision) = outcome else { return Some(Self::StoreUnavailable) };
+    /// Why the request may not pass; `None` if it may. There is no decision if the store could not
+    /// count.
+    pub(super) fn of(decision: Option<&Decision>) -> Option<Self> {
+        let Some(decision) = decision else { return Some(Self::StoreUnavailable) };
         match decision.verdict() {
             Verdict::Allow => None,
             Verdict::Deny { .. } => Some(Self::QuotaExceeded),

@@ -22,7 +22,12 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 impl<'a> Refused<'a> {
     /// What was refused; `None` if the request may pass.
     pub fn of(outcome: &'a Result<Decision, StoreError>) -> Option<Self> {
-        Some(Self { reason: Reason::of(outcome)?, decision: outcome.as_ref().ok() })
+        Self::of_decision(outcome.as_ref().ok())
+    }
+
+    /// The same, with no decision if the store could not count.
+    pub(crate) fn of_decision(decision: Option<&'a Decision>) -> Option<Self> {
+        Some(Self { reason: Reason::of(decision)?, decision })
     }
 
     /// Why.
