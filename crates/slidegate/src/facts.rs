@@ -36,7 +36,7 @@ impl<'a> Facts<'a> {
     pub fn new(method: &'a Method, path: &'a str) -> Self {
         Self {
             method,
-            path: path.split_once('?').map_or(path, |(path, _)| path),
+            path: without_query(path),
             other_path: None,
             headers: &NO_HEADERS,
             headers_trusted: false,
@@ -116,4 +116,10 @@ impl<'a> Facts<'a> {
     pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {
         self.headers_trusted.then(|| self.header(name)).flatten()
     }
+}
+
+// By hand, because paths are short: a search through a string takes longer to begin than to end.
+#[inline]
+fn without_query(path: &str) -> &str {
+    path.bytes().position(|byte| byte == b'?').map_or(path, |end| &path[..end])
 }
