@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::quality::RandomState;
-use slidegate::{Clock, Decision, PolicyStanding, Standing, Verdict};
+use slidegate::{Decision, PolicyStanding, Standing, Timestamp, Verdict};
 use tracing::Level;
 
 use super::Answered;
@@ -44,18 +44,23 @@ impl Default for DenialLog {
 
 impl DenialLog {
     #[inline]
-    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision, clock: &dyn Clock) {
+    pub(super) fn see(
+        &self,
+        answered: &Answered<'_>,
+        decision: &Decision,
+        now: impl Fn() -> Timestamp,
+    ) {
         if let Some(denial) = Denial::of(decision) {
-            self.consider(answered, &denial, clock);
+            self.consider(answered, &denial, now);
         }
     }
 
     #[cold]
-    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, clock: &dyn Clock) {
+    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, now: impl Fn() -> Timestamp) {
         if !tracing::enabled!(target: TARGET, Level::INFO) {
             return;
         }
-        let second = (clock.now().as_millis() / 1000) as u32;
+        let second = (now().as_millis() / 1000) as u32;
         let hash = self.recent.hash(denial.policy);
         let due = !self.recent.has(hash, second)
             && self.budget.take(second)

@@ -20,12 +20,19 @@ pub(super) struct Denied {
     halved: Timestamp,
 }
 
-type Set = [Option<Entry>; WAYS];
+/// What is looked through lies together, and the accounts apart from it.
+#[derive(Debug, Default)]
+struct Set {
+    hashes: [u64; WAYS],
+    /// Zero where there is no account.
+    denials: [u64; WAYS],
+    accounts: [Option<Entry>; WAYS],
+}
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Entry {
-    hash: u64,
-    denied: DeniedAccount,
+    seen: SeenAccount,
+    too_many: u64,
 }
 
 impl Default for Denied {
@@ -39,22 +46,20 @@ impl Denied {
     pub(super) fn see(&mut self, hash: u64, policy: &PolicyStanding, now: Timestamp) {
         self.age(now);
         let set = &mut self.sets[hash as usize % SETS];
-        let own = set.iter_mut().flatten().find(|e| e.hash == hash && e.denied.seen.is(policy));
-        if let Some(entry) = own {
-            entry.denied.denials += 1;
+        if let Some(own) = (0..WAYS).find(|way| set.is_of(*way, hash, policy)) {
+            set.denials[own] += 1;
             return;
         }
-        let denials = |slot: &Option<Entry>| slot.as_ref().map_or(0, |entry| entry.denied.denials);
-        let Some(least) = set.iter_mut().min_by_key(|slot| denials(slot)) else { return };
-        let too_many = denials(least);
-        let seen = SeenAccount::of(policy);
-        let denied = DeniedAccount { seen, denials: too_many + 1, too_many };
-        *least = Some(Entry { hash, denied });
+        let Some(least) = (0..WAYS).min_by_key(|way| set.denials[*way]) else { return };
+        let too_many = set.denials[least];
+        set.hashes[least] = hash;
+        set.denials[least] = too_many + 1;
+        set.accounts[least] = Some(Entry { seen: SeenAccount::of(policy), too_many });
     }
 
     pub(super) fn all(&mut self, now: Timestamp) -> impl Iterator<Item = DeniedAccount> {
         self.age(now);
-        self.sets.iter().flatten().flatten().map(|entry| entry.denied.clone())
+        self.sets.iter().flat_map(Set::all)
     }
 
     fn age(&mut self, now: Timestamp) {
@@ -67,13 +72,31 @@ impl Denied {
             never if never == Timestamp::default() => now,
             last => last + HALF_LIFE * u32::try_from(halvings).unwrap_or(u32::MAX),
         };
+        self.sets.iter_mut().for_each(|set| set.halve(halvings));
+    }
+}
+
+impl Set {
+    fn is_of(&self, way: usize, hash: u64, policy: &PolicyStanding) -> bool {
+        self.hashes[way] == hash
+            && self.accounts[way].as_ref().is_some_and(|entry| entry.seen.is(policy))
+    }
+
+    fn all(&self) -> impl Iterator<Item = DeniedAccount> {
+        self.accounts.iter().zip(self.denials).filter_map(|(entry, denials)| {
+            let Entry { seen, too_many } = entry.as_ref()?;
+            Some(DeniedAccount { seen: seen.clone(), denials, too_many: *too_many })
+        })
+    }
+
+    fn halve(&mut self, halvings: u64) {
         let halve = |count: u64| count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
-        for slot in self.sets.iter_mut().flatten() {
-            if let Some(entry) = slot {
-                entry.denied.denials = halve(entry.denied.denials);
-                entry.denied.too_many = halve(entry.denied.too_many);
+        for (entry, denials) in self.accounts.iter_mut().zip(&mut self.denials) {
+            *denials = halve(*denials);
+            match entry {
+                Some(entry) if *denials > 0 => entry.too_many = halve(entry.too_many),
+                _ => *entry = None,
             }
-            slot.take_if(|entry| entry.denied.denials == 0);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
-use slidegate::{Account, Clock, Decision, Name, PolicyStanding, Timestamp, Verdict};
+use slidegate::{Account, Decision, Name, PolicyStanding, Timestamp, Verdict};
 
 use self::denied::Denied;
 use self::near::{Near, Used};
@@ -60,24 +60,24 @@ pub(crate) struct DeniedAccount {
 
 impl Accounts {
     #[inline]
-    pub(super) fn see(&self, decision: &Decision, clock: &dyn Clock) {
+    pub(super) fn see(&self, decision: &Decision, now: impl Fn() -> Timestamp) {
         let is_denial = matches!(decision.verdict(), Verdict::Deny { .. });
         for policy in decision.policies() {
             let is_denied = is_denial && policy.is_violated() && !policy.is_shadow();
             let sighting = Sighting { policy, used: Used::most(policy.standings()), is_denied };
             if is_denied || sighting.used.is_near() {
-                self.note(&sighting, clock);
+                self.note(&sighting, &now);
             }
         }
     }
 
     /// Nobody is waited for: what a thread sees while its tables are read, or written by another
     /// that shares them, is left out.
-    fn note(&self, sighting: &Sighting<'_>, clock: &dyn Clock) {
+    fn note(&self, sighting: &Sighting<'_>, now: impl Fn() -> Timestamp) {
         let Sighting { policy, used, is_denied } = *sighting;
         let hash = self.hasher.hash_one((policy.policy(), policy.identity()));
         let Ok(mut tables) = self.tables.own().try_lock() else { return };
-        let now = clock.now();
+        let now = now();
         if used.is_near() {
             tables.near.see(hash, policy, used, now);
         }

@@ -8,7 +8,7 @@ use slidegate::{PolicyStanding, Standing, Timestamp};
 use super::{SETS, SeenAccount, WAYS};
 
 /// How much of a quota is spent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     spent: u32,
     units: u32,
@@ -38,6 +38,7 @@ impl Used {
 
 impl Ord for Used {
     /// By the share, and of equal ones by the window: an hour's quota is spent for longer.
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let (own, others) = (
             u64::from(self.spent) * u64::from(other.units),
@@ -65,14 +66,21 @@ impl Eq for Used {}
 #[derive(Debug)]
 pub(super) struct Near(Box<[Set]>);
 
-type Set = [Option<Entry>; WAYS];
+/// What is looked through lies together, and the accounts apart from it.
+#[derive(Debug, Default)]
+struct Set {
+    hashes: [u64; WAYS],
+    places: [Place; WAYS],
+    accounts: [Option<SeenAccount>; WAYS],
+}
 
-#[derive(Debug, Clone)]
-struct Entry {
-    hash: u64,
-    seen: SeenAccount,
+/// How the account in a place stood, when that was, and how long it matters: once a whole window has
+/// passed, all that was spent then has left it. By default it is over, for there is none.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
     used: Used,
     at: Timestamp,
+    until: Timestamp,
 }
 
 impl Default for Near {
@@ -84,21 +92,17 @@ impl Default for Near {
 impl Near {
     pub(super) fn see(&mut self, hash: u64, policy: &PolicyStanding, used: Used, now: Timestamp) {
         let set = &mut self.0[hash as usize % SETS];
-        let own = set.iter_mut().flatten().find(|e| e.hash == hash && e.seen.is(policy));
-        if let Some(entry) = own {
-            (entry.used, entry.at) = (used, now);
-            let plan = policy.plan().map(|plan| plan.name());
-            if entry.seen.plan.as_ref() != plan {
-                entry.seen.plan = plan.cloned();
-            }
+        let place = Place { used, at: now, until: now + used.window };
+        if let Some(own) = set.own(hash, policy) {
+            set.places[own] = place;
             return;
         }
-        // Nobody and those who are over go first, then who has least of a quota spent.
-        let worth =
-            |slot: &Option<Entry>| slot.as_ref().filter(|e| e.is_live(now)).map(|e| (e.used, e.at));
-        let Some(least) = set.iter_mut().min_by_key(|slot| worth(slot)) else { return };
-        if worth(least).is_none_or(|(least, _)| least <= used) {
-            *least = Some(Entry { hash, seen: SeenAccount::of(policy), used, at: now });
+        let least = set.least(now);
+        let other = &set.places[least];
+        if other.is_over(now) || other.used <= used {
+            set.hashes[least] = hash;
+            set.places[least] = place;
+            set.accounts[least] = Some(SeenAccount::of(policy));
         }
     }
 
@@ -106,14 +110,56 @@ impl Near {
         &self,
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, Used, SeenAccount)> {
-        let live = self.0.iter().flatten().flatten().filter(move |entry| entry.is_live(now));
-        live.map(|entry| (entry.at, entry.used, entry.seen.clone()))
+        let each = self.0.iter().flat_map(|set| set.places.iter().zip(&set.accounts));
+        let live = each.filter(move |(place, _)| !place.is_over(now));
+        live.filter_map(|(place, seen)| Some((place.at, place.used, seen.clone()?)))
     }
 }
 
-impl Entry {
-    /// Once a whole window has passed, all that was spent then has left it.
-    fn is_live(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.at) < self.used.window
+impl Set {
+    /// Where the account is, with the plan that it has now.
+    fn own(&mut self, hash: u64, policy: &PolicyStanding) -> Option<usize> {
+        let is_own = |way: &usize| {
+            self.hashes[*way] == hash
+                && self.accounts[*way].as_ref().is_some_and(|seen| seen.is(policy))
+        };
+        let own = (0..WAYS).find(is_own)?;
+        let plan = policy.plan().map(|plan| plan.name());
+        if let Some(seen) = &mut self.accounts[own]
+            && seen.plan.as_ref() != plan
+        {
+            seen.plan = plan.cloned();
+        }
+        Some(own)
+    }
+
+    /// Nobody and those who are over go first, then who has least of a quota spent.
+    fn least(&self, now: Timestamp) -> usize {
+        let mut least = 0;
+        for (way, place) in self.places.iter().enumerate() {
+            if place.is_over(now) {
+                return way;
+            }
+            if place.is_less_than(&self.places[least]) {
+                least = way;
+            }
+        }
+        least
+    }
+}
+
+impl Place {
+    /// Whether less of a quota was spent, or as much longer ago.
+    #[inline]
+    fn is_less_than(&self, other: &Self) -> bool {
+        match self.used.cmp(&other.used) {
+            Ordering::Less => true,
+            Ordering::Equal => self.at < other.at,
+            Ordering::Greater => false,
+        }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.until
     }
 }
