@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use slidegate::{Decision, PolicyStanding, StoreError};
 
-use crate::headers::Headers;
+use crate::headers::{Fields, Headers};
 use crate::kept::{self, Edition, Told};
 use crate::refusal::{Refusal, Refused, is_grpc_call};
 
@@ -105,6 +105,12 @@ impl Answers {
         if self.headers.are_for(response.status()) {
             self.headers.write(decision, response.headers_mut());
         }
+    }
+
+    /// Tells where the client stands to whoever sends headers in another form than HTTP's: the
+    /// fields that [`annotate`](Self::annotate) adds to a response that has none.
+    pub fn tell(&self, decision: &Decision, fields: &mut impl Fields) {
+        self.headers.tell(decision, fields);
     }
 
     fn refusal_of(&self, refused: &Refused<'_>) -> &Refusal {

@@ -103,7 +103,7 @@ pub use crate::body::ResponseBody;
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, Sender};
 pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};
 pub use crate::future::ResponseFuture;
-pub use crate::headers::{Dialect, DialectError, Headers};
+pub use crate::headers::{Dialect, DialectError, Fields, Headers, Text};
 pub use crate::layer::RateLimitLayer;
 pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queue};
 pub use crate::path::PathReading;

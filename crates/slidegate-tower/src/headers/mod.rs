@@ -3,6 +3,7 @@
 mod dialect;
 mod merge;
 mod name;
+mod text;
 mod value;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{Item, Part, Since};
 pub(crate) use self::name::write_name;
+pub use self::text::{Fields, Text};
 use self::value::Values;
 pub(crate) use self::value::enforced;
 use crate::seconds;
@@ -127,6 +129,32 @@ impl Headers {
             }
         }
         values.finish();
+    }
+
+    /// Tells where the client stands to whoever sends headers in another form than HTTP's.
+    pub(crate) fn tell(&self, decision: &Decision, fields: &mut impl Fields) {
+        let Some((_, tightest)) = decision.tightest() else { return };
+        let reset = self.reset(decision, tightest);
+        for part in &self.parts {
+            match part {
+                Part::List(name, item) => {
+                    fields.begin(name);
+                    text::put_list(fields, decision, *item, 1);
+                }
+                Part::Dictionary(name) => {
+                    fields.begin(name);
+                    text::put_dictionary(fields, tightest, reset);
+                }
+                Part::Triple { limit, remaining, reset: field, since } => {
+                    fields.begin(limit);
+                    text::put_integer(fields, tightest.quota().units().get().into());
+                    fields.begin(remaining);
+                    text::put_integer(fields, tightest.remaining().into());
+                    fields.begin(field);
+                    text::put_integer(fields, reset.since(*since));
+                }
+            }
+        }
     }
 
     pub(crate) fn are_for(&self, status: http::StatusCode) -> bool {

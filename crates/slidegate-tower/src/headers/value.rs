@@ -8,9 +8,8 @@ use slidegate::{Decision, Name, PolicyStanding, Quota, Standing};
 use smallvec::SmallVec;
 
 use crate::headers::Reset;
-use crate::headers::dialect::{Item, parameter};
-use crate::headers::name::write_name;
-use crate::seconds;
+use crate::headers::dialect::Item;
+use crate::headers::text::{put_dictionary, put_integer, put_list};
 
 /// Room for the longest value of a policy with a quota or two.
 const USUAL_BYTES: usize = 128;
@@ -61,7 +60,7 @@ impl Values {
         {
             return text.clone();
         }
-        self.put_integer(value);
+        put_integer(&mut self.buffer, value);
         let text = self.take();
         self.integers[place] = Some((value, text.clone()));
         text
@@ -88,67 +87,14 @@ impl Values {
 
     /// The dictionary of draft -07.
     pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Reset) -> HeaderValue {
-        self.put("limit=");
-        self.put_integer(tightest.quota().units().get().into());
-        self.put(", remaining=");
-        self.put_integer(tightest.remaining().into());
-        self.put(", reset=");
-        self.put_integer(reset.after_s);
+        put_dictionary(&mut self.buffer, tightest, reset);
         self.take()
     }
 
     /// An item for each quota that binds the client.
     pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
-        for (policy, standing) in enforced(decision) {
-            if matches!(item, Item::Unnamed) && has_stricter_twin(decision, standing) {
-                continue;
-            }
-            if !self.buffer.is_empty() {
-                self.put(", ");
-            }
-            match item {
-                Item::Standing => self.put_standing(policy, standing, copy),
-                Item::Quota => self.put_quota(policy, standing, copy),
-                Item::Unnamed => self.put_unnamed(standing),
-            }
-        }
+        put_list(&mut self.buffer, decision, item, copy);
         self.take()
-    }
-
-    fn put_standing(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
-        self.put_name(policy, standing, copy);
-        self.put(parameter::AVAILABLE);
-        self.put_integer(standing.remaining().into());
-        self.put(parameter::EFFECTIVE_WINDOW);
-        self.put_integer(seconds::ceil(seconds::effective_window(standing)));
-    }
-
-    fn put_quota(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
-        self.put_name(policy, standing, copy);
-        self.put(parameter::QUOTA);
-        self.put_integer(standing.quota().units().get().into());
-        self.put(parameter::WINDOW);
-        self.put_integer(seconds::ceil(standing.quota().window()));
-    }
-
-    fn put_unnamed(&mut self, standing: &Standing) {
-        self.put_integer(standing.quota().units().get().into());
-        self.put(parameter::WINDOW);
-        self.put_integer(seconds::ceil(standing.quota().window()));
-    }
-
-    fn put_name(&mut self, policy: &PolicyStanding, standing: &Standing, copy: u32) {
-        self.put("\"");
-        write_name(&mut self.buffer, policy, standing, copy);
-        self.put("\"");
-    }
-
-    fn put(&mut self, text: &str) {
-        self.buffer.extend_from_slice(text.as_bytes());
-    }
-
-    fn put_integer(&mut self, value: u64) {
-        self.put(itoa::Buffer::new().format(value));
     }
 
     fn take(&mut self) -> HeaderValue {
@@ -191,7 +137,7 @@ pub(crate) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStan
 
 /// Whether another quota has as many units for longer, or the same one came before: drafts -06 and
 /// -07 forbid that two items share their units.
-fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
+pub(super) fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
     let (units, window) = (standing.quota().units(), standing.quota().window());
     let mut before = true;
     enforced(decision).map(|(_, other)| other).any(|other| {
