@@ -8,12 +8,12 @@ mod charges;
 pub(crate) mod identity;
 mod intent;
 pub(crate) mod json;
-mod object;
 pub(crate) mod problem;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::net::IpAddr;
 use std::sync::Arc;

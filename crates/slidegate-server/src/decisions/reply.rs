@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderName, Response};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
-use slidegate_tower::{Answers, Reason, Refused};
+use slidegate_tower::{Answers, Fields, Reason, Refused, Text};
 
-use super::object::Object;
-
-/// Room for the headers that tell where a client stands.
-const USUAL_HEADERS: usize = 8;
+use super::writer::Writer;
 
 /// Writes the reply to a question about a request with these headers, and gives back the response
 /// that its client is to get in the case of a refusal.
@@ -20,32 +17,33 @@ pub(super) fn write(
     answers: &Answers,
     request: &HeaderMap,
 ) -> Option<Response<Bytes>> {
-    let refusal = answers.refuse(outcome, request);
-    let mut allowed = Response::new(());
-    if let (Ok(decision), None) = (outcome, &refusal) {
-        *allowed.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
-        answers.annotate(decision, &mut allowed);
-    }
-    let (decision, refused) = (outcome.as_ref().ok(), Refused::of(outcome));
-    let mut reply = Object::begin(out);
-    reply.text("verdict", verdict(outcome));
+    let mut out = Writer(out);
+    let decision = outcome.as_ref().ok();
+    out.put(r#"{"verdict":""#);
+    out.put(verdict(outcome));
+    out.put("\"");
+    let refused = Refused::of(outcome);
     if let Some(refused) = &refused {
-        reply.text("reason", reason(refused.reason()));
+        out.put(r#","reason":""#);
+        out.put(reason(refused.reason()));
+        out.put("\"");
     }
     if let Some(after) = retry_after(outcome, refused.as_ref()) {
-        reply.number("retry_after_ms", ceil_ms(after));
+        out.put(r#","retry_after_ms":"#);
+        out.number(ceil_ms(after));
     }
-    reply.flag("degraded", decision.is_none_or(Decision::is_degraded));
-    reply.objects("standings", standings(decision), write_standing);
-    if let Some(response) = &refusal {
-        reply.number("status", response.status().as_u16().into());
+    out.put(r#","degraded":"#);
+    out.flag(decision.is_none_or(Decision::is_degraded));
+    out.put(r#","standings":["#);
+    write_standings(&mut out, decision.map_or(&[], Decision::policies));
+    out.put("]");
+    let refusal = answers.refuse(outcome, request);
+    match (&refusal, decision) {
+        (Some(refusal), _) => write_refusal(&mut out, refusal),
+        (None, Some(decision)) => write_headers(&mut out, answers, decision),
+        (None, None) => out.put(r#","headers":{}"#),
     }
-    let headers = refusal.as_ref().map_or(allowed.headers(), Response::headers);
-    reply.object("headers", |object| write_headers(object, headers));
-    if let Some(response) = &refusal {
-        reply.text("body", &String::from_utf8_lossy(response.body()));
-    }
-    reply.end();
+    out.put("}");
     refusal
 }
 
@@ -85,31 +83,101 @@ fn ceil_ms(time: Duration) -> u64 {
     whole.saturating_mul(1000).saturating_add(rest.div_ceil(1_000_000).into())
 }
 
-/// Every quota, with its policy.
-fn standings(decision: Option<&Decision>) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
-    let policies = decision.map_or(&[][..], Decision::policies).iter();
-    policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
-}
-
-/// Where one quota stands.
-fn write_standing(object: &mut Object<'_>, (policy, standing): (&PolicyStanding, &Standing)) {
-    object.text("policy", policy.policy());
-    object.text("identity", policy.identity().as_str());
-    if let Some(plan) = policy.plan() {
-        object.text("plan", plan.name());
+/// Where every quota stands, with its policy.
+fn write_standings(out: &mut Writer<'_>, policies: &[PolicyStanding]) {
+    let mut is_first = true;
+    for policy in policies {
+        for standing in policy.standings() {
+            if !is_first {
+                out.put(",");
+            }
+            is_first = false;
+            write_standing(out, policy, standing);
+        }
     }
-    object.number("window_ms", ceil_ms(standing.quota().window()));
-    object.number("units", standing.quota().units().get().into());
-    object.number("remaining", standing.remaining().into());
-    object.number("reset_after_ms", ceil_ms(standing.reset_after()));
-    object.number("retry_after_ms", ceil_ms(standing.retry_after()));
-    object.flag("violated", !standing.retry_after().is_zero());
-    object.flag("shadow", policy.is_shadow());
 }
 
-/// The headers, each with one value: none is written twice for one decision.
-fn write_headers(object: &mut Object<'_>, headers: &HeaderMap) {
-    for (name, value) in headers {
-        object.text(name.as_str(), &String::from_utf8_lossy(value.as_bytes()));
+fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Standing) {
+    out.put(r#"{"policy":""#);
+    // A name needs no escapes.
+    out.put(policy.policy());
+    out.put(r#"","identity":"#);
+    out.text(policy.identity().as_str());
+    if let Some(plan) = policy.plan() {
+        out.put(r#","plan":""#);
+        out.put(plan.name());
+        out.put("\"");
+    }
+    out.put(r#","window_ms":"#);
+    out.number(ceil_ms(standing.quota().window()));
+    out.put(r#","units":"#);
+    out.number(standing.quota().units().get().into());
+    out.put(r#","remaining":"#);
+    out.number(standing.remaining().into());
+    out.put(r#","reset_after_ms":"#);
+    out.number(ceil_ms(standing.reset_after()));
+    out.put(r#","retry_after_ms":"#);
+    out.number(ceil_ms(standing.retry_after()));
+    out.put(r#","violated":"#);
+    out.flag(!standing.retry_after().is_zero());
+    out.put(r#","shadow":"#);
+    out.flag(policy.is_shadow());
+    out.put("}");
+}
+
+/// The response that the client is to get.
+fn write_refusal(out: &mut Writer<'_>, refusal: &Response<Bytes>) {
+    out.put(r#","status":"#);
+    out.number(refusal.status().as_u16().into());
+    out.put(r#","headers":{"#);
+    for (place, (name, value)) in refusal.headers().iter().enumerate() {
+        out.put(if place == 0 { "\"" } else { ",\"" });
+        out.put(name.as_str());
+        out.put("\":");
+        out.text(&String::from_utf8_lossy(value.as_bytes()));
+    }
+    out.put(r#"},"body":"#);
+    out.text(&String::from_utf8_lossy(refusal.body()));
+}
+
+/// The headers that the client's response is to have.
+fn write_headers(out: &mut Writer<'_>, answers: &Answers, decision: &Decision) {
+    out.put(r#","headers":{"#);
+    let mut members = Members { out, is_empty: true };
+    answers.tell(decision, &mut members);
+    if !members.is_empty {
+        out.put("\"");
+    }
+    out.put("}");
+}
+
+/// Headers as members of an object. The last value is open.
+struct Members<'w, 'o> {
+    out: &'w mut Writer<'o>,
+    is_empty: bool,
+}
+
+impl Fields for Members<'_, '_> {
+    fn begin(&mut self, name: &HeaderName) {
+        if self.is_empty {
+            self.out.put("\"");
+        } else {
+            self.out.put("\",\"");
+        }
+        self.is_empty = false;
+        // A token, which needs no escapes.
+        self.out.put(name.as_str());
+        self.out.put("\":\"");
+    }
+}
+
+impl Text for Members<'_, '_> {
+    #[inline(always)]
+    fn put(&mut self, piece: &str) {
+        self.out.put(piece);
+    }
+
+    fn put_quote(&mut self) {
+        self.out.put("\\\"");
     }
 }
