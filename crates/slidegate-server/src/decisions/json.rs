@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::quick;
+
 /// A JSON value.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Json<'a> {
@@ -21,13 +23,13 @@ pub(crate) enum Json<'a> {
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
 /// As many as a question has; more make the list grow.
-const FEW: usize = 8;
+pub(super) const FEW: usize = 8;
 /// The most characters of a text that are shown in a message.
 const MOST_SHOWN: usize = 64;
 
 impl<'a> Json<'a> {
     pub(crate) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(text)
+        quick::read(text).map_or_else(|| serde_json::from_slice(text), Ok)
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod identity;
 mod intent;
 pub(crate) mod json;
 pub(crate) mod problem;
+mod quick;
 mod reply;
 mod request;
 #[cfg(test)]
