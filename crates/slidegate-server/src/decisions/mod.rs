@@ -84,7 +84,7 @@ where
 
     async fn respond<B>(&self, peer: Option<IpAddr>, request: Request<B>) -> Reply
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+        B: Body<Data = Bytes>,
     {
         match request.uri().path() {
             DECIDE => self.decide(request).await,
@@ -102,7 +102,7 @@ where
 
     async fn decide<B>(&self, request: Request<B>) -> Reply
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+        B: Body<Data = Bytes>,
     {
         if request.method() != Method::POST {
             return not_allowed("POST");
