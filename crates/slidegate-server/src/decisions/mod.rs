@@ -20,10 +20,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
-use slidegate::{Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock};
+use slidegate::{
+    Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock, Timestamp,
+};
 
 use self::ask::{Ask, Asks};
 use self::auth::{ENVOY_PREFIX, Original, Proxy};
@@ -86,12 +89,14 @@ where
     where
         B: Body<Data = Bytes>,
     {
-        match request.uri().path() {
-            DECIDE => self.decide(request).await,
-            "/v1/auth" => self.auth(Proxy::Forwarding, peer, request).await,
-            "/v1/auth/nginx" => self.auth(Proxy::Nginx, peer, request).await,
-            "/v1/openapi.json" => openapi(request.method()),
-            path if is_envoys(path) => self.auth(Proxy::Envoy, peer, request).await,
+        // The head stays here: it is large, and would be moved at every step.
+        let (head, body) = request.into_parts();
+        match head.uri.path() {
+            DECIDE => self.decide(&head, body).await,
+            "/v1/auth" => self.auth(Proxy::Forwarding, peer, &head).await,
+            "/v1/auth/nginx" => self.auth(Proxy::Nginx, peer, &head).await,
+            "/v1/openapi.json" => openapi(&head.method),
+            path if is_envoys(path) => self.auth(Proxy::Envoy, peer, &head).await,
             _ => refuse(
                 StatusCode::NOT_FOUND,
                 "there is /v1/decide, /v1/auth, /v1/auth/nginx, \
@@ -100,18 +105,17 @@ where
         }
     }
 
-    async fn decide<B>(&self, request: Request<B>) -> Reply
+    async fn decide<B>(&self, head: &Parts, body: B) -> Reply
     where
         B: Body<Data = Bytes>,
     {
-        if request.method() != Method::POST {
+        if head.method != Method::POST {
             return not_allowed("POST");
         }
-        let intent = match Intent::of(request.uri().query()) {
+        let intent = match Intent::of(head.uri.query()) {
             Ok(intent) => intent,
             Err(problems) => return problems.response(),
         };
-        let (head, body) = request.into_parts();
         let body = match body::read(&head.headers, body).await {
             Ok(body) => body,
             Err(refusal) => return refusal,
@@ -150,8 +154,43 @@ where
         intent: Intent,
         out: &mut Vec<u8>,
     ) -> Result<(), Problems> {
-        let asked_at = self.clock.now();
-        let outcome = self.outcome(ask, intent).await?;
+        let (gate, asked_at) = (self.live.gate(), self.clock.now());
+        match ask {
+            Ask::Request(request) => {
+                let other_path = self.live.manners().paths.read(&request.path);
+                let facts = request.facts(&other_path);
+                let outcome = match intent {
+                    Intent::Spend => gate.decide(&facts).await,
+                    Intent::Peek => gate.peek(&facts).await,
+                };
+                self.conclude(ask, intent, asked_at, &outcome, out);
+            }
+            Ask::Charges(charges) => {
+                let outcome = match intent {
+                    Intent::Spend => gate.decide_named(&named(charges)).await,
+                    Intent::Peek => gate.peek_named(&named(charges)).await,
+                };
+                let outcome = match outcome {
+                    Ok(decision) => Ok(decision),
+                    Err(NamedChargeError::Store(error)) => Err(error),
+                    // The policies have changed since the question was read.
+                    Err(error) => return Err(Problems::one(error)),
+                };
+                self.conclude(ask, intent, asked_at, &outcome, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the reply to a question, and tells of it.
+    fn conclude(
+        &self,
+        ask: &Ask<'_>,
+        intent: Intent,
+        asked_at: Timestamp,
+        outcome: &Result<Decision, StoreError>,
+        out: &mut Vec<u8>,
+    ) {
         let nothing = HeaderMap::new();
         let (method, path, client, headers) = match ask {
             Ask::Request(request) => {
@@ -159,7 +198,7 @@ where
             }
             Ask::Charges(_) => (&Method::POST, DECIDE, None, &nothing),
         };
-        let refusal = reply::write(out, &outcome, &self.live.manners().answers, headers);
+        let refusal = reply::write(out, outcome, &self.live.manners().answers, headers);
         if intent == Intent::Spend {
             (self.observe)(&Answered {
                 door: Door::Decisions,
@@ -171,41 +210,11 @@ where
                 took: self.clock.now().saturating_since(asked_at),
             });
         }
-        Ok(())
     }
 
-    async fn outcome(
-        &self,
-        ask: &Ask<'_>,
-        intent: Intent,
-    ) -> Result<Result<Decision, StoreError>, Problems> {
-        let gate = self.live.gate();
-        let outcome = match ask {
-            Ask::Request(request) => {
-                let other_path = self.live.manners().paths.read(&request.path);
-                let facts = request.facts(&other_path);
-                return Ok(match intent {
-                    Intent::Spend => gate.decide(&facts).await,
-                    Intent::Peek => gate.peek(&facts).await,
-                });
-            }
-            Ask::Charges(charges) => match intent {
-                Intent::Spend => gate.decide_named(&named(charges)).await,
-                Intent::Peek => gate.peek_named(&named(charges)).await,
-            },
-        };
-        match outcome {
-            Ok(decision) => Ok(Ok(decision)),
-            Err(NamedChargeError::Store(error)) => Ok(Err(error)),
-            // The policies have changed since the question was read.
-            Err(error) => Err(Problems::one(error)),
-        }
-    }
-
-    async fn auth<B>(&self, proxy: Proxy, peer: Option<IpAddr>, request: Request<B>) -> Reply {
+    async fn auth(&self, proxy: Proxy, peer: Option<IpAddr>, head: &Parts) -> Reply {
         let asked_at = self.clock.now();
-        let (head, _) = request.into_parts();
-        let original = Original::of(proxy, &head, peer, &self.live.manners().client_address);
+        let original = Original::of(proxy, head, peer, &self.live.manners().client_address);
         let original = match original {
             Ok(original) => original,
             Err(problems) => return problems.response(),
