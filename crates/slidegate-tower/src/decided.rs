@@ -1,7 +1,7 @@
 //! A decision on its way into a response.
 
 use http::Extensions;
-use slidegate::{Decision, Facts, Gate, MemoryStore, Store, StoreError};
+use slidegate::{Decision, Facts, Gate, MemoryStore, Store};
 
 /// A decision, or that the store could not count.
 ///
@@ -15,7 +15,7 @@ impl Decided {
     pub(crate) fn now(gate: &Gate<MemoryStore>, facts: &Facts<'_>) -> Self {
         let mut extensions = Extensions::new();
         let outcome = gate.decide_now_into(facts, extensions.get_or_insert_with(Decision::default));
-        Self::of(extensions, outcome)
+        Self::of(extensions, outcome.is_ok())
     }
 
     /// Asks a gate.
@@ -23,14 +23,11 @@ impl Decided {
         let mut extensions = Extensions::new();
         let decision = extensions.get_or_insert_with(Decision::default);
         let outcome = gate.decide_into(facts, decision).await;
-        Self::of(extensions, outcome)
+        Self::of(extensions, outcome.is_ok())
     }
 
-    fn of(extensions: Extensions, outcome: Result<(), StoreError>) -> Self {
-        match outcome {
-            Ok(()) => Self(extensions),
-            Err(_) => Self(Extensions::new()),
-        }
+    fn of(extensions: Extensions, is_counted: bool) -> Self {
+        Self(if is_counted { extensions } else { Extensions::new() })
     }
 
     /// What the gate said; none if the store could not count.

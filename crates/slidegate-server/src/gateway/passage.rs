@@ -248,10 +248,19 @@ fn write_address(value: &mut Vec<u8>, address: Option<IpAddr>) {
     match address {
         // By hand, because it is done three times for every request.
         Some(IpAddr::V4(address)) => {
-            for (place, octet) in address.octets().into_iter().enumerate() {
-                value.extend_from_slice(if place == 0 { b"" } else { b"." });
-                value.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            let mut text = [0; 16];
+            let mut length = 0;
+            for octet in address.octets() {
+                for unit in [100, 10, 1] {
+                    if octet >= unit || unit == 1 {
+                        text[length] = b'0' + octet / unit % 10;
+                        length += 1;
+                    }
+                }
+                text[length] = b'.';
+                length += 1;
             }
+            value.extend_from_slice(&text[..length - 1]);
         }
         Some(IpAddr::V6(address)) => write!(value, "{address}").expect("a buffer takes all"),
         None => value.extend_from_slice(b"unknown"),

@@ -1,15 +1,13 @@
 //! The head of a response.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
-use smallvec::SmallVec;
 
-use crate::http1::{Malformed, is_hop_by_hop, named_by_connection, tokens};
+use crate::http1::{Malformed, Place, Places, is_hop_by_hop};
 
 /// The head of a response, and what it says of the rest.
 #[derive(Debug)]
@@ -30,7 +28,6 @@ pub(super) enum Length {
     UntilClosed,
 }
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const LONGEST_HEAD: usize = 256 * 1024;
 const MOST_FIELDS: usize = 256;
 /// Heads before the one of the response.
@@ -38,17 +35,13 @@ const MOST_EARLY: u32 = 64;
 /// More than a gateway adds.
 const ROOM_FOR_OURS: usize = 8;
 
-/// Where a name and a value are.
-type Field = (Range<usize>, Range<usize>);
-
 /// A head as it was parsed, by its places in the bytes.
 struct Parsed {
     length: usize,
     /// Of HTTP 1.
     minor: u8,
     status: StatusCode,
-    reason: Option<Range<usize>>,
-    fields: SmallVec<[Field; 24]>,
+    reason: Option<Place>,
 }
 
 /// Takes the head of the response to such a request, once it is there. Those that only tell of one to
@@ -58,8 +51,10 @@ pub(super) fn take(
     method: &Method,
     early: &mut u32,
 ) -> Result<Option<Head>, Malformed> {
+    let mut fields = Places::new();
     while !bytes.is_empty() {
-        let Some(parsed) = parse(bytes)? else { return Ok(None) };
+        fields.clear();
+        let Some(parsed) = parse(bytes, &mut fields)? else { return Ok(None) };
         let status = parsed.status;
         if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
             *early += 1;
@@ -70,135 +65,161 @@ pub(super) fn take(
             continue;
         }
         let head = bytes.split_to(parsed.length).freeze();
-        return understand(&parsed, &head, method).map(Some);
+        return understand(&parsed, &fields, &head, method).map(Some);
     }
     Ok(None)
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<Parsed>, Malformed> {
+fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
     match parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields) {
         Ok(httparse::Status::Partial) if bytes.len() <= LONGEST_HEAD => Ok(None),
         Ok(httparse::Status::Complete(length)) => {
-            let place = |part: &[u8]| {
-                let start = part.as_ptr() as usize - bytes.as_ptr() as usize;
-                start..start + part.len()
-            };
             let status = StatusCode::from_u16(response.code.ok_or(Malformed)?);
             let status = status.map_err(|_| Malformed)?;
             let reason = response
                 .reason
                 .filter(|reason| !reason.is_empty() && Some(*reason) != status.canonical_reason());
-            let field =
-                |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
+            places.extend(response.headers.iter().map(|field| {
+                (Place::of(field.name.as_bytes(), bytes), Place::of(field.value, bytes))
+            }));
             Ok(Some(Parsed {
                 length,
                 minor: response.version.ok_or(Malformed)?,
                 status,
-                reason: reason.map(|reason| place(reason.as_bytes())),
-                fields: response.headers.iter().map(field).collect(),
+                reason: reason.map(|reason| Place::of(reason.as_bytes(), bytes)),
             }))
         }
         _ => Err(Malformed),
     }
 }
 
-fn understand(parsed: &Parsed, bytes: &Bytes, method: &Method) -> Result<Head, Malformed> {
-    let mut response = Response::new(());
-    *response.status_mut() = parsed.status;
-    let mut headers = HeaderMap::with_capacity(parsed.fields.len() + ROOM_FOR_OURS);
-    // What is for this connection only. Apart, it needs not be looked for and taken out again.
-    let mut own = HeaderMap::new();
-    for (name, value) in &parsed.fields {
-        let name = HeaderName::from_bytes(&bytes[name.clone()]).map_err(|_| Malformed)?;
-        let value = HeaderValue::from_maybe_shared(bytes.slice(value.clone()));
-        let fields = if is_hop_by_hop(&name) { &mut own } else { &mut headers };
-        fields.append(name, value.map_err(|_| Malformed)?);
-    }
-    for name in named_by_connection(&own) {
-        headers.remove(name);
-    }
-    let (length, stays) = framing(parsed, &own, &mut headers, method)?;
-    let kept_for = keep_alive(&own);
-    if parsed.status == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(protocol) = own.remove(header::UPGRADE)
-    {
-        headers.insert(header::UPGRADE, protocol);
-    }
-    *response.headers_mut() = headers;
-    if let Some(reason) = &parsed.reason
-        && let Ok(reason) = ReasonPhrase::try_from(bytes.slice(reason.clone()))
-    {
-        response.extensions_mut().insert(reason);
-    }
-    Ok(Head { response, length, stays, kept_for })
+/// What the fields say that are for this connection only, or about the body.
+#[derive(Debug, Default)]
+struct Said {
+    length: Option<u64>,
+    has_several_lengths: bool,
+    is_chunked: bool,
+    close: bool,
+    keep_alive: bool,
+    kept_for: Option<Duration>,
+    upgrade: Option<HeaderValue>,
+    /// Other fields that are for this connection only.
+    named: Vec<HeaderName>,
 }
 
-/// How the body is framed, and whether the connection can be used again after it.
-fn framing(
+fn understand(
     parsed: &Parsed,
-    own: &HeaderMap,
-    headers: &mut HeaderMap,
+    fields: &Places,
+    bytes: &Bytes,
     method: &Method,
-) -> Result<(Length, bool), Malformed> {
-    let says = |word: &str| tokens(own, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case(word));
-    let stays = !says("close") && (parsed.minor > 0 || says("keep-alive"));
-    let length = content_length(headers)?;
-    let is_chunked = is_chunked(parsed, own)?;
-    if is_chunked {
+) -> Result<Head, Malformed> {
+    let mut response = Response::new(());
+    *response.status_mut() = parsed.status;
+    let headers = response.headers_mut();
+    headers.reserve(fields.len() + ROOM_FOR_OURS);
+    let mut said = Said::default();
+    for (name, value) in fields {
+        let name = HeaderName::from_bytes(&bytes[name.range()]).map_err(|_| Malformed)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
+        let value = value.map_err(|_| Malformed)?;
+        if said.hear(&name, &value)? {
+            headers.append(name, value);
+        }
+    }
+    for name in &said.named {
+        headers.remove(name);
+    }
+    if let (true, Some(length)) = (said.has_several_lengths, said.length) {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    if said.is_chunked {
+        if parsed.minor == 0 {
+            return Err(Malformed);
+        }
         // It says more than the length does, which a gateway must not pass on.
         headers.remove(header::CONTENT_LENGTH);
     }
-    let has_none = method == Method::HEAD
-        || parsed.status.is_informational()
-        || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parsed.status);
-    Ok(match length {
-        _ if has_none => (Length::Bytes(0), stays),
-        length if is_chunked => (Length::Chunked, stays && length.is_none()),
-        Some(length) => (Length::Bytes(length), stays),
-        None => (Length::UntilClosed, false),
-    })
+    if parsed.status == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(protocol) = said.upgrade.take()
+    {
+        headers.insert(header::UPGRADE, protocol);
+    }
+    if let Some(reason) = parsed.reason
+        && let Ok(reason) = ReasonPhrase::try_from(bytes.slice(reason.range()))
+    {
+        response.extensions_mut().insert(reason);
+    }
+    let (length, stays) = said.framing(parsed, method);
+    Ok(Head { response, length, stays, kept_for: said.kept_for })
 }
 
-fn is_chunked(parsed: &Parsed, own: &HeaderMap) -> Result<bool, Malformed> {
-    let mut codings = own.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => Ok(false),
-        (Some(coding), None)
-            if parsed.minor == 1 && coding.as_bytes().eq_ignore_ascii_case(b"chunked") =>
+impl Said {
+    /// Takes note of a field. Returns whether it is also for others.
+    fn hear(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<bool, Malformed> {
+        match name.as_str() {
+            "content-length" => {
+                let length = digits(value).ok_or(Malformed)?;
+                let before = self.length.replace(length);
+                if before.is_some_and(|before| before != length) {
+                    return Err(Malformed);
+                }
+                self.has_several_lengths |= before.is_some();
+                return Ok(true);
+            }
+            "transfer-encoding" => {
+                // Any other coding would be lost on the way.
+                if self.is_chunked || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed);
+                }
+                self.is_chunked = true;
+            }
+            "connection" => words(value).for_each(|word| self.hear_option(word)),
+            "keep-alive" => {
+                let seconds = words(value).find_map(|word| word.strip_prefix("timeout="));
+                let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+                self.kept_for = self.kept_for.or(seconds.map(Duration::from_secs));
+            }
+            "upgrade" => self.upgrade = Some(value.clone()),
+            _ => return Ok(!is_hop_by_hop(name)),
+        }
+        Ok(false)
+    }
+
+    /// Takes note of a word of `Connection`.
+    fn hear_option(&mut self, word: &str) {
+        if word.eq_ignore_ascii_case("close") {
+            self.close = true;
+        } else if word.eq_ignore_ascii_case("keep-alive") {
+            self.keep_alive = true;
+        } else if let Ok(name) = word.parse()
+            // It is never for one connection, whatever somebody says.
+            && name != header::CONTENT_LENGTH
         {
-            Ok(true)
+            self.named.push(name);
         }
-        // Any other coding would be lost on the way.
-        _ => Err(Malformed),
+    }
+
+    /// How the body is framed, and whether the connection can be used again after it.
+    fn framing(&self, parsed: &Parsed, method: &Method) -> (Length, bool) {
+        let stays = !self.close && (parsed.minor > 0 || self.keep_alive);
+        let has_none = method == Method::HEAD
+            || parsed.status.is_informational()
+            || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parsed.status);
+        match self.length {
+            _ if has_none => (Length::Bytes(0), stays),
+            length if self.is_chunked => (Length::Chunked, stays && length.is_none()),
+            Some(length) => (Length::Bytes(length), stays),
+            None => (Length::UntilClosed, false),
+        }
     }
 }
 
-/// How long upstream says that it keeps an idle connection.
-fn keep_alive(own: &HeaderMap) -> Option<Duration> {
-    let words = tokens(own, &KEEP_ALIVE);
-    let seconds = words.filter_map(|word| word.strip_prefix("timeout=")).next()?;
-    seconds.parse().ok().map(Duration::from_secs)
-}
-
-/// The length that the head tells, in one way only.
-fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
-    let mut lines = headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(line) = lines.next() else { return Ok(None) };
-    let length = digits(line).ok_or(Malformed)?;
-    let mut is_single = true;
-    for line in lines {
-        is_single = false;
-        if digits(line) != Some(length) {
-            return Err(Malformed);
-        }
-    }
-    if !is_single {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    }
-    Ok(Some(length))
+/// The comma-separated words of a value.
+fn words(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim)
 }
 
 fn digits(value: &HeaderValue) -> Option<u64> {

@@ -1,12 +1,11 @@
 //! The head of a request.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
 
+use crate::http1::{Place, Places};
 use crate::listener::body::RequestBody;
 
 /// The head of a request, and what it says of the rest.
@@ -59,16 +58,6 @@ impl Flaw {
 /// As many as hyper takes.
 const MOST_FIELDS: usize = 100;
 
-/// Where something is in a head's bytes.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    start: u32,
-    end: u32,
-}
-
-/// Where the names and values are. Apart from the rest, because it is large to hand over.
-type Fields = SmallVec<[(Place, Place); 24]>;
-
 /// A head as it was parsed, by its places in the bytes.
 struct Parsed {
     length: usize,
@@ -78,22 +67,9 @@ struct Parsed {
     minor: u8,
 }
 
-impl Place {
-    fn of(part: &[u8], whole: &[u8]) -> Self {
-        let start = part.as_ptr() as usize - whole.as_ptr() as usize;
-        // Heads are far shorter than that.
-        let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
-        Self { start: place(start), end: place(start + part.len()) }
-    }
-
-    fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
-}
-
 /// Takes the head of a request, once it is there. It may have so many bytes.
 pub(super) fn take(bytes: &mut BytesMut, most: usize) -> Result<Option<Head>, Flaw> {
-    let mut fields = Fields::new();
+    let mut fields = Places::new();
     match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
             let head = bytes.split_to(parsed.length).freeze();
@@ -104,7 +80,7 @@ pub(super) fn take(bytes: &mut BytesMut, most: usize) -> Result<Option<Head>, Fl
     }
 }
 
-fn parse(bytes: &[u8], places: &mut Fields) -> Result<Option<Parsed>, Flaw> {
+fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Flaw> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut fields) {
@@ -140,7 +116,7 @@ struct Said {
     trailers: bool,
 }
 
-fn understand(parsed: Parsed, fields: &Fields, bytes: &Bytes) -> Result<Head, Flaw> {
+fn understand(parsed: Parsed, fields: &Places, bytes: &Bytes) -> Result<Head, Flaw> {
     let mut request = Request::new(RequestBody::default());
     request.headers_mut().reserve(fields.len());
     let mut said = Said::default();

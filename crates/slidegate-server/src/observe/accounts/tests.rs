@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use slidegate::{Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Source};
+use slidegate::{
+    Clock, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Source,
+};
 
 use super::*;
 
