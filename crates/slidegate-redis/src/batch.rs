@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::failure::Failure;
 use crate::link::Link;
-use crate::script::{Call, Request, Scripts, answer_of};
+use crate::script::{Call, Request, Scripts, TIME_BYTES, answer_of};
 
 /// What Redis says to a request.
 pub(crate) type Answer = Result<Value, Failure>;
@@ -86,13 +86,13 @@ fn is_of_one_key(failure: &Failure) -> bool {
 }
 
 fn share_out(link: &Link, askers: Vec<Asker>, reply: &[u8]) {
-    let mut rest = Some(reply);
+    let (time, mut rest) = reply.split_at_checked(TIME_BYTES).unzip();
     for asker in askers {
         let answer = rest.and_then(|rest| answer_of(&asker.request, rest));
         rest = answer.as_ref().map(|(_, rest)| *rest);
         asker.tell(match answer {
             None => Err(Failure::Reply),
-            Some((Ok(own), _)) => Ok(Value::BulkString(own.to_vec())),
+            Some((Ok(own), _)) => Ok(Value::BulkString([time.unwrap_or_default(), own].concat())),
             Some((Err(error), _)) => {
                 link.refused(&error);
                 Err(error.into())

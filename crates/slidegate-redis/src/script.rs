@@ -31,6 +31,11 @@ impl Script {
     }
 }
 
+/// Around a part of a script, to make it a function. It takes what it uses of the part before it once;
+/// else each function in it would have to look that up for itself, which was a fifth of a short call.
+const BEGIN: &str = "return (function()";
+const END: &str = "end)()";
+
 /// The scripts of a layout.
 pub(crate) struct Scripts {
     /// Spends and peeks.
@@ -47,21 +52,24 @@ impl Scripts {
         static SORTED_SET: OnceLock<Scripts> = OnceLock::new();
         let (clock, decide) = (include_str!("lua/clock.lua"), include_str!("lua/decide.lua"));
         let amend = include_str!("lua/amend.lua");
-        let (request, requests) =
-            (include_str!("lua/request.lua"), include_str!("lua/requests.lua"));
         match layout {
             Layout::Packed => PACKED.get_or_init(|| {
                 let packed = include_str!("lua/packed.lua");
                 let usual = include_str!("lua/packed_usual.lua");
                 let layout = include_str!("lua/packed_layout.lua");
+                let (requests, answers) =
+                    (include_str!("lua/requests.lua"), include_str!("lua/answers.lua"));
                 Self {
-                    decide: Script::new(&[clock, packed, usual, layout, decide, requests]),
+                    decide: Script::new(&[
+                        clock, packed, BEGIN, requests, usual, layout, decide, answers, END,
+                    ]),
                     amend: Script::new(&[clock, packed, layout, amend]),
                     takes_several: true,
                 }
             }),
             Layout::SortedSet => SORTED_SET.get_or_init(|| {
                 let sorted_set = include_str!("lua/sorted_set.lua");
+                let request = include_str!("lua/request.lua");
                 Self {
                     decide: Script::new(&[clock, sorted_set, decide, request]),
                     amend: Script::new(&[clock, sorted_set, amend]),
@@ -168,7 +176,11 @@ impl Call {
         let mut call = Self::new(&scripts.decide, &keys);
         call.command.arg(args);
         if requests.len() > 1 {
-            let counts: Vec<u8> = requests.iter().map(|request| request.keys.len() as u8).collect();
+            let mut counts: Vec<u8> =
+                requests.iter().map(|request| request.keys.len() as u8).collect();
+            if keys.len() == requests.len() {
+                counts.clear();
+            }
             call.command.arg(counts);
         }
         call
@@ -233,14 +245,17 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The bytes of the time that a reply begins with.
+pub(crate) const TIME_BYTES: usize = 8;
+
 /// The bytes of a reply that are a request's own, and those after them; or the error that is in
-/// place of an answer.
+/// place of an answer. The time is before all of them.
 pub(crate) fn answer_of<'r>(
     request: &Request,
     reply: &'r [u8],
 ) -> Option<(RedisResult<&'r [u8]>, &'r [u8])> {
     if reply.first() != Some(&FAILED) {
-        let (own, rest) = reply.split_at_checked(8 + 16 * request.ledgers())?;
+        let (own, rest) = reply.split_at_checked(1 + 16 * request.ledgers())?;
         return Some((Ok(own), rest));
     }
     let (length, rest) = reply[1..].split_at_checked(2)?;
@@ -262,11 +277,11 @@ fn error_in(text: &[u8]) -> RedisError {
 /// Reads the reply of the decision script.
 pub(crate) fn receipt(charges: &[Charge<'_>], reply: &Value) -> Option<Receipt> {
     let Value::BulkString(bytes) = reply else { return None };
-    let (head, mut rest) = bytes.split_at_checked(8)?;
-    let at_us = number(&head[1..])?;
+    let (time, own) = bytes.split_at_checked(TIME_BYTES)?;
+    let (spent, mut rest) = own.split_first()?;
     let mut receipt = Receipt {
-        spent: head[0] == 1,
-        at: Timestamp::from_nanos(at_us.checked_mul(1000)?),
+        spent: *spent == 1,
+        at: Timestamp::from_nanos(number(time)?.checked_mul(1000)?),
         ..Receipt::default()
     };
     for quota in charges.iter().flat_map(|charge| charge.quotas().as_slice()) {

@@ -635,6 +635,39 @@ fn entries_beyond_the_first_piece_are_found() {
     }
 }
 
+/// In a large ring, up to seven of the newest units have no slot yet.
+#[test]
+fn units_without_a_slot_are_refunded_and_leave_like_others() {
+    let world = World::new();
+    let at = |ms: u64| world.set_us(world.start_us + 1000 * ms);
+    let quota = Quota::per_minute(400);
+    let (one, many) = (account_of(quota, 1), account_of(quota, 150));
+    let (one, many) = (world.charges(&one), world.charges(&many));
+    for (spends, refunds) in (0..=9_u32).flat_map(|spends| [0, 1, 3, 12].map(|r| (spends, r))) {
+        world.begin();
+        assert!(agreed(world.spend(&many)).unwrap().spent);
+        for number in 0..spends {
+            at(1000 + 10 * u64::from(number));
+            assert!(agreed(world.spend(&one)).unwrap().spent);
+        }
+        let third = Spent::At(Timestamp::from_nanos(1000 * (world.start_us + 1_020_000)));
+        world.refund(&one, third);
+        (0..refunds).for_each(|_| world.refund(&one, Spent::Newest));
+        let gone = refunds + u32::from(spends > 2);
+        let left = 400 - (150 + spends - gone.min(150 + spends));
+        assert_eq!(agreed(world.peek(&one)).unwrap().standings[0].0, left, "{spends}, {refunds}");
+        // All that have a slot leave first, then one by one those that have none; later there are
+        // only such ones.
+        let (leaving, alone) = ([60_000, 61_000, 61_005, 61_020, 61_085], [200_000, 200_010]);
+        for ms in leaving.into_iter().chain(alone).chain([260_005, 260_020]) {
+            at(ms);
+            agreed(world.peek(&many)).unwrap();
+            assert!(agreed(world.spend(&one)).unwrap().spent);
+            agreed(world.peek(&one)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_peek_is_not_denied_by_a_charge_in_shadow() {
     let world = World::new();

@@ -27,7 +27,7 @@ local function decide(from, to)
         end
     end
 
-    local reply = { pack('<BI7', allowed and 1 or 0, now_us) }
+    local reply = { string.char(allowed and 1 or 0) }
     for i, ledger in ipairs(ledgers) do
         local cost, spent = ledger.cost, false
         if not peek then

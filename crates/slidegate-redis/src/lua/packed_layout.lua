@@ -23,8 +23,16 @@ local function layout()
         return ring_at(ledger.slots) + (ledger.first + index) % ledger.slots * SLOT_LEN
     end
 
+    -- How many entries there are, with those that have no slot yet.
+    local function count(ledger)
+        return ledger.entries + #ledger.pending / SLOT_LEN
+    end
+
     -- The stamp and the units of an entry.
     local function entry(ledger, index)
+        if index >= ledger.entries then
+            return unpack('<I6', ledger.pending, (index - ledger.entries) * SLOT_LEN + 1), 1
+        end
         local at = offset(ledger, index)
         local from = at - ledger.from
         if from < 0 or from + SLOT_LEN > #ledger.bytes then
@@ -41,21 +49,31 @@ local function layout()
     -- The entries as pairs of a stamp and units, oldest first.
     local function runs_of(ledger)
         local runs = {}
-        for index = 0, ledger.entries - 1 do
+        for index = 0, count(ledger) - 1 do
             runs[index + 1] = { entry(ledger, index) }
         end
         return runs
     end
 
+    -- Drops the oldest entry.
+    local function drop(ledger)
+        if ledger.entries == 0 then
+            ledger.pending = ledger.pending:sub(SLOT_LEN + 1)
+        else
+            ledger.first, ledger.entries = (ledger.first + 1) % ledger.slots, ledger.entries - 1
+        end
+    end
+
     local function forget_expired(ledger)
         if ledger.newest + ledger.window <= now_ms then
             ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, 0, 0, 0
+            ledger.pending = ''
             return
         end
         while ledger.oldest + ledger.window <= now_ms do
             local _, units = entry(ledger, 0)
-            ledger.used, ledger.entries = ledger.used - units, ledger.entries - 1
-            ledger.first = (ledger.first + 1) % ledger.slots
+            ledger.used = ledger.used - units
+            drop(ledger)
             ledger.oldest = entry(ledger, 0)
         end
     end
@@ -64,7 +82,7 @@ local function layout()
     local function header(ledger)
         local header = pack(HEADER, ledger.kind, ledger.slots, ledger.expires, ledger.first,
             ledger.entries, ledger.used, ledger.oldest, ledger.newest)
-        return ledger.slots > SMALL_RING and header .. '\0' or header
+        return ledger.slots > SMALL_RING and header .. '\0' .. ledger.pending or header
     end
 
     local function slots_for(ledger, entries)
@@ -76,8 +94,9 @@ local function layout()
         return min(max(8, 2 * ledger.slots, entries), most)
     end
 
-    -- Writes the ledger anew, of entries in order.
+    -- Writes the ledger anew, of entries in order, all of which get a slot.
     local function write(ledger, ring, entries, used)
+        ledger.pending = ''
         ledger.slots = slots_for(ledger, entries)
         ledger.first, ledger.entries, ledger.used = 0, entries, used
         ledger.expires = max(ledger.newest, now_ms) + ledger.window + SLACK_MS
@@ -93,6 +112,7 @@ local function layout()
         if #runs == 0 then
             call('DEL', ledger.key)
             ledger.slots, ledger.first, ledger.entries, ledger.used, ledger.oldest = 0, 0, 0, 0, 0
+            ledger.pending = ''
             return
         end
         local tick, parts, used = tick_of(ledger), {}, 0
@@ -149,7 +169,7 @@ local function layout()
 
     function this.open(key, units, window)
         local ledger = { key = key, units = units, window = window, from = 0 }
-        ledger.bytes = call('GETRANGE', key, '0', HEAD)
+        ledger.bytes, ledger.pending = call('GETRANGE', key, '0', HEAD), ''
         if ledger.bytes == '' then
             ledger.slots, ledger.first, ledger.entries, ledger.used = 0, 0, 0, 0
             ledger.oldest, ledger.newest, ledger.expires = 0, 0, 0
@@ -158,10 +178,14 @@ local function layout()
         end
         ledger.kind, ledger.slots, ledger.expires, ledger.first, ledger.entries, ledger.used,
             ledger.oldest, ledger.newest = unpack(HEADER, ledger.bytes)
+        if ledger.kind == FINE then
+            local last = PENDING_AT + (ledger.used - ledger.entries) * SLOT_LEN - 1
+            ledger.pending = ledger.bytes:sub(PENDING_AT, last)
+        end
         forget_expired(ledger)
-        if ledger.entries > 0 and not is_settled(ledger) then
+        if ledger.used > 0 and not is_settled(ledger) then
             settle(ledger, runs_of(ledger))
-        elseif ledger.entries == 0 then
+        elseif ledger.used == 0 then
             ledger.kind = kind_for(ledger)
         end
         return ledger
@@ -180,9 +204,11 @@ local function layout()
 
     function this.spend(ledger, cost)
         local stamp, index = stamp_of(ledger, now_ceil_ms), ledger.entries
-        local more, spent = cost, nil
+        local more, spent
         if ledger.kind == FINE then
-            spent = string.rep(pack('<I6', stamp), cost)
+            -- What is pending gets its slots with it.
+            spent = ledger.pending .. string.rep(pack('<I6', stamp), cost)
+            more, ledger.pending = #spent / SLOT_LEN, ''
         else
             local units = cost
             more = 1
@@ -192,7 +218,7 @@ local function layout()
             end
             spent = pack('<I2I4', stamp / tick_of(ledger) % 65536, units)
         end
-        if ledger.entries == 0 then
+        if ledger.used == 0 then
             ledger.oldest = stamp
         end
         ledger.newest = stamp
@@ -216,10 +242,10 @@ local function layout()
                 ledger.bytes = ''
                 break
             end
-            units, ledger.entries = units - taken, ledger.entries - 1
-            ledger.first = (ledger.first + 1) % ledger.slots
+            units = units - taken
+            drop(ledger)
         end
-        ledger.oldest = ledger.entries > 0 and entry(ledger, 0) or 0
+        ledger.oldest = count(ledger) > 0 and entry(ledger, 0) or 0
     end
 
     -- The stamp of a unit, counted from 1 for the oldest.
@@ -238,7 +264,7 @@ local function layout()
     -- Takes back units from the end of the ring, as far as they have this stamp; tells how many are
     -- still to be found.
     local function refund_last(ledger, units, stamp)
-        local index = ledger.entries - 1
+        local index = count(ledger) - 1
         while units > 0 and index >= 0 do
             local at, there = entry(ledger, index)
             if stamp and at ~= stamp then
@@ -250,7 +276,8 @@ local function layout()
             end
             ledger.used, units, index = ledger.used - there, units - there, index - 1
         end
-        ledger.entries = index + 1
+        ledger.entries = min(ledger.entries, index + 1)
+        ledger.pending = ledger.pending:sub(1, (index + 1 - ledger.entries) * SLOT_LEN)
         return units
     end
 
@@ -258,7 +285,7 @@ local function layout()
     -- the last ones; else the ledger is written anew.
     function this.refund(ledger, units, stamp)
         units = refund_last(ledger, units, stamp)
-        if ledger.entries == 0 then
+        if ledger.used == 0 then
             rewrite(ledger, {})
             return
         end
@@ -275,7 +302,7 @@ local function layout()
             end
             rewrite(ledger, runs)
         else
-            ledger.newest = entry(ledger, ledger.entries - 1)
+            ledger.newest = entry(ledger, count(ledger) - 1)
             call('SETRANGE', ledger.key, '0', header(ledger))
         end
     end
