@@ -165,25 +165,34 @@ impl Forward {
         server: &Upstream,
         pending: &mut Pending,
     ) -> Result<Response<IncomingBody>, Failed> {
+        let pool = server.pool(self.worker);
         // Any that were idle may have been closed just now.
-        while let Some(connection) = server.pool(self.worker).take(pending.is_repeatable()) {
+        let mut may_be_idle = true;
+        loop {
+            let idle = may_be_idle.then(|| pool.take(pending.is_repeatable())).flatten();
+            may_be_idle = idle.is_some();
+            let connection = match idle {
+                Some(connection) => connection,
+                // It is seldom and its state large: apart, no other request has to carry it.
+                None => Box::pin(self.connect_http1(server)).await?,
+            };
             match self.exchange_http1(server, connection, pending).await {
-                Err(Failure::Unsent) => {}
-                Err(Failure::Silent) if pending.is_repeatable() => {
+                Err(Failure::Unsent) if may_be_idle => {}
+                Err(Failure::Silent) if may_be_idle && pending.is_repeatable() => {
                     pending.was_sent = true;
-                    break;
+                    may_be_idle = false;
                 }
                 outcome => return outcome.map_err(|failure| failed(server, failure, pending)),
             }
         }
-        // Connecting is seldom and its state large: apart, no other request has to carry it.
-        let connecting = Box::pin(self.proxy.connector.http1(server));
-        let Ok(connection) = connecting.await else {
+    }
+
+    async fn connect_http1(&self, server: &Upstream) -> Result<Box<Connection>, Failed> {
+        let connected = self.proxy.connector.http1(server).await;
+        connected.map_err(|_| {
             server.failed();
-            return Err(Failed::Unsent(Problem::Unreachable));
-        };
-        let outcome = self.exchange_http1(server, connection, pending).await;
-        outcome.map_err(|failure| failed(server, failure, pending))
+            Failed::Unsent(Problem::Unreachable)
+        })
     }
 
     async fn exchange_http1(

@@ -21,7 +21,8 @@ use crate::http1::Malformed;
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(super) connection: Box<Connection>,
-    outgoing: Option<Outgoing>,
+    /// Apart, because most requests have no body and none is to carry it.
+    outgoing: Option<Box<Outgoing>>,
     method: Method,
     /// How many heads have come that only tell of one to come.
     early: u32,
@@ -77,7 +78,8 @@ impl Exchange {
         .await?;
         let method = head.method().clone();
         let has_body = !head.body().is_end_stream();
-        let outgoing = request.take_if(|_| has_body).map(Outgoing::new);
+        let outgoing = request.take_if(|_| has_body);
+        let outgoing = outgoing.map(|request| Box::new(Outgoing::new(request)));
         Ok(Self { connection, outgoing, method, early: 0 })
     }
 
