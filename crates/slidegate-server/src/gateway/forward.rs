@@ -289,8 +289,10 @@ impl Forward {
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<UpstreamBody>, Problem> {
         *response.version_mut() = Version::HTTP_11;
-        // Of a hop-by-hop field HTTP/2 has none but this; with HTTP/1.1 none gets as far as here.
-        response.headers_mut().remove(header::PROXY_AUTHENTICATE);
+        if matches!(response.body(), Coming::Http2(_)) {
+            // HTTP/2 has no other hop-by-hop field; with HTTP/1.1 none gets as far as here.
+            response.headers_mut().remove(header::PROXY_AUTHENTICATE);
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let client = upgrade.ok_or(Problem::Broken)?;
             let (head, coming) = response.into_parts();

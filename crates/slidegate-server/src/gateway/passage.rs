@@ -69,14 +69,28 @@ pub(super) fn is_a_claim(name: &str) -> bool {
 
 /// Which fields the client has sent, of those that are sent on in one way or another.
 #[derive(Debug, Default)]
-struct Seen {
+struct Seen<'r> {
     proto: bool,
     host: bool,
     real_ip: bool,
-    forwarded_for: bool,
-    forwarded: bool,
+    forwarded_for: Lines<'r>,
+    forwarded: Lines<'r>,
     cookies: usize,
     te: bool,
+}
+
+/// The lines of a field, of which there is seldom more than one.
+#[derive(Debug, Default)]
+struct Lines<'r> {
+    first: Option<&'r HeaderValue>,
+    are_several: bool,
+}
+
+impl<'r> Lines<'r> {
+    fn see(&mut self, line: &'r HeaderValue) {
+        self.are_several = self.first.is_some();
+        self.first = self.first.or(Some(line));
+    }
 }
 
 impl Passage {
@@ -98,7 +112,7 @@ impl Passage {
     }
 
     /// Writes what the client sent and upstream is to have as it is.
-    fn write_own<B>(&self, request: &Request<B>, fields: &mut impl Fields) -> Seen {
+    fn write_own<'r, B>(&self, request: &'r Request<B>, fields: &mut impl Fields) -> Seen<'r> {
         let headers = request.headers();
         let doomed = connection_fields(headers);
         let mut seen = Seen::default();
@@ -110,8 +124,8 @@ impl Passage {
                 _ if doomed.contains(name) => continue,
                 // The gateway itself asks for the body, and frames it.
                 "host" | "expect" | "content-length" => continue,
-                "x-forwarded-for" => seen.forwarded_for = true,
-                "forwarded" => seen.forwarded = true,
+                "x-forwarded-for" => seen.forwarded_for.see(value),
+                "forwarded" => seen.forwarded.see(value),
                 // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
                 "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
                 _ if is_hop_by_hop(name) => continue,
@@ -132,7 +146,7 @@ impl Passage {
     }
 
     /// Tells upstream where the request came from.
-    fn write_origin<B>(&self, request: &Request<B>, seen: &Seen, fields: &mut impl Fields) {
+    fn write_origin<B>(&self, request: &Request<B>, seen: &Seen<'_>, fields: &mut impl Fields) {
         let headers = request.headers();
         let Sender { peer, client, is_trusted } = self.sender;
         let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
@@ -143,14 +157,14 @@ impl Passage {
             fields.put(&X_FORWARDED_HOST, |value| value.extend_from_slice(host));
         }
         fields.put(&X_FORWARDED_FOR, |value| {
-            if is_trusted && seen.forwarded_for {
-                continue_list(value, headers, &X_FORWARDED_FOR);
+            if is_trusted {
+                continue_list(value, &seen.forwarded_for, headers, &X_FORWARDED_FOR);
             }
             write_address(value, peer);
         });
         fields.put(&header::FORWARDED, |value| {
-            if is_trusted && seen.forwarded {
-                continue_list(value, headers, &header::FORWARDED);
+            if is_trusted {
+                continue_list(value, &seen.forwarded, headers, &header::FORWARDED);
             }
             write_hop(value, peer, host, proto);
         });
@@ -212,9 +226,13 @@ fn asked_host<B>(request: &Request<B>) -> Option<&[u8]> {
 }
 
 /// Writes the lines of a list, to be continued.
-fn continue_list(value: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName) {
+fn continue_list(value: &mut Vec<u8>, lines: &Lines<'_>, headers: &HeaderMap, name: &HeaderName) {
     let before = value.len();
-    join(value, headers, name, b", ");
+    match lines.first {
+        _ if lines.are_several => join(value, headers, name, b", "),
+        Some(line) => value.extend_from_slice(line.as_bytes()),
+        None => {}
+    }
     if value.len() > before {
         value.extend_from_slice(b", ");
     }

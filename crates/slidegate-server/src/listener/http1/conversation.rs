@@ -97,11 +97,12 @@ enum Over {
 impl Conversation<'_> {
     async fn go_on<A: Answer>(&mut self, answer: &A, accepted: Accepted) -> Over {
         loop {
-            let Head { mut request, length, terms, expects_word, wants_upgrade } =
-                match self.next_head().await {
-                    Ok(head) => head,
-                    Err(over) => return over,
-                };
+            let mut head = None;
+            if let Err(over) = self.next_head(&mut head).await {
+                return over;
+            }
+            let Some(head) = head else { return Over::Broken };
+            let Head { mut request, length, terms, expects_word, wants_upgrade } = head;
             let (unread, body) = (&mut self.wire.unread, request.body_mut());
             let mut intake = intake::begin(length, expects_word, unread, body);
             let mut upgrade = None;
@@ -123,35 +124,33 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next request's head. It may take some time to begin, and some to be complete.
-    async fn next_head(&mut self) -> Result<Head, Over> {
+    /// The next request's head, put where it is wanted because it is large to hand over. It may take
+    /// some time to begin, and some to be complete.
+    async fn next_head(&mut self, head: &mut Option<Head>) -> Result<(), Over> {
         let mut awaited = None;
         let mut is_new = true;
-        let head = poll_fn(|cx| {
+        let flaw = poll_fn(|cx| {
             loop {
                 // Who sends it byte by byte shall not have it read as often.
                 if is_new && !self.wire.unread.is_empty() {
-                    match request::take(&mut self.wire.unread, self.manners.head_bytes) {
-                        Ok(None) => is_new = false,
-                        Ok(Some(head)) => return Poll::Ready(Ok(head)),
-                        Err(flaw) => return Poll::Ready(Err(Ok(flaw))),
+                    match request::take(&mut self.wire.unread, self.manners.head_bytes, head) {
+                        Ok(()) if head.is_some() => return Poll::Ready(Ok(None)),
+                        Ok(()) => is_new = false,
+                        Err(flaw) => return Poll::Ready(Ok(Some(flaw))),
                     }
                 }
                 let before = self.wire.unread.len();
                 match self.wire.poll_fill(cx) {
                     Poll::Ready(Ok(1..)) => is_new |= before == 0 || self.has_new_line(before),
-                    Poll::Ready(Ok(0)) if before == 0 => return Poll::Ready(Err(Err(Over::Idle))),
-                    Poll::Ready(_) => return Poll::Ready(Err(Err(Over::Broken))),
-                    Poll::Pending => {
-                        return self.poll_patience(&mut awaited, cx).map(|over| Err(Err(over)));
-                    }
+                    Poll::Ready(Ok(0)) if before == 0 => return Poll::Ready(Err(Over::Idle)),
+                    Poll::Ready(_) => return Poll::Ready(Err(Over::Broken)),
+                    Poll::Pending => return self.poll_patience(&mut awaited, cx).map(Err),
                 }
             }
         });
-        match head.await {
-            Ok(head) => Ok(head),
-            Err(Err(over)) => Err(over),
-            Err(Ok(flaw)) => Err(self.refuse(flaw).await),
+        match flaw.await? {
+            None => Ok(()),
+            Some(flaw) => Err(self.refuse(flaw).await),
         }
     }
 

@@ -68,14 +68,15 @@ struct Parsed {
 }
 
 /// Takes the head of a request, once it is there. It may have so many bytes.
-pub(super) fn take(bytes: &mut BytesMut, most: usize) -> Result<Option<Head>, Flaw> {
+pub(super) fn take(bytes: &mut BytesMut, most: usize, head: &mut Option<Head>) -> Result<(), Flaw> {
     let mut fields = Places::new();
     match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
-            let head = bytes.split_to(parsed.length).freeze();
-            understand(parsed, &fields, &head).map(Some)
+            let bytes = bytes.split_to(parsed.length).freeze();
+            *head = Some(understand(parsed, &fields, &bytes)?);
+            Ok(())
         }
-        None if bytes.len() <= most => Ok(None),
+        None if bytes.len() <= most => Ok(()),
         _ => Err(Flaw::TooLarge),
     }
 }
@@ -200,7 +201,12 @@ mod tests {
     const MOST: usize = 64 * 1024;
 
     fn head(text: &str) -> Result<Option<Head>, Flaw> {
-        take(&mut BytesMut::from(text), MOST)
+        taken(&mut BytesMut::from(text))
+    }
+
+    fn taken(bytes: &mut BytesMut) -> Result<Option<Head>, Flaw> {
+        let mut head = None;
+        take(bytes, MOST, &mut head).map(|()| head)
     }
 
     /// The head of a POST with these fields, if it has one meaning.
@@ -214,11 +220,11 @@ mod tests {
         let text = "PUT /a%20b?c HTTP/1.1\r\nHost: h\r\nX-Own: one\r\nx-own: two\r\n\r\nrest";
         for length in 0..text.len() - 4 {
             let mut bytes = BytesMut::from(&text[..length]);
-            assert!(take(&mut bytes, MOST).unwrap().is_none());
+            assert!(taken(&mut bytes).unwrap().is_none());
             assert_eq!(bytes.len(), length);
         }
         let mut bytes = BytesMut::from(text);
-        let Head { request, length, terms, .. } = take(&mut bytes, MOST).unwrap().unwrap();
+        let Head { request, length, terms, .. } = taken(&mut bytes).unwrap().unwrap();
         assert_eq!(&bytes[..], b"rest");
         assert_eq!((request.method(), request.uri().path()), (&Method::PUT, "/a%20b"));
         assert_eq!(request.uri().query(), Some("c"));
