@@ -1,8 +1,8 @@
 //! Requests that cannot be read in one way only are refused before anything is counted.
 //!
-//! Where a body ends is not among the questions: hyper reads it, refuses what is malformed, and
-//! frames it anew for upstream, so that nothing can hide between two requests. But a transfer
-//! coding other than chunks would be lost on the way.
+//! Where a body ends is not among the questions: the listener reads it and refuses what is
+//! malformed, and it is framed anew for upstream, so that nothing can hide between two requests.
+//! But a transfer coding other than chunks would be lost on the way.
 
 use http::{HeaderMap, Method, Request, Uri, Version, header, uri::Authority};
 

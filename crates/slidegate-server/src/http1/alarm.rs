@@ -1,9 +1,11 @@
 //! A time by which something must have happened.
 
-use std::pin::Pin;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Rings when nothing has put it off for long enough. It is set for every request and nearly never
@@ -43,7 +45,9 @@ impl Alarm {
         if !is_known {
             self.sleeper = Some(cx.waker().clone());
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        // A task that has done much at once may be told to wait its turn. But it is not told apart
+        // whether that is why it waits, and then nobody would wake it.
+        while pin!(unconstrained(timer.as_mut())).poll(cx).is_ready() {
             if at <= timer.deadline() {
                 self.at = None;
                 return Poll::Ready(());
@@ -58,6 +62,9 @@ impl Alarm {
 mod tests {
     use super::*;
     use std::future::poll_fn;
+
+    use tokio::task::coop::{consume_budget, has_budget_remaining};
+    use tokio::time::timeout;
 
     #[tokio::test(start_paused = true)]
     async fn it_rings_when_it_was_not_put_off() {
@@ -75,5 +82,20 @@ mod tests {
         alarm.set(Duration::from_secs(1));
         poll_fn(|cx| alarm.poll(cx)).await;
         assert_eq!(start.elapsed().as_secs(), 9, "it can be set to an earlier time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_for_a_task_that_has_used_up_its_turn() {
+        let mut alarm = Alarm::default();
+        alarm.set(Duration::from_secs(5));
+        let first = poll_fn(|cx| {
+            while has_budget_remaining() {
+                let _ = pin!(consume_budget()).poll(cx);
+            }
+            Poll::Ready(alarm.poll(cx))
+        });
+        assert!(first.await.is_pending());
+        let ringing = timeout(Duration::from_secs(60), poll_fn(|cx| alarm.poll(cx)));
+        ringing.await.expect("it rings");
     }
 }

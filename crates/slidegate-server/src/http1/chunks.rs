@@ -46,9 +46,12 @@ impl Chunks {
             match self.0 {
                 Next::Size => match httparse::parse_chunk_size(bytes) {
                     Ok(httparse::Status::Complete((length, size))) => {
-                        // httparse takes any byte for a part of an extension. To others a bare LF
-                        // is the line's end.
-                        if bytes[..length - 2].iter().any(|byte| byte.is_ascii_control()) {
+                        // httparse takes no digits for a zero, and any byte for a part of an
+                        // extension. To others a bare LF is the line's end.
+                        let line = &bytes[..length - 2];
+                        if !line.first().is_some_and(u8::is_ascii_hexdigit)
+                            || line.iter().any(u8::is_ascii_control)
+                        {
                             return Err(Malformed);
                         }
                         bytes.advance(length);
@@ -90,6 +93,9 @@ impl Chunks {
         }
         let mut fields = [httparse::EMPTY_HEADER; MOST_TRAILERS];
         let (length, trailers) = match httparse::parse_headers(bytes, &mut fields) {
+            Ok(httparse::Status::Complete((length, _))) if has_bare_lf(&bytes[..length]) => {
+                return Err(Malformed);
+            }
             Ok(httparse::Status::Complete((length, fields))) => (length, trailers(fields)?),
             Ok(httparse::Status::Partial) if bytes.len() <= LONGEST_TRAILERS => {
                 return Ok(Found::More);
@@ -100,6 +106,12 @@ impl Chunks {
         self.0 = Next::Nothing;
         Ok(Found::Trailers(trailers))
     }
+}
+
+/// Whether a line ends in a way that not everybody takes for an end.
+fn has_bare_lf(bytes: &[u8]) -> bool {
+    let mut before = 0;
+    bytes.iter().any(|byte| std::mem::replace(&mut before, *byte) != b'\r' && *byte == b'\n')
 }
 
 fn trailers(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
@@ -156,6 +168,13 @@ mod tests {
             "3;a\nb\r\none\r\n0\r\n\r\n",
             "3;a\0b\r\none\r\n0\r\n\r\n",
             "\r\n",
+            "\r\n\r\n",
+            ";a\r\n\r\n",
+            " \r\n\r\n",
+            "3\r\none\r\n\r\n\r\n",
+            "0\r\n\n",
+            "0\r\nX: y\n\n",
+            "0\r\nX: y\n\r\n",
             "fffffffffffffffff\r\n",
             "0\r\nno colon\r\n\r\n",
             "3\r\non",

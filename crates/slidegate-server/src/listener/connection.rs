@@ -115,7 +115,12 @@ async fn open(arrival: Arrival, settings: &Settings) -> Result<Open, Failure> {
     let negotiated = tls::negotiated(&stream);
     let stream = Stream::Tls(Box::new(stream));
     match negotiated {
-        Some(version) => Ok(Open { stream: Rewound::new(stream), accepted, version }),
+        Some(version @ Version::Http2) => {
+            Ok(Open { stream: Rewound::new(stream), accepted, version })
+        }
+        Some(version @ Version::Http1) => {
+            Ok(Open { version, ..listen_for_http(stream, accepted, settings).await? })
+        }
         None => listen_for_http(stream, accepted, settings).await,
     }
 }

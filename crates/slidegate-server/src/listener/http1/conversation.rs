@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body::Body;
 use slidegate::SystemClock;
 use tokio::io::{AsyncWriteExt, copy, sink};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::intake::{self, Intake};
@@ -56,7 +57,8 @@ pub(in crate::listener) async fn converse<A: Answer>(
     shutdown: &mut Shutdown,
 ) -> End {
     let word = shutdown.clone();
-    let begun = pin!(shutdown.begun());
+    // If it were told to wait its turn, nobody would wake it.
+    let begun = pin!(unconstrained(shutdown.begun()));
     let mut conversation = Conversation {
         wire: Wire::new(stream),
         manners,
@@ -131,6 +133,7 @@ impl Conversation<'_> {
         let mut is_new = true;
         let flaw = poll_fn(|cx| {
             loop {
+                self.wire.skip_blank_lines();
                 // Who sends it byte by byte shall not have it read as often.
                 if is_new && !self.wire.unread.is_empty() {
                     match request::take(&mut self.wire.unread, self.manners.head_bytes, head) {
@@ -217,12 +220,15 @@ impl Conversation<'_> {
 
     /// Ready when the client has left. One that has sent its next request already has not.
     fn poll_departure(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.wire.unread.is_empty() {
-            return Poll::Pending;
-        }
-        match ready!(self.wire.poll_fill(cx)) {
-            Ok(1..) => Poll::Pending,
-            Ok(0) | Err(_) => Poll::Ready(()),
+        loop {
+            self.wire.skip_blank_lines();
+            if !self.wire.unread.is_empty() {
+                return Poll::Pending;
+            }
+            match ready!(self.wire.poll_fill(cx)) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Poll::Ready(()),
+            }
         }
     }
 

@@ -182,11 +182,10 @@ impl Intake {
 
     fn is_asked(&self, cx: &Context<'_>) -> bool {
         let mut shared = lock(&self.shared);
-        let is_asked = shared.is_wanted && shared.piece.is_none();
-        if !is_asked {
+        if !shared.connection.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             shared.connection = Some(cx.waker().clone());
         }
-        is_asked
+        shared.is_wanted && shared.piece.is_none()
     }
 
     fn poll_piece<S>(&mut self, wire: &mut Wire<S>, cx: &mut Context<'_>) -> Poll<Option<Piece>>
@@ -230,6 +229,49 @@ impl Framing {
                 Ok(Found::Data(unread.split_to(count).freeze()))
             }
             Self::Chunks(chunks) => chunks.take(unread),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use http_body::Body;
+    use tokio::io::duplex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_connection_hears_when_the_reader_leaves_whatever_it_waits_for() {
+        for is_wanted in [false, true] {
+            let (_client, stream) = duplex(64);
+            let mut wire = Wire::new(stream);
+            let mut body = RequestBody::default();
+            let intake = begin(Length::Bytes(9), false, &mut wire.unread, &mut body);
+            let mut intake = intake.expect("nothing has come yet");
+            if is_wanted {
+                let mut reader = Context::from_waker(Waker::noop());
+                assert!(Pin::new(&mut body).poll_frame(&mut reader).is_pending());
+            }
+            let woken = Arc::<Woken>::default();
+            let waker = Waker::from(Arc::clone(&woken));
+            assert!(!intake.pump(&mut wire, &mut Context::from_waker(&waker)));
+            assert!(!intake.is_over());
+            drop(body);
+            assert!(intake.is_over());
+            assert_eq!(woken.0.load(Ordering::Relaxed), 1, "{is_wanted}");
         }
     }
 }

@@ -29,8 +29,6 @@ const MOST_ROOM: usize = 64 * 1024;
 const SMALLEST_READ: usize = 1024;
 /// So much is gathered before it is sent.
 const ENOUGH: usize = 16 * 1024;
-/// A buffer that has become larger is not kept.
-const MOST_KEPT: usize = 64 * 1024;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(super) fn new(stream: S) -> Self {
@@ -54,6 +52,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             self.room = MOST_ROOM;
         }
         Poll::Ready(Ok(count))
+    }
+
+    /// Empty lines between requests are nothing.
+    pub(super) fn skip_blank_lines(&mut self) {
+        while let [b'\r', b'\n', ..] | [b'\n', ..] = self.unread[..] {
+            let length = if self.unread[0] == b'\r' { 2 } else { 1 };
+            self.unread.advance(length);
+        }
     }
 
     /// Whether more is to be gathered before it is sent.
@@ -94,14 +100,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes ready for another request.
+    /// Makes ready for another request. Buffers that have become large are not kept: it may be long
+    /// until the next one comes.
     pub(super) fn rest(&mut self) {
-        self.room = LEAST_ROOM;
-        if self.unsent.capacity() > MOST_KEPT {
+        if self.unsent.capacity() > ENOUGH {
             self.unsent = Vec::new();
         }
-        if self.unread.is_empty() && self.unread.capacity() > MOST_KEPT {
+        if self.room > LEAST_ROOM && self.unread.is_empty() {
             self.unread = BytesMut::new();
         }
+        self.room = LEAST_ROOM;
     }
 }

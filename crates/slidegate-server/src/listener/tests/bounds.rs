@@ -289,3 +289,22 @@ async fn outlive_too_many_open_files() {
     assert_eq!(client.answer().await.1, "GET /");
     door.close().await;
 }
+
+#[tokio::test]
+async fn an_empty_line_between_requests_is_no_head() {
+    let door = Door::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
+    let mut client = Client::connect(door.address()).await;
+    client.say("POST /length HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx\r\n").await;
+    assert_eq!(client.answer().await.1, "1");
+    tokio::time::sleep(SHORT * 3).await;
+    client.say("\r\n\n").await;
+    assert_eq!(client.get("/").await, "GET /");
+    assert_eq!(door.counts.timeouts(), 0);
+
+    // Nor does one hide that the client has left.
+    client.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n\r\n").await;
+    until("it waits", || door.answers.waiting.load(Ordering::SeqCst) == 1).await;
+    drop(client);
+    until("it is noticed", || door.counts.open() == 0).await;
+    door.close().await;
+}

@@ -128,3 +128,25 @@ async fn the_drain_ends_with_the_last_upgraded_connection() {
     drop(client);
     door.close().await;
 }
+
+#[tokio::test]
+async fn connections_that_had_much_to_say_at_once_hear_it_too() {
+    let door = Door::open(&timeouts());
+    let mut clients = Vec::new();
+    // The runtime lets a task go on for 128 steps. After some of these there is none left.
+    for requests in 100..140 {
+        let mut client = Client::connect(door.address()).await;
+        client.say("GET / HTTP/1.1\r\nhost: h\r\n\r\n".repeat(requests)).await;
+        for _ in 0..requests {
+            client.answer().await;
+        }
+        clients.push(client);
+    }
+    door.begin_to_close();
+    for client in &mut clients {
+        let (took, rest) = client.end().await;
+        assert!(took < PATIENCE / 2 && rest.is_empty(), "{took:?} {rest}");
+    }
+    drop(clients);
+    door.close().await;
+}

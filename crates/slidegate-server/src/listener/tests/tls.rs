@@ -169,3 +169,18 @@ async fn what_is_no_handshake_is_closed_and_so_is_a_slow_one() {
     until("it is counted", || door.counts.tls_failures() == 2).await;
     door.close().await;
 }
+
+#[tokio::test]
+async fn who_shakes_hands_and_says_nothing_is_closed_whatever_the_version() {
+    let directory = Directory::new();
+    let files = certify(&directory, "one");
+    let tls = Tls::load(&files).unwrap();
+    let door = door(&tls, &Timeouts { head: Duration::from_millis(150), ..timeouts() });
+    for (before, protocols) in (0..).zip([&[][..], &[&b"http/1.1"[..]]]) {
+        let mut silent = Client::on(connect(&door, &files.certificate, protocols).await.unwrap());
+        let (took, _) = silent.end().await;
+        assert!(took < PATIENCE / 2, "{took:?} for {protocols:?}");
+        until("it is counted", || door.counts.timeouts() == before + 1).await;
+    }
+    door.close().await;
+}
