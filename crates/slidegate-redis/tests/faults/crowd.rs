@@ -22,7 +22,7 @@ pub(crate) const STORES: usize = 4;
 
 /// The longest that a store takes to notice that Redis is well: it looks every three seconds at
 /// least, and on a busy machine a look or two may miss the deadline.
-const HEALS_WITHIN: Duration = Duration::from_secs(30);
+const HEALS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Faults at the same time are too much for a small machine, and one at a time takes too long.
 static TURNS: Semaphore = Semaphore::const_new(2);
