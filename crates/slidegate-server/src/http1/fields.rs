@@ -1,15 +1,25 @@
 //! What header fields say about one connection only.
 
 use http::header;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The comma-separated words of a value.
+pub(crate) fn words(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim)
+}
+
+/// The length that a value tells, in one way only.
+pub(crate) fn length(value: &HeaderValue) -> Option<u64> {
+    let text = value.to_str().ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
 
 /// The comma-separated words of a header.
 pub(crate) fn tokens<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> impl Iterator<Item = &'h str> + use<'h> {
-    let lines = headers.get_all(name).into_iter();
-    lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(',')).map(str::trim)
+    headers.get_all(name).into_iter().flat_map(words)
 }
 
 /// Whether a field is for one connection only, whether `Connection` names it or not.

@@ -8,7 +8,9 @@ mod place;
 
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::chunks::{Chunks, Found};
-pub(crate) use self::fields::{announced_trailers, is_hop_by_hop, named_by_connection, tokens};
+pub(crate) use self::fields::{
+    announced_trailers, is_hop_by_hop, length, named_by_connection, tokens, words,
+};
 pub(crate) use self::place::{Place, Places};
 
 /// Bytes that are not HTTP, or can be read in two ways.

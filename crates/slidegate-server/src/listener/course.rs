@@ -18,12 +18,8 @@ use crate::shutdown::Shutdown;
 /// How a connection came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// With an answer, which is written but perhaps not read yet.
-    Answered,
-    /// At our wish, while nothing was going on.
-    Idle,
-    /// Something failed midway.
-    Broken,
+    /// By an answer, at somebody's wish, or because something failed midway.
+    Over,
     /// The client took too long.
     TimedOut,
 }
@@ -47,7 +43,11 @@ pub(super) async fn drive(
                 course.finish();
             }
             if let Poll::Ready(result) = Pin::new(&mut *course.connection).poll(cx) {
-                return Poll::Ready(course.end(result, activity));
+                if let Err(error) = result {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(error, "a connection broke");
+                }
+                return Poll::Ready(End::Over);
             }
             let phase = course.patience.look_at(activity);
             if is_closing && !course.is_finishing {
@@ -99,17 +99,6 @@ impl<C: Connection> Course<'_, C> {
             self.is_finishing = true;
             self.patience.renew();
             self.connection.finish();
-        }
-    }
-
-    fn end(&self, result: hyper::Result<()>, activity: &Activity) -> End {
-        match result {
-            Ok(()) if self.is_finishing && self.patience.is_still_idle(activity) => End::Idle,
-            Ok(()) => End::Answered,
-            Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a connection broke");
-                End::Broken
-            }
         }
     }
 

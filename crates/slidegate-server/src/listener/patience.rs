@@ -59,11 +59,6 @@ impl Patience {
         self.phase
     }
 
-    /// Whether nothing has come since an idle connection was last looked at.
-    pub(super) fn is_still_idle(&self, activity: &Activity) -> bool {
-        self.phase == Phase::Idle && activity.requests() == self.requests
-    }
-
     /// Until when the connection may stay in the phase that was last seen.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.phase {

@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 
-use crate::http1::{Malformed, Place, Places, is_hop_by_hop};
+use crate::http1::{self, Malformed, Place, Places, is_hop_by_hop, words};
 
 /// The head of a response, and what it says of the rest.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Said {
     fn hear(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<bool, Malformed> {
         match name.as_str() {
             "content-length" => {
-                let length = digits(value).ok_or(Malformed)?;
+                let length = http1::length(value).ok_or(Malformed)?;
                 let before = self.length.replace(length);
                 if before.is_some_and(|before| before != length) {
                     return Err(Malformed);
@@ -215,16 +215,6 @@ impl Said {
             None => (Length::UntilClosed, false),
         }
     }
-}
-
-/// The comma-separated words of a value.
-fn words(value: &HeaderValue) -> impl Iterator<Item = &str> {
-    value.to_str().unwrap_or_default().split(',').map(str::trim)
-}
-
-fn digits(value: &HeaderValue) -> Option<u64> {
-    let text = value.to_str().ok()?;
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

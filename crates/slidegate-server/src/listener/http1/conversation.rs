@@ -338,19 +338,15 @@ impl Conversation<'_> {
                 if stream.shutdown().await.is_ok() && !stream.has_ended() {
                     let _ = timeout(LINGER, copy(&mut stream, &mut sink())).await;
                 }
-                End::Answered
             }
             Over::Idle => {
                 let _ = stream.shutdown().await;
-                End::Idle
             }
-            Over::Broken => End::Broken,
-            Over::TimedOut => End::TimedOut,
-            Over::Upgraded(handover) => {
-                handover.complete(stream, unread.freeze());
-                End::Answered
-            }
+            Over::Broken => {}
+            Over::TimedOut => return End::TimedOut,
+            Over::Upgraded(handover) => handover.complete(stream, unread.freeze()),
         }
+        End::Over
     }
 }
 

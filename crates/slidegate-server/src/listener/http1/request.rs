@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use bytes::{Bytes, BytesMut};
 
-use crate::http1::{Place, Places};
+use crate::http1::{self, Place, Places, words};
 use crate::listener::body::RequestBody;
 
 /// The head of a request, and what it says of the rest.
@@ -157,41 +157,32 @@ impl Said {
     fn hear(&mut self, name: &HeaderName, value: &HeaderValue) -> Option<()> {
         match name.as_str() {
             "content-length" => {
-                let length = digits(value.as_bytes())?;
+                let length = http1::length(value)?;
                 if self.length.replace(length).is_some_and(|before| before != length) {
                     return None;
                 }
             }
             "transfer-encoding" => {
-                let last = value.as_bytes().rsplit(|byte| *byte == b',').next()?;
-                self.chunked = Some(last.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+                let last = words(value).last();
+                self.chunked = Some(last.is_some_and(|word| word.eq_ignore_ascii_case("chunked")));
             }
             "connection" => {
-                for word in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    self.close |= word.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+                for word in words(value) {
+                    self.close |= word.eq_ignore_ascii_case("close");
+                    self.keep_alive |= word.eq_ignore_ascii_case("keep-alive");
                 }
             }
             "expect" => {
                 self.expects_word = value.as_bytes().eq_ignore_ascii_case(b"100-continue");
             }
             "te" => {
-                let mut words = value.as_bytes().split(|byte| *byte == b',');
-                self.trailers |=
-                    words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"));
+                self.trailers |= words(value).any(|word| word.eq_ignore_ascii_case("trailers"));
             }
             "upgrade" => self.upgrade = true,
             _ => {}
         }
         Some(())
     }
-}
-
-fn digits(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    str::from_utf8(value).ok()?.parse().ok()
 }
 
 #[cfg(test)]
