@@ -2,10 +2,10 @@
 
 use axum::Router;
 use axum::body::Body;
-use http::{Request, Response};
+use http::Request;
 use tower_service::Service;
 
-use crate::listener::{Accepted, Answer, RequestBody};
+use crate::listener::{Accepted, Answer, Message, RequestBody};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]
@@ -14,12 +14,12 @@ pub(crate) struct Routed(pub(crate) Router);
 impl Answer for Routed {
     type Body = Body;
 
-    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Response<Body> {
+    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Message<Body> {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(accepted);
         // A router without a state is always ready.
         let Ok(response) = self.0.clone().call(request).await;
-        response
+        response.into()
     }
 }
 
@@ -47,7 +47,10 @@ mod tests {
         let serve = service_fn(move |request: Request<hyper::body::Incoming>| {
             let routed = routed.clone();
             async move {
-                Ok::<_, Infallible>(routed.answer(accepted, request.map(RequestBody::from)).await)
+                match routed.answer(accepted, request.map(RequestBody::from)).await {
+                    Message::Response(response) => Ok::<_, Infallible>(response),
+                    Message::Refusal(_) => unreachable!("a router has none"),
+                }
             }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), serve));

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use slidegate::{Decision, PolicyStanding, StoreError};
 
+use crate::body::ResponseBody;
 use crate::headers::{Fields, Headers};
 use crate::kept::{self, Edition, Told};
 use crate::refusal::{Refusal, Refused, is_grpc_call};
+use crate::shared::SharedRefusal;
 
 /// What clients are told, for every door that a request can come through.
 ///
@@ -36,6 +38,35 @@ pub struct Answers {
     by_policy: Vec<(Arc<str>, Refusal)>,
     /// Another one whenever the rest is changed.
     edition: Edition,
+}
+
+/// What a refused client is told.
+pub(crate) enum Answer {
+    Own(Response<Bytes>),
+    /// The same as others are told.
+    Shared(Arc<SharedRefusal>),
+}
+
+impl Answer {
+    fn into_whole(self) -> Response<Bytes> {
+        match self {
+            Self::Own(response) => response,
+            Self::Shared(refusal) => refusal.response().clone(),
+        }
+    }
+
+    /// The response, bare if what is shared need not be copied into it.
+    pub(crate) fn into_response<B>(self, is_bare: bool) -> Response<ResponseBody<B>> {
+        match self {
+            Self::Shared(refusal) if is_bare => {
+                let status = refusal.response().status();
+                let mut response = Response::new(ResponseBody::shared(refusal));
+                *response.status_mut() = status;
+                response
+            }
+            answer => answer.into_whole().map(ResponseBody::refusal),
+        }
+    }
 }
 
 impl Answers {
@@ -71,7 +102,7 @@ impl Answers {
         outcome: &Result<Decision, StoreError>,
         request: &HeaderMap,
     ) -> Option<Response<Bytes>> {
-        self.refuse_decided(outcome.as_ref().ok(), request)
+        self.refuse_decided(outcome.as_ref().ok(), request).map(Answer::into_whole)
     }
 
     /// [`refuse`](Self::refuse), with no decision if the store could not count.
@@ -79,11 +110,11 @@ impl Answers {
         &self,
         decision: Option<&Decision>,
         request: &HeaderMap,
-    ) -> Option<Response<Bytes>> {
+    ) -> Option<Answer> {
         let refused = Refused::of_decision(decision)?;
         let refusal = self.refusal_of(&refused);
         let Some((decision, policy, tightest)) = refused.tightest() else {
-            return Some(refusal.respond(&refused, request));
+            return Some(Answer::Own(refusal.respond(&refused, request)));
         };
         let reset = self.headers.reset(decision, tightest);
         let make = || {
@@ -94,10 +125,10 @@ impl Answers {
             response
         };
         if !refusal.is_steady() || is_grpc_call(request) {
-            return Some(make());
+            return Some(Answer::Own(make()));
         }
         let told = Told { refused: &refused, edition: self.edition, policy, tightest, reset };
-        Some(kept::refusal(&told, make))
+        Some(Answer::Shared(kept::refusal(&told, make)))
     }
 
     /// Tells in a response's headers where the client stands.

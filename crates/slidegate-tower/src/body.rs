@@ -1,11 +1,15 @@
 //! The body of a response: the inner service's, or a refusal's.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use slidegate::Decision;
+
+use crate::shared::SharedRefusal;
 
 pin_project! {
     /// The inner service's body, or the bytes of a refusal.
@@ -13,6 +17,8 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
+        pub(crate) decision: Option<Box<Decision>>,
+        refusal: Option<Arc<SharedRefusal>>,
     }
 }
 
@@ -27,11 +33,30 @@ pin_project! {
 
 impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: B) -> Self {
-        Self { kind: Kind::Inner { body } }
+        Self { kind: Kind::Inner { body }, decision: None, refusal: None }
     }
 
     pub(crate) fn refusal(bytes: Bytes) -> Self {
-        Self { kind: Kind::Refusal { bytes } }
+        Self { kind: Kind::Refusal { bytes }, decision: None, refusal: None }
+    }
+
+    pub(crate) fn shared(refusal: Arc<SharedRefusal>) -> Self {
+        Self { refusal: Some(refusal), ..Self::refusal(Bytes::new()) }
+    }
+
+    /// The gate's decision, if the service was called [for a server](crate::RateLimit::for_server)
+    /// and the decision was not taken yet.
+    pub fn take_decision(&mut self) -> Option<Box<Decision>> {
+        self.decision.take()
+    }
+
+    /// The refusal that the response is, if the service was called
+    /// [for a server](crate::RateLimit::for_server) and many are told the same.
+    ///
+    /// Then it is all that there is of the response but for the status: there are no headers, and
+    /// the body is empty.
+    pub fn take_refusal(&mut self) -> Option<Arc<SharedRefusal>> {
+        self.refusal.take()
     }
 }
 

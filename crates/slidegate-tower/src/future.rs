@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use slidegate::{Decision, Store};
 use tower_service::Service;
 
+use crate::answers::Answer;
 use crate::body::ResponseBody;
 use crate::client_address::Sender;
 use crate::decided::Decided;
@@ -39,7 +39,7 @@ pin_project! {
     enum State<T, S, B, F> {
         Deciding { deciding: Deciding<B>, ready_inner: T, door: Arc<Door<S>> },
         Passing { #[pin] inner: F, told: Option<Told<S>> },
-        Refused { refusal: Option<Response<Bytes>> },
+        Refused { refused: Option<(Answer, Decided)> },
     }
 }
 
@@ -63,9 +63,8 @@ where
         Self { state: State::Passing { inner, told: Some(Told { door, decided }) } }
     }
 
-    pub(crate) fn refused(mut refusal: Response<Bytes>, decided: Decided) -> Self {
-        decided.put_into(refusal.extensions_mut());
-        Self { state: State::Refused { refusal: Some(refusal) } }
+    pub(crate) fn refused(answer: Answer, decided: Decided) -> Self {
+        Self { state: State::Refused { refused: Some((answer, decided)) } }
     }
 
     pub(crate) fn deciding(
@@ -87,7 +86,8 @@ async fn decide<S: Store, B>(
 ) -> (Request<B>, Decided) {
     let (parts, body) = request.into_parts();
     let head = Head::from(&parts);
-    let decided = Decided::by(&door.gate, &door.facts(head, &door.path(head), sender)).await;
+    let (path, is_bare) = (door.path(head), sender.is_some());
+    let decided = Decided::by(&door.gate, &door.facts(head, &path, sender), is_bare).await;
     (Request::from_parts(parts, body), decided)
 }
 
@@ -105,20 +105,22 @@ where
                 StateProj::Deciding { deciding, ready_inner, door } => {
                     let (request, decided) = ready!(deciding.as_mut().poll(cx));
                     match door.answers.refuse_decided(decided.decision(), request.headers()) {
-                        Some(refusal) => Self::refused(refusal, decided),
+                        Some(answer) => Self::refused(answer, decided),
                         None => Self::passing(door.clone(), ready_inner.call(request), decided),
                     }
                 }
                 StateProj::Passing { inner, told } => {
-                    let mut response = ready!(inner.poll(cx))?;
+                    let mut response = ready!(inner.poll(cx))?.map(ResponseBody::inner);
                     if let Some(told) = told.take() {
                         told.tell(&mut response);
                     }
-                    return Poll::Ready(Ok(response.map(ResponseBody::inner)));
+                    return Poll::Ready(Ok(response));
                 }
-                StateProj::Refused { refusal } => {
-                    let refusal = refusal.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(refusal.map(ResponseBody::refusal)));
+                StateProj::Refused { refused } => {
+                    let (answer, decided) = refused.take().expect("polled after it was ready");
+                    let mut response = answer.into_response(decided.is_bare());
+                    decided.put_into(&mut response);
+                    return Poll::Ready(Ok(response));
                 }
             };
             self.set(next);
@@ -127,7 +129,7 @@ where
 }
 
 impl<S> Told<S> {
-    fn tell<R>(self, response: &mut Response<R>) {
+    fn tell<R>(self, response: &mut Response<ResponseBody<R>>) {
         let Some(decision) = self.decided.decision() else { return };
         self.door.answers.annotate(decision, response);
         if let Some(inner) = response.extensions().get::<Decision>() {
@@ -137,7 +139,7 @@ impl<S> Told<S> {
                 return;
             }
         }
-        self.decided.put_into(response.extensions_mut());
+        self.decided.put_into(response);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Refusals that were told lately, to be told again.
 //!
 //! In a flood the next refusal mostly says what one before it has said: the same quotas are used
-//! up, for as many seconds more. To copy it costs a fraction of making it.
+//! up, for as many seconds more.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 use crate::headers::{Reset, enforced};
 use crate::refusal::{Reason, Refused};
 use crate::seconds;
+use crate::shared::SharedRefusal;
 
 /// Each thread keeps so many, of one to two KiB each. With windows of a minute they are all that
 /// one quota's clients are told at a time, or nearly.
@@ -57,7 +59,7 @@ struct Kept {
     tightest: usize,
     /// Of that one, and where its customers can get more.
     plan: Option<(Name, Option<String>)>,
-    response: Response<Bytes>,
+    refusal: Arc<SharedRefusal>,
 }
 
 /// What is told of one quota.
@@ -70,7 +72,10 @@ struct KeptQuota {
 }
 
 /// The refusal as it was told before, or else a new one, which is kept.
-pub(crate) fn refusal(told: &Told<'_>, make: impl FnOnce() -> Response<Bytes>) -> Response<Bytes> {
+pub(crate) fn refusal(
+    told: &Told<'_>,
+    make: impl FnOnce() -> Response<Bytes>,
+) -> Arc<SharedRefusal> {
     // At any moment, who waits for as many seconds may do so until one of two seconds of the
     // calendar. The sum has places for both, and others for those who wait longer.
     let place = told.reset.after_s.wrapping_add(told.reset.at_s) as usize % KEPT;
@@ -79,11 +84,11 @@ pub(crate) fn refusal(told: &Told<'_>, make: impl FnOnce() -> Response<Bytes>) -
             refusals.resize_with(KEPT, || None);
         }
         match &refusals[place] {
-            Some(kept) if told.is_in(kept) => kept.response.clone(),
+            Some(kept) if told.is_in(kept) => Arc::clone(&kept.refusal),
             _ => {
-                let response = make();
-                refusals[place] = Some(Box::new(told.keep(response.clone())));
-                response
+                let refusal = Arc::new(SharedRefusal::new(make()));
+                refusals[place] = Some(Box::new(told.keep(Arc::clone(&refusal))));
+                refusal
             }
         }
     })
@@ -120,7 +125,7 @@ impl Told<'_> {
         }
     }
 
-    fn keep(&self, response: Response<Bytes>) -> Kept {
+    fn keep(&self, refusal: Arc<SharedRefusal>) -> Kept {
         let quotas = self.quotas().map(|(policy, standing)| KeptQuota::of(policy, standing));
         let tightest = self.quotas().position(|(_, standing)| self.is_tightest(standing));
         let plan = self.policy.plan();
@@ -132,7 +137,7 @@ impl Told<'_> {
             quotas: quotas.collect(),
             tightest: tightest.expect("it is one of the quotas that bind the client"),
             plan: plan.map(|plan| (plan.name().clone(), plan.upgrade_url().map(str::to_owned))),
-            response,
+            refusal,
         }
     }
 

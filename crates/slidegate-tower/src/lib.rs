@@ -97,6 +97,7 @@ mod path;
 mod refusal;
 mod seconds;
 mod service;
+mod shared;
 
 pub use crate::answers::Answers;
 pub use crate::body::ResponseBody;
@@ -109,6 +110,7 @@ pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queu
 pub use crate::path::PathReading;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
 pub use crate::service::RateLimit;
+pub use crate::shared::SharedRefusal;
 
 /// The page on HTTP, whose examples are tests.
 #[cfg(doctest)]

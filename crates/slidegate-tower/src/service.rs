@@ -29,11 +29,14 @@ impl<T, S> RateLimit<T, S> {
         Self { inner, door, sender: None }
     }
 
-    /// Says whom the next request comes from, for servers that have found it out already by the
-    /// layer's [`ClientAddress`](crate::ClientAddress). The request then needs no
-    /// [`Peer`](crate::Peer).
+    /// For a server that calls the service itself, and that has found out already whom the next
+    /// request comes from, by the layer's [`ClientAddress`](crate::ClientAddress). The request then
+    /// needs no [`Peer`](crate::Peer).
+    ///
+    /// The response is bare: its [`ResponseBody`] has the decision in place of the extensions, and
+    /// if it is a refusal that many are told, that too, to be sent without being copied.
     #[must_use]
-    pub fn from_sender(self, sender: Sender) -> Self {
+    pub fn for_server(self, sender: Sender) -> Self {
         Self { sender: Some(sender), ..self }
     }
 }
@@ -69,9 +72,10 @@ where
         };
         let head = Head::from(&request);
         let path = self.door.path(head);
-        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender));
+        let is_bare = self.sender.is_some();
+        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_bare);
         match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
-            Some(refusal) => ResponseFuture::refused(refusal, decided),
+            Some(answer) => ResponseFuture::refused(answer, decided),
             None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), decided),
         }
     }

@@ -19,7 +19,8 @@ use slidegate::{
     Decision, Gate, ManualClock, MemoryStore, OnStoreError, Policy, Quota, Source, Store, Verdict,
 };
 use slidegate_tower::{
-    AddressSource, ClientAddress, Cost, Exempt, Peer, RateLimitLayer, ResponseBody, User, UserPlan,
+    AddressSource, ClientAddress, Cost, Exempt, Peer, RateLimitLayer, Refusal, ResponseBody, User,
+    UserPlan,
 };
 use support::{CLIENT, Down, Slow, field, gate, policies};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -301,6 +302,78 @@ async fn the_decision_is_in_the_extensions_of_a_refusal_too() {
     assert_eq!(first.unwrap().verdict(), Verdict::Allow);
     let (_, second) = send(&layer, request()).await;
     assert!(second.unwrap().retry_after().is_some());
+}
+
+/// Sends a request as a server does that knows the sender.
+async fn serve<S: Store>(
+    layer: &RateLimitLayer<S>,
+    request: Request<()>,
+) -> Response<ResponseBody<Empty<Bytes>>> {
+    let inner = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let peer = CLIENT.parse().ok();
+    let sender = ClientAddress::default().sender(peer, request.headers());
+    layer.layer(inner).for_server(sender).oneshot(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_server_finds_the_decision_in_the_body_and_a_refusal_beside_it() {
+    let layer = limits(api(1));
+    let mut allowed = serve(&layer, Request::new(())).await;
+    assert!(allowed.headers().contains_key("ratelimit"));
+    assert!(allowed.extensions().get::<Decision>().is_none());
+    let decision = allowed.body_mut().take_decision().unwrap();
+    assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
+    assert!(decision.is_allowed() && allowed.body_mut().take_refusal().is_none());
+
+    let mut refused = serve(&layer, Request::new(())).await;
+    assert_eq!((refused.status().as_u16(), refused.headers().len()), (429, 0));
+    assert!(!refused.body_mut().take_decision().unwrap().is_allowed());
+    let refusal = refused.body_mut().take_refusal().unwrap();
+    assert!(refused.into_body().collect().await.unwrap().to_bytes().is_empty());
+    let (whole, _) = send(&layer, request()).await;
+    assert_eq!(refusal.response().status(), whole);
+    let head = std::str::from_utf8(refusal.head()).unwrap();
+    let mut lines = head.strip_suffix("\r\n").unwrap().split("\r\n");
+    assert_eq!(lines.next(), Some("429 Too Many Requests"));
+    let fields = refusal.response().headers();
+    let length = refusal.response().body().len();
+    let mut expected: Vec<String> =
+        fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    expected.push(format!("content-length: {length}"));
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+    let mut again = serve(&layer, Request::new(())).await;
+    assert!(Arc::ptr_eq(&again.body_mut().take_refusal().unwrap(), &refusal), "not made anew");
+}
+
+#[tokio::test]
+async fn a_server_gets_what_is_not_shared_whole() {
+    let layer = limits(api(1)).refusal(Refusal::with(|refused| {
+        let mut response = Response::new(Bytes::from_static(b"own"));
+        *response.status_mut() = refused.status();
+        response
+    }));
+    assert_eq!(serve(&layer, Request::new(())).await.status(), 200);
+    let mut refused = serve(&layer, Request::new(())).await;
+    assert!(refused.body_mut().take_refusal().is_none());
+    assert!(refused.headers().contains_key("ratelimit"));
+    assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "own");
+
+    let slow = RateLimitLayer::new(Gate::new(
+        policies([api(1)]).build().unwrap(),
+        Slow(MemoryStore::new()),
+    ));
+    for is_allowed in [true, false] {
+        let mut answer = serve(&slow, Request::new(())).await;
+        assert_eq!(answer.body_mut().take_decision().unwrap().is_allowed(), is_allowed);
+        assert_eq!(answer.body_mut().take_refusal().is_none(), is_allowed);
+    }
+    let denying = api(1).on_store_error(OnStoreError::Deny);
+    let down = RateLimitLayer::new(Gate::new(policies([denying]).build().unwrap(), Down));
+    let mut unavailable = serve(&down, Request::new(())).await;
+    assert_eq!(unavailable.status(), 503);
+    assert!(unavailable.body_mut().take_decision().is_none());
 }
 
 #[tokio::test]

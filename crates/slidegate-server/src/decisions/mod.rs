@@ -33,7 +33,7 @@ use self::auth::{ENVOY_PREFIX, Original, Proxy};
 use self::charges::ChargeAsk;
 use self::intent::Intent;
 use self::problem::{Problems, refuse};
-use crate::listener::{Accepted, Answer, RequestBody};
+use crate::listener::{Accepted, Answer, Message, RequestBody};
 use crate::live::Live;
 use crate::observe::{Answered, Door};
 
@@ -70,8 +70,12 @@ where
 {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Reply {
-        self.respond(accepted.peer, request).await
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        request: Request<RequestBody>,
+    ) -> Message<Full<Bytes>> {
+        self.respond(accepted.peer, request).await.into()
     }
 }
 

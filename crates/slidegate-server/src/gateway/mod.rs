@@ -18,8 +18,8 @@ mod upstream;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
-use slidegate::{Clock, Decision, Store, SystemClock};
+use http::Request;
+use slidegate::{Clock, Store, SystemClock};
 use slidegate_tower::ResponseBody;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -31,7 +31,7 @@ use self::forward::Forward;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HostRule, Timeouts};
-use crate::listener::{Accepted, Answer, RequestBody};
+use crate::listener::{Accepted, Answer, Message, RequestBody};
 use crate::live::Live;
 use crate::observe::{Answered, Door, Observer};
 
@@ -113,7 +113,7 @@ impl<S: Store> Answer for Worker<S> {
         &self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> Response<Self::Body> {
+    ) -> Message<Self::Body> {
         let began = self.proxy.clock.now();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let manners = self.live.manners();
@@ -125,24 +125,28 @@ impl<S: Store> Answer for Worker<S> {
             paths: manners.paths,
             sender,
         };
-        let response = match guard::objection(&request) {
+        let mut response = match guard::objection(&request) {
             Some(problem) => problem.response().map(ResponseBody::from),
             None => {
-                let passing = manners.layer.layer(forward).from_sender(sender).call(request);
+                let passing = manners.layer.layer(forward).for_server(sender).call(request);
                 drop(manners);
                 let Ok(response) = passing.await;
                 response
             }
         };
+        let decision = response.body_mut().take_decision();
         self.proxy.observer.answered(&Answered {
             door: Door::Gateway,
             method: &method,
             path: uri.path(),
             client: sender.client,
             status: response.status(),
-            decision: response.extensions().get::<Decision>(),
+            decision: decision.as_deref(),
             took: self.proxy.clock.now().saturating_since(began),
         });
-        response
+        match response.body_mut().take_refusal() {
+            Some(refusal) => Message::Refusal(refusal),
+            None => Message::Response(response),
+        }
     }
 }

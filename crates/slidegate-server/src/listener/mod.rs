@@ -15,6 +15,7 @@ mod course;
 mod guarded;
 mod http;
 mod http1;
+mod message;
 mod patience;
 mod proxy_header;
 mod serve;
@@ -28,7 +29,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::http::{Request, Response};
+use ::http::Request;
 use bytes::Bytes;
 use http_body::Body;
 use tokio::sync::Semaphore;
@@ -38,6 +39,7 @@ use crate::config::{Bounds, Timeouts};
 pub(crate) use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::RequestBody;
 pub(crate) use self::counts::ConnectionCounts;
+pub(crate) use self::message::Message;
 pub(crate) use self::serve::serve;
 pub(crate) use self::tls::Tls;
 pub(crate) use self::upgrade::{OnUpgrade, Upgraded};
@@ -64,7 +66,7 @@ pub(crate) trait Answer: Clone + Send + Sync + 'static {
         &self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
+    ) -> impl Future<Output = Message<Self::Body>> + Send;
 }
 
 /// How connections are treated. Clones share the counts and the room for connections: give each

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::support::{Message, Upstream, gateway, response};
+use crate::support::{Http2Client, Message, Upstream, gateway, response};
 
 #[test]
 fn a_refusal_tells_all_and_reaches_no_upstream() {
@@ -26,6 +26,65 @@ fn a_refusal_tells_all_and_reaches_no_upstream() {
     assert!(refusal.text().contains("\"violated-policies\":[\"api\"]"), "{}", refusal.text());
     assert_eq!(upstream.heard().len(), 3);
     assert_eq!(wire.get("/", "").status(), 429, "the connection goes on");
+}
+
+#[test]
+fn a_refusal_is_the_same_in_every_version_of_http() {
+    // Names without what is of one connection or one version, and values without numbers: seconds
+    // go by between refusals.
+    fn told<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, body: &str) -> Vec<String> {
+        let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value));
+        let lines = fields
+            .filter(|(name, _)| !["date", "connection", "content-length"].contains(&name.as_str()));
+        let mut lines: Vec<String> =
+            lines.map(|(name, value)| format!("{name}: {value}")).collect();
+        lines.sort();
+        lines.push(body.to_owned());
+        lines.iter().map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect()
+    }
+    fn told_by_text(answer: &str) -> Vec<String> {
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        told(head.lines().skip(1).filter_map(|line| line.split_once(": ")), body)
+    }
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("api", "1/min", "").start();
+    assert_eq!(front.status("/"), 200);
+
+    let client = Http2Client::connect(front.gateway());
+    let heard = client.get("http://a/");
+    assert_eq!(heard.status, 429);
+    let fields = heard.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+    let expected = told(fields, std::str::from_utf8(&heard.body).unwrap());
+    assert!(expected.iter().any(|line| line.starts_with("ratelimit-policy: ")), "{expected:?}");
+
+    let length = heard.body.len();
+    for (request, version, says) in [
+        ("GET / HTTP/1.1\r\nConnection: close", "HTTP/1.1", Some("close")),
+        ("GET / HTTP/1.0", "HTTP/1.0", None),
+        ("HEAD / HTTP/1.1\r\nConnection: close", "HTTP/1.1", Some("close")),
+        ("HEAD / HTTP/1.0", "HTTP/1.0", None),
+    ] {
+        let answer = front.answer_to(format!("{request}\r\nHost: a\r\n\r\n"));
+        let mut expected = expected.clone();
+        if request.starts_with("HEAD") {
+            *expected.last_mut().unwrap() = String::new();
+        }
+        assert_eq!(told_by_text(&answer), expected, "{request}");
+        assert!(answer.starts_with(&format!("{version} 429 Too Many Requests\r\n")), "{answer}");
+        let has = |line: &str| answer.contains(&format!("\r\n{line}\r\n"));
+        assert!(has(&format!("content-length: {length}")), "{answer}");
+        assert_eq!(answer.contains("\r\nconnection: "), says.is_some(), "{answer}");
+        assert!(says.is_none_or(|says| has(&format!("connection: {says}"))), "{answer}");
+        assert_eq!(answer.matches("\r\ndate: ").count(), 1, "{answer}");
+    }
+    let mut wire = front.wire();
+    for _ in 0..2 {
+        wire.send("GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+        let refusal = wire.response();
+        assert_eq!(refusal.status(), 429);
+        assert_eq!(refusal.value("connection").as_deref(), Some("keep-alive"));
+        assert_eq!(refusal.text().len(), length);
+    }
 }
 
 #[test]

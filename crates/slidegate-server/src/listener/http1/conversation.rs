@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http::{Response, StatusCode};
+use ::http::StatusCode;
 use bytes::Bytes;
 use http_body::Body;
 use slidegate::SystemClock;
@@ -23,7 +23,7 @@ use crate::listener::course::End;
 use crate::listener::guarded::Guarded;
 use crate::listener::stream::{Rewound, Stream};
 use crate::listener::upgrade::{Handover, handover};
-use crate::listener::{Accepted, Answer};
+use crate::listener::{Accepted, Answer, Message};
 use crate::shutdown::Shutdown;
 
 /// After its last answer a connection is read for a while, and what comes is thrown away: if it
@@ -115,12 +115,12 @@ impl Conversation<'_> {
             }
             let mut answering = pin!(answer.answer(accepted, request));
             let answered = poll_fn(|cx| self.poll_answer(answering.as_mut(), &mut intake, cx));
-            let Some(response) = answered.await else { return Over::Broken };
-            let status = response.status();
-            if let Err(over) = self.respond(response, terms, &mut intake).await {
+            let Some(message) = answered.await else { return Over::Broken };
+            let is_switching = is_switching(&message);
+            if let Err(over) = self.respond(message, terms, &mut intake).await {
                 return over;
             }
-            if status == StatusCode::SWITCHING_PROTOCOLS {
+            if is_switching {
                 return upgrade.map_or(Over::Answered, Over::Upgraded);
             }
         }
@@ -199,13 +199,13 @@ impl Conversation<'_> {
     /// body.
     fn poll_answer<B>(
         &mut self,
-        mut answering: Pin<&mut impl Future<Output = Response<B>>>,
+        mut answering: Pin<&mut impl Future<Output = Message<B>>>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Response<B>>> {
+    ) -> Poll<Option<Message<B>>> {
         loop {
-            if let Poll::Ready(response) = answering.as_mut().poll(cx) {
-                return Poll::Ready(Some(response));
+            if let Poll::Ready(message) = answering.as_mut().poll(cx) {
+                return Poll::Ready(Some(message));
             }
             match intake {
                 Some(intake) if !intake.is_over() => {
@@ -232,10 +232,10 @@ impl Conversation<'_> {
         }
     }
 
-    /// Sends a response. An error if the connection cannot be used again.
+    /// Sends an answer. An error if the connection cannot be used again.
     async fn respond<B>(
         &mut self,
-        response: Response<B>,
+        message: Message<B>,
         terms: Terms,
         intake: &mut Option<Intake>,
     ) -> Result<(), Over>
@@ -247,10 +247,17 @@ impl Conversation<'_> {
         }
         // It is said in the answer, if it is known by then.
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
-        let mut outgoing =
-            response::begin(&response, terms, keeps, &self.manners.clock, &mut self.wire.unsent);
-        let mut body = pin!(response.into_body());
-        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_mut(), intake, cx)).await?;
+        let (clock, bytes) = (&self.manners.clock, &mut self.wire.unsent);
+        let (mut outgoing, body) = match message {
+            Message::Response(response) => {
+                (response::begin(&response, terms, keeps, clock, bytes), Some(response.into_body()))
+            }
+            Message::Refusal(refusal) => {
+                (response::write_refusal(&refusal, terms, keeps, clock, bytes), None)
+            }
+        };
+        let mut body = pin!(body);
+        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_mut().as_pin_mut(), intake, cx)).await?;
         if let Some(intake) = intake {
             self.alarm.set(self.manners.idle);
             poll_fn(|cx| self.poll_upload(intake, cx)).await?;
@@ -273,7 +280,7 @@ impl Conversation<'_> {
     fn poll_send<B>(
         &mut self,
         outgoing: &mut Outgoing,
-        mut body: Pin<&mut B>,
+        mut body: Option<Pin<&mut B>>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Over>>
@@ -282,7 +289,11 @@ impl Conversation<'_> {
     {
         loop {
             let mut is_pending = false;
-            while !outgoing.has_ended() && !is_pending && self.wire.has_room() {
+            while let Some(body) = &mut body
+                && !outgoing.has_ended()
+                && !is_pending
+                && self.wire.has_room()
+            {
                 match body.as_mut().poll_frame(cx) {
                     Poll::Ready(frame) => {
                         let written = frame.transpose().map_err(Into::into);
@@ -348,6 +359,11 @@ impl Conversation<'_> {
         }
         End::Over
     }
+}
+
+fn is_switching<B>(message: &Message<B>) -> bool {
+    matches!(message, Message::Response(response)
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS)
 }
 
 /// What of a head is waited for.

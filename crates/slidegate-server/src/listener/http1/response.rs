@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use slidegate::{Clock, SystemClock};
+use slidegate_tower::SharedRefusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::date;
@@ -76,20 +77,32 @@ pub(super) fn begin<B: Body>(
         framing.write(terms.is_head, bytes);
     }
     if !has_date {
-        bytes.extend_from_slice(b"date: ");
-        date::write(clock.now(), bytes);
-        bytes.extend_from_slice(b"\r\n");
+        write_date(clock, bytes);
     }
     let keeps = keeps && terms.keeps && framing != Framing::UntilClosed && !says_close;
-    match (keeps || is_switching, terms.is_old) {
-        (false, false) => put(bytes, "connection", b"close"),
-        (true, true) => put(bytes, "connection", b"keep-alive"),
-        _ => {}
-    }
-    bytes.extend_from_slice(b"\r\n");
+    write_end(keeps || is_switching, terms.is_old, bytes);
     let is_all = terms.is_head || framing == Framing::Length(0);
     let framing = if is_all { Framing::Nothing } else { framing };
     Outgoing { framing, keeps: keeps || is_switching }
+}
+
+/// Writes a refusal. Another request may follow if both sides wish it.
+pub(super) fn write_refusal(
+    refusal: &SharedRefusal,
+    terms: Terms,
+    keeps: bool,
+    clock: &SystemClock,
+    bytes: &mut Vec<u8>,
+) -> Outgoing {
+    bytes.extend_from_slice(version(terms.is_old));
+    bytes.extend_from_slice(refusal.head());
+    write_date(clock, bytes);
+    let keeps = keeps && terms.keeps;
+    write_end(keeps, terms.is_old, bytes);
+    if !terms.is_head {
+        bytes.extend_from_slice(refusal.response().body());
+    }
+    Outgoing { framing: Framing::Nothing, keeps }
 }
 
 /// Writes a whole response to what is no request.
@@ -202,13 +215,33 @@ fn has_no_body(status: StatusCode) -> bool {
 
 fn write_status<B>(response: &Response<B>, is_old: bool, bytes: &mut Vec<u8>) {
     let status = response.status();
-    bytes.extend_from_slice(if is_old { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    bytes.extend_from_slice(version(is_old));
     bytes.extend_from_slice(status.as_str().as_bytes());
     bytes.push(b' ');
     bytes.extend_from_slice(match response.extensions().get::<ReasonPhrase>() {
         Some(reason) => reason.as_bytes(),
         None => status.canonical_reason().unwrap_or_default().as_bytes(),
     });
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn version(is_old: bool) -> &'static [u8] {
+    if is_old { b"HTTP/1.0 " } else { b"HTTP/1.1 " }
+}
+
+/// Writes the end of a head: whether another request can follow, where that is not a matter of
+/// course, and the empty line.
+fn write_end(keeps: bool, is_old: bool, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(match (keeps, is_old) {
+        (false, false) => b"connection: close\r\n\r\n",
+        (true, true) => b"connection: keep-alive\r\n\r\n",
+        _ => b"\r\n",
+    });
+}
+
+fn write_date(clock: &SystemClock, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(b"date: ");
+    date::write(clock.now(), bytes);
     bytes.extend_from_slice(b"\r\n");
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::listener::{
-    Accepted, Answer, ConnectionCounts, Listeners, OnUpgrade, RequestBody, Settings, serve,
+    Accepted, Answer, ConnectionCounts, Listeners, Message, OnUpgrade, RequestBody, Settings, serve,
 };
 use crate::shutdown::{Closing, Shutdown, shutdown};
 
@@ -154,9 +154,9 @@ type AnyBody = BoxBody<Bytes, Infallible>;
 impl Answer for Tester {
     type Body = AnyBody;
 
-    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Response<AnyBody> {
+    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Message<AnyBody> {
         let path = request.uri().path().to_owned();
-        match path.as_str() {
+        let response = match path.as_str() {
             "/accepted" => text(format!("{:?} {}", accepted.peer, accepted.secure)),
             "/worker" => text(self.worker.to_string()),
             "/length" => {
@@ -172,7 +172,8 @@ impl Answer for Tester {
             "/panic" => panic!("a mistake, made on purpose"),
             "/upgrade" => upgrade(request),
             _ => text(format!("{} {path}", request.method())),
-        }
+        };
+        response.into()
     }
 }
 
