@@ -1,6 +1,7 @@
 //! Whose spending is counted.
 
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
@@ -22,7 +23,7 @@ const MAX_DIGESTED_KIND: usize = MAX_LEN - ":~".len() - 32;
 /// The text is safe to put into a key, a log line or a page: it is at most 63 bytes of visible
 /// ASCII without spaces and braces. Secrets are digests from the start; a value that is too long
 /// or has other characters is replaced by its digest, marked with `~`. It never allocates.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// Its length, then its text, then zeros.
     bytes: [u8; MAX_LEN + 1],
@@ -125,22 +126,14 @@ impl Identity {
         let mut bytes = [0; MAX_LEN + 1];
         bytes[1..4].copy_from_slice(b"ip:");
         let mut end = 4;
-        let mut push = |byte| {
-            bytes[end] = byte;
-            end += 1;
-        };
-        for (i, octet) in address.octets().into_iter().enumerate() {
-            if i > 0 {
-                push(b'.');
-            }
-            if octet >= 100 {
-                push(b'0' + octet / 100);
-            }
-            if octet >= 10 {
-                push(b'0' + octet / 10 % 10);
-            }
-            push(b'0' + octet % 10);
+        for octet in address.octets() {
+            let (text, length) = OCTETS[usize::from(octet)];
+            bytes[end..end + text.len()].copy_from_slice(&text);
+            end += length;
         }
+        // Without the dot after the last.
+        end -= 1;
+        bytes[end..end + OCTETS[0].0.len()].fill(0);
         bytes[0] = (end - 1) as u8;
         Self { bytes }
     }
@@ -176,12 +169,42 @@ impl Identity {
     }
 }
 
+/// Each octet with a dot after it, and how many bytes that is. The rest are zeros.
+static OCTETS: [([u8; 4], usize); 256] = {
+    let mut octets = [([0; 4], 0); 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [octet / 100, octet / 10 % 10, octet % 10];
+        let (text, length) = &mut octets[octet];
+        let mut place = 0;
+        while place < 3 {
+            if *length > 0 || digits[place] > 0 || place == 2 {
+                text[*length] = b'0' + digits[place] as u8;
+                *length += 1;
+            }
+            place += 1;
+        }
+        text[*length] = b'.';
+        *length += 1;
+        octet += 1;
+    }
+    octets
+};
+
 /// Visible ASCII without braces, which would choose a Redis Cluster slot, and not the mark of a
 /// digest.
 fn is_plain(value: &[u8]) -> bool {
     !value.is_empty()
         && value[0] != b'~'
         && value.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'))
+}
+
+impl Hash for Identity {
+    /// By the length and the text alone: what follows is the same in all.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.bytes[..=usize::from(self.bytes[0])]);
+    }
 }
 
 impl fmt::Display for Identity {
