@@ -21,7 +21,7 @@ pub(super) fn parse_bare(entry: &[u8]) -> Option<IpAddr> {
 
 /// An IPv4 address and nothing else, as nearly every node is: the general way takes several times
 /// as long.
-fn plain_v4(node: &[u8]) -> Option<Ipv4Addr> {
+pub(super) fn plain_v4(node: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut digits = node.iter();
     for (place, octet) in octets.iter_mut().enumerate() {
