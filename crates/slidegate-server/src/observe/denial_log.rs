@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::Answered;
 use super::exposition::Page;
-use super::stripe::count;
+use super::stripe::{Striped, count_own};
 
 const TARGET: &str = "slidegate::denied";
 
@@ -30,7 +30,7 @@ const MOST_CHARS: usize = 200;
 pub(super) struct DenialLog {
     recent: Recent,
     budget: Budget,
-    left_out: AtomicU64,
+    left_out: Striped<AtomicU64>,
     /// How many of those have been told.
     told: AtomicU64,
 }
@@ -38,7 +38,7 @@ pub(super) struct DenialLog {
 impl Default for DenialLog {
     fn default() -> Self {
         let (recent, budget) = (Recent::new(), Budget::default());
-        Self { recent, budget, left_out: AtomicU64::new(0), told: AtomicU64::new(0) }
+        Self { recent, budget, left_out: Striped::default(), told: AtomicU64::new(0) }
     }
 }
 
@@ -57,20 +57,23 @@ impl DenialLog {
 
     #[cold]
     fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, now: impl Fn() -> Timestamp) {
-        if !tracing::enabled!(target: TARGET, Level::INFO) {
-            return;
-        }
         let second = (now().as_millis() / 1000) as u32;
         let hash = self.recent.hash(denial.policy);
-        let due = !self.recent.has(hash, second)
-            && self.budget.take(second)
-            && self.recent.insert(hash, second);
-        if due {
-            let left_out = self.left_out.load(Ordering::Relaxed);
+        // In a flood this is the end of it. If nothing is to be written, there never is a line.
+        if self.recent.has(hash, second) || self.budget.is_spent(second) {
+            count_own(self.left_out.own());
+        } else if tracing::enabled!(target: TARGET, Level::INFO) {
+            self.write(answered, denial, hash, second);
+        }
+    }
+
+    fn write(&self, answered: &Answered<'_>, denial: &Denial<'_>, hash: u64, second: u32) {
+        if self.budget.take(second) && self.recent.insert(hash, second) {
+            let left_out = self.left_out.sum(|own| own);
             let told = self.told.swap(left_out, Ordering::Relaxed);
             denial.write(answered, left_out.saturating_sub(told));
         } else {
-            count(&self.left_out);
+            count_own(self.left_out.own());
         }
     }
 
@@ -78,7 +81,7 @@ impl DenialLog {
         page.counter(
             "slidegate_denial_log_left_out",
             "Denials without a log line of their own, because there were too many.",
-            self.left_out.load(Ordering::Relaxed),
+            self.left_out.sum(|own| own),
         )
     }
 }
@@ -182,6 +185,11 @@ impl fmt::Debug for Recent {
 struct Budget(AtomicU64);
 
 impl Budget {
+    fn is_spent(&self, second: u32) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        now >> 32 == u64::from(second) && now as u32 >= LINES_PER_SECOND
+    }
+
     fn take(&self, second: u32) -> bool {
         let order = Ordering::Relaxed;
         let next = |now: u64| match now as u32 {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use http::StatusCode;
 
 use super::exposition::{Histogram, Label, Page};
-use super::stripe::{Striped, count};
+use super::stripe::{Striped, count_own};
 use super::timing::Timing;
 use super::verdict::{BlockReason, Verdict};
 use super::{Answered, Door};
@@ -32,14 +32,14 @@ impl Doors {
     #[inline]
     pub(super) fn count(&self, answered: &Answered<'_>, verdict: Verdict) {
         let own = self.0[answered.door as usize].own();
-        count(&own.verdicts[verdict.index()]);
-        count(&own.classes[class_index(answered.status)]);
+        count_own(&own.verdicts[verdict.index()]);
+        count_own(&own.classes[class_index(answered.status)]);
         own.timing.add(answered.took);
         if let Verdict::Block(reason) = verdict {
-            count(&own.blocks[reason.index()]);
+            count_own(&own.blocks[reason.index()]);
         }
         if answered.decision.is_some_and(|decision| decision.is_degraded()) {
-            count(&own.degraded);
+            count_own(&own.degraded);
         }
     }
 

@@ -35,8 +35,12 @@ impl Lowest {
     #[inline]
     pub(super) fn see(&self, standing: &Standing) {
         // Nearly always there was a lower one.
-        if u64::from(standing.remaining()) <= self.current.load(Ordering::Relaxed) >> 32 {
-            self.current.fetch_min(pack(standing), Ordering::Relaxed);
+        let current = self.current.load(Ordering::Relaxed);
+        if u64::from(standing.remaining()) <= current >> 32 {
+            let packed = pack(standing);
+            if packed < current {
+                self.current.fetch_min(packed, Ordering::Relaxed);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use slidegate::{Decision, Name, PolicyStanding};
 
 use super::exposition::{Label, Page};
 use super::lowest::Lowest;
-use super::stripe::{Striped, count};
+use super::stripe::{Striped, count_own};
 
 /// The numbers of the policies in force. Only their names become labels, so there are never more
 /// series than the operator has written policies.
@@ -52,7 +52,7 @@ impl PolicyMeters {
             }
         }
         if let Some(meter) = decision.banned_by().and_then(|policy| meters.get(policy)) {
-            count(&meter.own().banned);
+            count_own(&meter.own().banned);
         }
     }
 
@@ -116,9 +116,9 @@ impl Meter {
             return;
         }
         if policy.is_shadow() {
-            count(&self.shadow_denials);
+            count_own(&self.shadow_denials);
         } else if !decision.is_allowed() {
-            count(&self.exceeded);
+            count_own(&self.exceeded);
         }
     }
 }

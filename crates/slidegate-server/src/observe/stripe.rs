@@ -14,18 +14,27 @@ pub(super) struct Striped<T>(Box<[Stripe<T>]>);
 #[repr(align(128))]
 struct Stripe<T>(T);
 
-/// Beyond this, threads share stripes: a page of metrics would take longer than it saves.
-const MOST_STRIPES: usize = 16;
+/// Beyond this, threads share a stripe: a page of metrics would take longer than it saves.
+const MOST_STRIPES: usize = 64;
 
+/// More than there are workers. The last is for all threads that find no other.
 static STRIPES: LazyLock<usize> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    threads.next_power_of_two().min(MOST_STRIPES)
+    (threads + 2).min(MOST_STRIPES)
 });
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
+/// Which stripe a thread uses.
+#[derive(Clone, Copy)]
+struct Thread {
+    stripe: usize,
+    /// Whether no other thread ever uses it.
+    is_alone: bool,
+}
+
 thread_local! {
-    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+    static THREAD: Cell<Option<Thread>> = const { Cell::new(None) };
 }
 
 impl<T: Default> Default for Striped<T> {
@@ -38,8 +47,7 @@ impl<T> Striped<T> {
     /// This thread's.
     #[inline]
     pub(super) fn own(&self) -> &T {
-        // The length is a power of two.
-        &self.0[thread_number() & (self.0.len() - 1)].0
+        &self.0[this_thread().stripe].0
     }
 
     /// All of them.
@@ -59,18 +67,34 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Adds one to a number of this thread's stripe.
 #[inline]
-fn thread_number() -> usize {
-    THREAD.with(|own| match own.get() {
-        usize::MAX => number_thread(own),
-        number => number,
-    })
+pub(super) fn count_own(counter: &AtomicU64) {
+    add_own(counter, 1);
+}
+
+/// Adds to a number of this thread's stripe. Nobody else writes to it if the thread is alone there,
+/// and then it need not be locked.
+#[inline]
+pub(super) fn add_own(counter: &AtomicU64, more: u64) {
+    if this_thread().is_alone {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    } else {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn this_thread() -> Thread {
+    THREAD.with(|own| own.get().unwrap_or_else(|| number_thread(own)))
 }
 
 #[cold]
-fn number_thread(own: &Cell<usize>) -> usize {
-    own.set(THREADS.fetch_add(1, Ordering::Relaxed) & (MOST_STRIPES - 1));
-    own.get()
+fn number_thread(own: &Cell<Option<Thread>>) -> Thread {
+    let (number, last) = (THREADS.fetch_add(1, Ordering::Relaxed), *STRIPES - 1);
+    let thread = Thread { stripe: number.min(last), is_alone: number < last };
+    own.set(Some(thread));
+    thread
 }
 
 #[cfg(test)]
@@ -82,7 +106,7 @@ mod tests {
         let counters = Striped::<AtomicU64>::default();
         thread::scope(|scope| {
             for _ in 0..20 {
-                scope.spawn(|| (0..1000).for_each(|_| count(counters.own())));
+                scope.spawn(|| (0..1000).for_each(|_| count_own(counters.own())));
             }
         });
         assert_eq!(counters.sum(|counter| counter), 20_000);

@@ -1,10 +1,10 @@
 //! How long things took: a histogram that is added to without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::exposition::Histogram;
-use super::stripe::{Striped, count};
+use super::stripe::{Striped, add_own, count_own};
 
 /// From a refusal out of memory to a slow upstream.
 const BOUNDS_US: [u64; 16] = [
@@ -23,8 +23,8 @@ impl Timing {
     #[inline]
     pub(super) fn add(&self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        count(&self.counts[BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < took_ns)]);
-        self.total_ns.fetch_add(took_ns, Ordering::Relaxed);
+        count_own(&self.counts[BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < took_ns)]);
+        add_own(&self.total_ns, took_ns);
     }
 
     /// What all threads together have seen.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use http::StatusCode;
 
 use super::exposition::Page;
-use super::stripe::{Striped, count};
+use super::stripe::{Striped, count_own};
 
 /// Why there is no response of upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +41,11 @@ impl UpstreamError {
 impl Upstream {
     pub(super) fn answered(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
-        count(&self.0.own().classes[class]);
+        count_own(&self.0.own().classes[class]);
     }
 
     pub(super) fn failed(&self, error: UpstreamError) {
-        count(&self.0.own().errors[error as usize]);
+        count_own(&self.0.own().errors[error as usize]);
     }
 
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {

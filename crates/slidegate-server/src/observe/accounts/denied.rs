@@ -54,7 +54,13 @@ impl Denied {
         let too_many = set.denials[least];
         set.hashes[least] = hash;
         set.denials[least] = too_many + 1;
-        set.accounts[least] = Some(Entry { seen: SeenAccount::of(policy), too_many });
+        match &mut set.accounts[least] {
+            Some(entry) => {
+                entry.seen.become_of(policy);
+                entry.too_many = too_many;
+            }
+            none => *none = Some(Entry { seen: SeenAccount::of(policy), too_many }),
+        }
     }
 
     pub(super) fn all(&mut self, now: Timestamp) -> impl Iterator<Item = DeniedAccount> {

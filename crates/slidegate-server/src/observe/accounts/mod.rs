@@ -65,7 +65,7 @@ impl Accounts {
         for policy in decision.policies() {
             let is_denied = is_denial && policy.is_violated() && !policy.is_shadow();
             let sighting = Sighting { policy, used: Used::most(policy.standings()), is_denied };
-            if is_denied || sighting.used.is_near() {
+            if is_denied || sighting.used.is_some() {
                 self.note(&sighting, &now);
             }
         }
@@ -78,7 +78,7 @@ impl Accounts {
         let hash = self.hasher.hash_one((policy.policy(), policy.identity()));
         let Ok(mut tables) = self.tables.own().try_lock() else { return };
         let now = now();
-        if used.is_near() {
+        if let Some(used) = used {
             tables.near.see(hash, policy, used, now);
         }
         if is_denied {
@@ -152,7 +152,7 @@ impl Accounts {
 #[derive(Clone, Copy)]
 struct Sighting<'a> {
     policy: &'a PolicyStanding,
-    used: Used,
+    used: Option<Used>,
     is_denied: bool,
 }
 
@@ -160,6 +160,23 @@ impl SeenAccount {
     fn of(policy: &PolicyStanding) -> Self {
         let account = Account { policy: policy.policy().clone(), identity: *policy.identity() };
         Self { account, plan: policy.plan().map(|plan| plan.name().clone()) }
+    }
+
+    /// Puts the account of another in its place. Mostly the policy is the same.
+    fn become_of(&mut self, policy: &PolicyStanding) {
+        self.account.identity = *policy.identity();
+        if self.account.policy != *policy.policy() {
+            self.account.policy = policy.policy().clone();
+        }
+        self.follow_plan(policy);
+    }
+
+    /// Takes the plan that the account has now.
+    fn follow_plan(&mut self, policy: &PolicyStanding) {
+        let plan = policy.plan().map(|plan| plan.name());
+        if self.plan.as_ref() != plan {
+            self.plan = plan.cloned();
+        }
     }
 
     fn is(&self, policy: &PolicyStanding) -> bool {

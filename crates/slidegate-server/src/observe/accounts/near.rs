@@ -1,66 +1,46 @@
 //! Those nearest to a quota, as they were last seen.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use slidegate::{PolicyStanding, Standing, Timestamp};
 
 use super::{SETS, SeenAccount, WAYS};
 
-/// How much of a quota is spent.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Used {
-    spent: u32,
-    units: u32,
-    window: Duration,
-}
+/// How much of a quota is spent, half of it or more: less is not worth a place.
+///
+/// More is the larger share, and of equal ones the longer window: an hour's quota is spent for
+/// longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Used(
+    /// The share in parts of a whole, and below it the window: one number, to be compared at once.
+    u64,
+);
+
+/// Milliseconds of the longest window need so many.
+const WINDOW_BITS: u32 = 35;
+/// As fine as there is room for.
+const WHOLE: u64 = 1 << (u64::BITS - WINDOW_BITS - 1);
 
 impl Used {
     /// Of several quotas, the one that is spent most.
     #[inline]
-    pub(super) fn most(standings: &[Standing]) -> Self {
-        let nothing = Self { spent: 0, units: 1, window: Duration::ZERO };
-        standings.iter().map(Self::of).fold(nothing, |most, next| most.max(next))
+    pub(super) fn most(standings: &[Standing]) -> Option<Self> {
+        standings.iter().filter_map(Self::of).max()
     }
 
     #[inline]
-    fn of(standing: &Standing) -> Self {
-        let (units, window) = (standing.quota().units().get(), standing.quota().window());
-        Self { spent: units.saturating_sub(standing.remaining()), units, window }
+    fn of(standing: &Standing) -> Option<Self> {
+        let (quota, remaining) = (standing.quota(), standing.remaining());
+        let units = u64::from(quota.units().get());
+        let spent = units.saturating_sub(remaining.into());
+        let window_ms = || quota.window().as_millis() as u64;
+        (spent * 2 >= units).then(|| Self(spent * WHOLE / units << WINDOW_BITS | window_ms()))
     }
 
-    /// Whether it is half of the quota or more, and so worth a place.
-    #[inline]
-    pub(super) fn is_near(self) -> bool {
-        u64::from(self.spent) * 2 >= u64::from(self.units)
-    }
-}
-
-impl Ord for Used {
-    /// By the share, and of equal ones by the window: an hour's quota is spent for longer.
-    #[inline]
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (own, others) = (
-            u64::from(self.spent) * u64::from(other.units),
-            u64::from(other.spent) * u64::from(self.units),
-        );
-        own.cmp(&others).then(self.window.cmp(&other.window))
+    fn window(self) -> Duration {
+        Duration::from_millis(self.0 % (1 << WINDOW_BITS))
     }
 }
-
-impl PartialOrd for Used {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Used {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Used {}
 
 /// One thread's table.
 #[derive(Debug)]
@@ -92,17 +72,21 @@ impl Default for Near {
 impl Near {
     pub(super) fn see(&mut self, hash: u64, policy: &PolicyStanding, used: Used, now: Timestamp) {
         let set = &mut self.0[hash as usize % SETS];
-        let place = Place { used, at: now, until: now + used.window };
+        let place = Place { used, at: now, until: now + used.window() };
         if let Some(own) = set.own(hash, policy) {
             set.places[own] = place;
             return;
         }
         let least = set.least(now);
         let other = &set.places[least];
-        if other.is_over(now) || other.used <= used {
+        // Who is as near as a newcomer stays: it will be so for as long as its window.
+        if other.is_over(now) || other.used < used {
             set.hashes[least] = hash;
             set.places[least] = place;
-            set.accounts[least] = Some(SeenAccount::of(policy));
+            match &mut set.accounts[least] {
+                Some(seen) => seen.become_of(policy),
+                none => *none = Some(SeenAccount::of(policy)),
+            }
         }
     }
 
@@ -124,11 +108,8 @@ impl Set {
                 && self.accounts[*way].as_ref().is_some_and(|seen| seen.is(policy))
         };
         let own = (0..WAYS).find(is_own)?;
-        let plan = policy.plan().map(|plan| plan.name());
-        if let Some(seen) = &mut self.accounts[own]
-            && seen.plan.as_ref() != plan
-        {
-            seen.plan = plan.cloned();
+        if let Some(seen) = &mut self.accounts[own] {
+            seen.follow_plan(policy);
         }
         Some(own)
     }
@@ -152,11 +133,7 @@ impl Place {
     /// Whether less of a quota was spent, or as much longer ago.
     #[inline]
     fn is_less_than(&self, other: &Self) -> bool {
-        match self.used.cmp(&other.used) {
-            Ordering::Less => true,
-            Ordering::Equal => self.at < other.at,
-            Ordering::Greater => false,
-        }
+        (self.used, self.at) < (other.used, other.at)
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
