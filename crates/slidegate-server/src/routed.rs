@@ -48,7 +48,7 @@ mod tests {
             let routed = routed.clone();
             async move {
                 match routed.answer(accepted, request.map(RequestBody::from)).await {
-                    Message::Response(response) => Ok::<_, Infallible>(response),
+                    Message::Response { response, .. } => Ok::<_, Infallible>(*response),
                     Message::Refusal(_) => unreachable!("a router has none"),
                 }
             }

@@ -138,6 +138,21 @@ impl Answers {
         }
     }
 
+    /// [`annotate`](Self::annotate) for a server, which is given lines to send if it can be.
+    pub(crate) fn annotate_bare<B>(
+        &self,
+        decision: &Decision,
+        response: &mut Response<ResponseBody<B>>,
+    ) {
+        if !self.headers.are_for(response.status()) {
+            return;
+        }
+        match self.headers.lines(decision, response.headers()) {
+            Some(lines) => response.body_mut().lines = lines,
+            None => self.headers.write(decision, response.headers_mut()),
+        }
+    }
+
     /// Tells where the client stands to whoever sends headers in another form than HTTP's: the
     /// fields that [`annotate`](Self::annotate) adds to a response that has none.
     pub fn tell(&self, decision: &Decision, fields: &mut impl Fields) {

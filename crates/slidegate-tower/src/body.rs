@@ -19,6 +19,7 @@ pin_project! {
         kind: Kind<B>,
         pub(crate) decision: Option<Box<Decision>>,
         refusal: Option<Arc<SharedRefusal>>,
+        pub(crate) lines: Vec<u8>,
     }
 }
 
@@ -33,15 +34,19 @@ pin_project! {
 
 impl<B> ResponseBody<B> {
     pub(crate) fn inner(body: B) -> Self {
-        Self { kind: Kind::Inner { body }, decision: None, refusal: None }
+        Self::of(Kind::Inner { body })
     }
 
     pub(crate) fn refusal(bytes: Bytes) -> Self {
-        Self { kind: Kind::Refusal { bytes }, decision: None, refusal: None }
+        Self::of(Kind::Refusal { bytes })
     }
 
     pub(crate) fn shared(refusal: Arc<SharedRefusal>) -> Self {
         Self { refusal: Some(refusal), ..Self::refusal(Bytes::new()) }
+    }
+
+    fn of(kind: Kind<B>) -> Self {
+        Self { kind, decision: None, refusal: None, lines: Vec::new() }
     }
 
     /// The gate's decision, if the service was called [for a server](crate::RateLimit::for_server)
@@ -57,6 +62,14 @@ impl<B> ResponseBody<B> {
     /// the body is empty.
     pub fn take_refusal(&mut self) -> Option<Arc<SharedRefusal>> {
         self.refusal.take()
+    }
+
+    /// The fields that tell where the client stands, if the service was called
+    /// [for a server](crate::RateLimit::for_server): lines of HTTP/1, each with its end, that belong
+    /// to the head of the response. They are among its headers if the inner service has sent such
+    /// fields itself.
+    pub fn take_lines(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.lines)
     }
 }
 

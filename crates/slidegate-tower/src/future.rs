@@ -131,7 +131,10 @@ where
 impl<S> Told<S> {
     fn tell<R>(self, response: &mut Response<ResponseBody<R>>) {
         let Some(decision) = self.decided.decision() else { return };
-        self.door.answers.annotate(decision, response);
+        match self.decided.is_bare() {
+            true => self.door.answers.annotate_bare(decision, response),
+            false => self.door.answers.annotate(decision, response),
+        }
         if let Some(inner) = response.extensions().get::<Decision>() {
             self.door.detectors.decided_twice(inner, decision);
             // What a layer further in has refused is the better thing to log.

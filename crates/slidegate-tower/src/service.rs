@@ -34,7 +34,8 @@ impl<T, S> RateLimit<T, S> {
     /// needs no [`Peer`](crate::Peer).
     ///
     /// The response is bare: its [`ResponseBody`] has the decision in place of the extensions, and
-    /// if it is a refusal that many are told, that too, to be sent without being copied.
+    /// lines of HTTP/1 in place of headers that tell where the client stands. If it is a refusal
+    /// that many are told, it has that too, to be sent without being copied.
     #[must_use]
     pub fn for_server(self, sender: Sender) -> Self {
         Self { sender: Some(sender), ..self }

@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full};
 use slidegate::{
     Decision, Gate, ManualClock, MemoryStore, OnStoreError, Policy, Quota, Source, Store, Verdict,
 };
 use slidegate_tower::{
-    AddressSource, ClientAddress, Cost, Exempt, Peer, RateLimitLayer, Refusal, ResponseBody, User,
-    UserPlan,
+    AddressSource, ClientAddress, Cost, Exempt, Headers, Peer, RateLimitLayer, Refusal,
+    ResponseBody, User, UserPlan,
 };
 use support::{CLIENT, Down, Slow, field, gate, policies};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -321,8 +321,12 @@ async fn serve<S: Store>(
 async fn a_server_finds_the_decision_in_the_body_and_a_refusal_beside_it() {
     let layer = limits(api(1));
     let mut allowed = serve(&layer, Request::new(())).await;
-    assert!(allowed.headers().contains_key("ratelimit"));
-    assert!(allowed.extensions().get::<Decision>().is_none());
+    assert!(allowed.headers().is_empty() && allowed.extensions().get::<Decision>().is_none());
+    let lines = String::from_utf8(allowed.body_mut().take_lines()).unwrap();
+    let fields: Vec<&str> = lines.split_terminator("\r\n").collect();
+    assert_eq!(fields[..2], ["ratelimit-policy: \"api\";q=1;w=60", "ratelimit: \"api\";r=0;t=60"]);
+    assert_eq!(fields[2..4], ["x-ratelimit-limit: 1", "x-ratelimit-remaining: 0"]);
+    assert!(fields[4].starts_with("x-ratelimit-reset: ") && lines.ends_with("\r\n"), "{lines}");
     let decision = allowed.body_mut().take_decision().unwrap();
     assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
     assert!(decision.is_allowed() && allowed.body_mut().take_refusal().is_none());
@@ -345,6 +349,26 @@ async fn a_server_finds_the_decision_in_the_body_and_a_refusal_beside_it() {
     assert_eq!(lines.collect::<Vec<_>>(), expected);
     let mut again = serve(&layer, Request::new(())).await;
     assert!(Arc::ptr_eq(&again.body_mut().take_refusal().unwrap(), &refusal), "not made anew");
+}
+
+#[tokio::test]
+async fn a_server_gets_lines_only_where_there_is_nothing_to_join_them_with() {
+    let inner = service_fn(async |_: Request<()>| {
+        let response = Response::builder().header("ratelimit", "\"inner\";r=5;t=1");
+        Ok::<_, Infallible>(response.body(Empty::<Bytes>::new()).unwrap())
+    });
+    let sender = ClientAddress::default().sender(CLIENT.parse().ok(), &HeaderMap::new());
+    for (layer, fields) in [
+        (limits(api(2)), &["\"inner\";r=5;t=1", "\"api\";r=1;t=60"][..]),
+        (limits(api(2)).headers(Headers::none()), &["\"inner\";r=5;t=1"]),
+    ] {
+        let service = layer.layer(inner).for_server(sender);
+        let mut response = service.oneshot(Request::new(())).await.unwrap();
+        assert!(response.body_mut().take_lines().is_empty());
+        assert!(response.headers().get_all("ratelimit").iter().eq(fields));
+    }
+    let bare = serve(&limits(api(2)).headers(Headers::none()), Request::new(())).await;
+    assert!(bare.headers().is_empty() && bare.into_body().take_lines().is_empty());
 }
 
 #[tokio::test]

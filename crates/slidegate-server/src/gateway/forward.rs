@@ -27,9 +27,9 @@ use super::{Proxy, tunnel};
 use crate::listener::{OnUpgrade, RequestBody};
 
 /// Takes what may pass to upstream: the inner service of the middleware.
-#[derive(Clone)]
-pub(crate) struct Forward {
-    pub(crate) proxy: Arc<Proxy>,
+#[derive(Clone, Copy)]
+pub(crate) struct Forward<'p> {
+    pub(crate) proxy: &'p Proxy,
     pub(crate) worker: usize,
     pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
@@ -43,17 +43,17 @@ const MOST_SERVERS: usize = 3;
 /// that leaves in the last moment would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
-impl Service<Request<RequestBody>> for Forward {
+impl<'p> Service<Request<RequestBody>> for Forward<'p> {
     type Response = Response<UpstreamBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send + 'p>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let forward = self.clone();
+        let forward = *self;
         let (request, passage, upgrade) = forward.prepare(request);
         let mut pending = Pending { request: Some(request), passage, was_sent: false };
         Box::pin(async move {
@@ -89,7 +89,7 @@ enum Failed {
     Sent(Problem),
 }
 
-impl Forward {
+impl Forward<'_> {
     async fn pass(
         &self,
         pending: &mut Pending,

@@ -4,7 +4,7 @@
 //! malformed, and it is framed anew for upstream, so that nothing can hide between two requests.
 //! But a transfer coding other than chunks would be lost on the way.
 
-use http::{HeaderMap, Method, Request, Uri, Version, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header, uri::Authority};
 
 use super::problem::Problem;
 
@@ -13,21 +13,45 @@ pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
     if *request.method() == Method::CONNECT {
         return Some(Problem::NoTunnels);
     }
-    let (uri, headers) = (request.uri(), request.headers());
+    let (uri, said) = (request.uri(), Said::in_headers(request.headers()));
     let objection = target_objection(uri)
-        .or_else(|| host_objection(uri, headers, request.version()))
-        .or_else(|| framing_objection(headers));
+        .or_else(|| host_objection(uri, &said, request.version()))
+        .or_else(|| framing_objection(&said));
     objection.map(Problem::BadRequest)
 }
 
-fn framing_objection(headers: &HeaderMap) -> Option<&'static str> {
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let coding = codings.next()?;
-    if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+/// What the headers say of the host and the body, found in one go.
+#[derive(Default)]
+struct Said<'h> {
+    host: Option<&'h HeaderValue>,
+    has_several_hosts: bool,
+    coding: Option<&'h HeaderValue>,
+    has_several_codings: bool,
+    has_length: bool,
+}
+
+impl<'h> Said<'h> {
+    fn in_headers(headers: &'h HeaderMap) -> Self {
+        let mut said = Self::default();
+        for (name, value) in headers {
+            if *name == header::HOST {
+                said.has_several_hosts = said.host.replace(value).is_some();
+            } else if *name == header::TRANSFER_ENCODING {
+                said.has_several_codings = said.coding.replace(value).is_some();
+            } else if *name == header::CONTENT_LENGTH {
+                said.has_length = true;
+            }
+        }
+        said
+    }
+}
+
+fn framing_objection(said: &Said<'_>) -> Option<&'static str> {
+    let coding = said.coding?;
+    if said.has_several_codings || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
         return Some("The request's body is coded in another way than in chunks.");
     }
-    let has_length = headers.contains_key(header::CONTENT_LENGTH);
-    has_length.then_some("The request's body has both a length and chunks.")
+    said.has_length.then_some("The request's body has both a length and chunks.")
 }
 
 fn target_objection(uri: &Uri) -> Option<&'static str> {
@@ -39,13 +63,11 @@ fn target_objection(uri: &Uri) -> Option<&'static str> {
     names_a_user.then_some("The request's target has a user in it.")
 }
 
-fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'static str> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    let host = hosts.next();
-    if hosts.next().is_some() {
+fn host_objection(uri: &Uri, said: &Said<'_>, version: Version) -> Option<&'static str> {
+    if said.has_several_hosts {
         return Some("The request has more than one Host.");
     }
-    if let Some(host) = host.filter(|host| !is_plain(host.as_bytes())) {
+    if let Some(host) = said.host.filter(|host| !is_plain(host.as_bytes())) {
         // A browser that is told nothing sends an empty one, which HTTP allows.
         if !host.is_empty() && Authority::try_from(host.as_bytes()).is_err() {
             return Some("The request's Host is no host.");
@@ -54,7 +76,7 @@ fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'
             return Some("The request's Host has a user in it.");
         }
     }
-    match (host, uri.authority()) {
+    match (said.host, uri.authority()) {
         (None, None) if version == Version::HTTP_11 => Some("The request has no Host."),
         // HTTP/1.1 lets the target win; with HTTP/2 nobody honest sends two that differ.
         (Some(host), Some(authority))
@@ -70,16 +92,25 @@ fn host_objection(uri: &Uri, headers: &HeaderMap, version: Version) -> Option<&'
 /// Whether a host is a name or an IPv4 address, perhaps with a port, as nearly all are: then there
 /// is nothing to object, and no need to take it apart.
 fn is_plain(host: &[u8]) -> bool {
-    let mut colons = 0;
-    let plain = host.iter().all(|byte| match byte {
-        b':' => {
-            colons += 1;
-            true
-        }
-        byte => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'),
-    });
-    plain && colons <= 1
+    let (mut odd, mut colons) = (false, 0);
+    for byte in host {
+        odd |= !PLAIN[usize::from(*byte)];
+        colons += u32::from(*byte == b':');
+    }
+    !odd && colons <= 1
 }
+
+/// Of each byte, whether it can be in such a host.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let is_punctuation = matches!(byte as u8, b'-' | b'.' | b':');
+        plain[byte] = (byte as u8).is_ascii_alphanumeric() || is_punctuation;
+        byte += 1;
+    }
+    plain
+};
 
 #[cfg(test)]
 mod tests {

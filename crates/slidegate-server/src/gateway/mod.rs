@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::Request;
+use http::uri::PathAndQuery;
 use slidegate::{Clock, Store, SystemClock};
 use slidegate_tower::ResponseBody;
 use tower_layer::Layer;
@@ -109,44 +110,52 @@ impl<S> Clone for Worker<S> {
 impl<S: Store> Answer for Worker<S> {
     type Body = ResponseBody<UpstreamBody>;
 
-    async fn answer(
+    // Not an `async fn`: that would move the request once more.
+    #[allow(clippy::manual_async_fn, reason = "see above")]
+    fn answer(
         &self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> Message<Self::Body> {
-        let began = self.proxy.clock.now();
-        let (method, uri) = (request.method().clone(), request.uri().clone());
-        let manners = self.live.manners();
-        let sender = manners.client_address.sender(accepted.peer, request.headers());
-        let forward = Forward {
-            proxy: self.proxy.clone(),
-            worker: self.index,
-            is_secure: accepted.secure,
-            paths: manners.paths,
-            sender,
-        };
-        let mut response = match guard::objection(&request) {
-            Some(problem) => problem.response().map(ResponseBody::from),
-            None => {
-                let passing = manners.layer.layer(forward).for_server(sender).call(request);
-                drop(manners);
-                let Ok(response) = passing.await;
-                response
+    ) -> impl Future<Output = Message<Self::Body>> + Send {
+        async move {
+            let began = self.proxy.clock.now();
+            let (method, path) =
+                (request.method().clone(), request.uri().path_and_query().cloned());
+            let manners = self.live.manners();
+            let sender = manners.client_address.sender(accepted.peer, request.headers());
+            let forward = Forward {
+                proxy: &self.proxy,
+                worker: self.index,
+                is_secure: accepted.secure,
+                paths: manners.paths,
+                sender,
+            };
+            let mut response = match guard::objection(&request) {
+                Some(problem) => problem.response().map(ResponseBody::from),
+                None => {
+                    let passing = manners.layer.layer(forward).for_server(sender).call(request);
+                    drop(manners);
+                    let Ok(response) = passing.await;
+                    response
+                }
+            };
+            let decision = response.body_mut().take_decision();
+            self.proxy.observer.answered(&Answered {
+                door: Door::Gateway,
+                method: &method,
+                path: path.as_ref().map_or("/", PathAndQuery::path),
+                client: sender.client,
+                status: response.status(),
+                decision: decision.as_deref(),
+                took: self.proxy.clock.now().saturating_since(began),
+            });
+            match response.body_mut().take_refusal() {
+                Some(refusal) => Message::Refusal(refusal),
+                None => {
+                    let lines = response.body_mut().take_lines();
+                    Message::Response { response: Box::new(response), lines }
+                }
             }
-        };
-        let decision = response.body_mut().take_decision();
-        self.proxy.observer.answered(&Answered {
-            door: Door::Gateway,
-            method: &method,
-            path: uri.path(),
-            client: sender.client,
-            status: response.status(),
-            decision: decision.as_deref(),
-            took: self.proxy.clock.now().saturating_since(began),
-        });
-        match response.body_mut().take_refusal() {
-            Some(refusal) => Message::Refusal(refusal),
-            None => Message::Response(response),
         }
     }
 }

@@ -9,7 +9,7 @@ mod place;
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::chunks::{Chunks, Found};
 pub(crate) use self::fields::{
-    announced_trailers, is_hop_by_hop, length, named_by_connection, tokens, words,
+    announced_trailers, is_hop_by_hop, length, name, named_by_connection, tokens, words,
 };
 pub(crate) use self::place::{Place, Places};
 

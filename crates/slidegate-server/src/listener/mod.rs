@@ -59,6 +59,7 @@ pub(crate) trait Answer: Clone + Send + Sync + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
+        + Unpin
         + 'static;
 
     /// Answers one request.

@@ -1,6 +1,7 @@
 //! Response headers that tell a client where it stands.
 
 mod dialect;
+mod lines;
 mod merge;
 mod name;
 mod text;
@@ -14,6 +15,7 @@ use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{Item, Part, Since};
+use self::lines::Lines;
 pub(crate) use self::name::write_name;
 pub use self::text::{Fields, Text};
 use self::value::Values;
@@ -155,6 +157,20 @@ impl Headers {
                 }
             }
         }
+    }
+
+    /// The fields that [`write`](Self::write) would add, as lines of HTTP/1. None if there are some
+    /// already that they would have to be joined with.
+    pub(crate) fn lines(&self, decision: &Decision, headers: &HeaderMap) -> Option<Vec<u8>> {
+        if self.parts.is_empty() {
+            return Some(Vec::new());
+        }
+        if merge::is_needed(headers) {
+            return None;
+        }
+        let mut lines = Lines::new();
+        self.tell(decision, &mut lines);
+        Some(lines.finish())
     }
 
     pub(crate) fn are_for(&self, status: http::StatusCode) -> bool {

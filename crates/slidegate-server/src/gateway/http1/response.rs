@@ -32,8 +32,6 @@ const LONGEST_HEAD: usize = 256 * 1024;
 const MOST_FIELDS: usize = 256;
 /// Heads before the one of the response.
 const MOST_EARLY: u32 = 64;
-/// More than a gateway adds.
-const ROOM_FOR_OURS: usize = 8;
 
 /// A head as it was parsed, by its places in the bytes.
 struct Parsed {
@@ -119,10 +117,10 @@ fn understand(
     let mut response = Response::new(());
     *response.status_mut() = parsed.status;
     let headers = response.headers_mut();
-    headers.reserve(fields.len() + ROOM_FOR_OURS);
+    headers.reserve(fields.len());
     let mut said = Said::default();
     for (name, value) in fields {
-        let name = HeaderName::from_bytes(&bytes[name.range()]).map_err(|_| Malformed)?;
+        let name = http1::name(&bytes[name.range()])?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
         let value = value.map_err(|_| Malformed)?;
         if said.hear(&name, &value)? {

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http::StatusCode;
+use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use http_body::Body;
 use slidegate::SystemClock;
@@ -23,7 +23,7 @@ use crate::listener::course::End;
 use crate::listener::guarded::Guarded;
 use crate::listener::stream::{Rewound, Stream};
 use crate::listener::upgrade::{Handover, handover};
-use crate::listener::{Accepted, Answer, Message};
+use crate::listener::{Accepted, Answer, Message, RequestBody};
 use crate::shutdown::Shutdown;
 
 /// After its last answer a connection is read for a while, and what comes is thrown away: if it
@@ -99,12 +99,12 @@ enum Over {
 impl Conversation<'_> {
     async fn go_on<A: Answer>(&mut self, answer: &A, accepted: Accepted) -> Over {
         loop {
-            let mut head = None;
-            if let Err(over) = self.next_head(&mut head).await {
-                return over;
-            }
-            let Some(head) = head else { return Over::Broken };
-            let Head { mut request, length, terms, expects_word, wants_upgrade } = head;
+            let mut request = Request::new(RequestBody::default());
+            let Head { length, terms, expects_word, wants_upgrade } =
+                match self.next_head(&mut request).await {
+                    Ok(head) => head,
+                    Err(over) => return over,
+                };
             let (unread, body) = (&mut self.wire.unread, request.body_mut());
             let mut intake = intake::begin(length, expects_word, unread, body);
             let mut upgrade = None;
@@ -126,20 +126,20 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next request's head, put where it is wanted because it is large to hand over. It may take
-    /// some time to begin, and some to be complete.
-    async fn next_head(&mut self, head: &mut Option<Head>) -> Result<(), Over> {
+    /// The next request's head, put into the request. It may take some time to begin, and some to be
+    /// complete.
+    async fn next_head(&mut self, request: &mut Request<RequestBody>) -> Result<Head, Over> {
         let mut awaited = None;
         let mut is_new = true;
-        let flaw = poll_fn(|cx| {
+        let head = poll_fn(|cx| {
             loop {
                 self.wire.skip_blank_lines();
                 // Who sends it byte by byte shall not have it read as often.
                 if is_new && !self.wire.unread.is_empty() {
-                    match request::take(&mut self.wire.unread, self.manners.head_bytes, head) {
-                        Ok(()) if head.is_some() => return Poll::Ready(Ok(None)),
-                        Ok(()) => is_new = false,
-                        Err(flaw) => return Poll::Ready(Ok(Some(flaw))),
+                    match request::take(&mut self.wire.unread, self.manners.head_bytes, request) {
+                        Ok(Some(head)) => return Poll::Ready(Ok(Ok(head))),
+                        Ok(None) => is_new = false,
+                        Err(flaw) => return Poll::Ready(Ok(Err(flaw))),
                     }
                 }
                 let before = self.wire.unread.len();
@@ -151,9 +151,9 @@ impl Conversation<'_> {
                 }
             }
         });
-        match flaw.await? {
-            None => Ok(()),
-            Some(flaw) => Err(self.refuse(flaw).await),
+        match head.await? {
+            Ok(head) => Ok(head),
+            Err(flaw) => Err(self.refuse(flaw).await),
         }
     }
 
@@ -240,7 +240,7 @@ impl Conversation<'_> {
         intake: &mut Option<Intake>,
     ) -> Result<(), Over>
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
     {
         if let Some(intake) = intake {
             intake.be_answered();
@@ -248,16 +248,17 @@ impl Conversation<'_> {
         // It is said in the answer, if it is known by then.
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
         let (clock, bytes) = (&self.manners.clock, &mut self.wire.unsent);
-        let (mut outgoing, body) = match message {
-            Message::Response(response) => {
-                (response::begin(&response, terms, keeps, clock, bytes), Some(response.into_body()))
+        let (mut outgoing, mut response) = match message {
+            Message::Response { response, lines } => {
+                (response::begin(&response, &lines, terms, keeps, clock, bytes), Some(response))
             }
             Message::Refusal(refusal) => {
                 (response::write_refusal(&refusal, terms, keeps, clock, bytes), None)
             }
         };
-        let mut body = pin!(body);
-        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_mut().as_pin_mut(), intake, cx)).await?;
+        let mut body = response.as_mut().map(|response| response.body_mut());
+        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_deref_mut(), intake, cx)).await?;
+        drop(response);
         if let Some(intake) = intake {
             self.alarm.set(self.manners.idle);
             poll_fn(|cx| self.poll_upload(intake, cx)).await?;
@@ -280,12 +281,12 @@ impl Conversation<'_> {
     fn poll_send<B>(
         &mut self,
         outgoing: &mut Outgoing,
-        mut body: Option<Pin<&mut B>>,
+        mut body: Option<&mut B>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Over>>
     where
-        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin,
     {
         loop {
             let mut is_pending = false;
@@ -294,7 +295,7 @@ impl Conversation<'_> {
                 && !is_pending
                 && self.wire.has_room()
             {
-                match body.as_mut().poll_frame(cx) {
+                match Pin::new(&mut **body).poll_frame(cx) {
                     Poll::Ready(frame) => {
                         let written = frame.transpose().map_err(Into::into);
                         let written =
@@ -362,7 +363,7 @@ impl Conversation<'_> {
 }
 
 fn is_switching<B>(message: &Message<B>) -> bool {
-    matches!(message, Message::Response(response)
+    matches!(message, Message::Response { response, .. }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS)
 }
 

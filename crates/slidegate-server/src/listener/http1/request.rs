@@ -8,11 +8,9 @@ use bytes::{Bytes, BytesMut};
 use crate::http1::{self, Place, Places, words};
 use crate::listener::body::RequestBody;
 
-/// The head of a request, and what it says of the rest.
-#[derive(Debug)]
+/// What the head of a request says of the rest.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
-    /// With a body that is empty as yet.
-    pub(super) request: Request<RequestBody>,
     pub(super) length: Length,
     pub(super) terms: Terms,
     /// Whether the client sends its body only after a word of ours.
@@ -67,16 +65,20 @@ struct Parsed {
     minor: u8,
 }
 
-/// Takes the head of a request, once it is there. It may have so many bytes.
-pub(super) fn take(bytes: &mut BytesMut, most: usize, head: &mut Option<Head>) -> Result<(), Flaw> {
+/// Takes the head of a request, once it is there, and puts it into one that has nothing yet, because
+/// it is large to hand over. It may have so many bytes.
+pub(super) fn take(
+    bytes: &mut BytesMut,
+    most: usize,
+    request: &mut Request<RequestBody>,
+) -> Result<Option<Head>, Flaw> {
     let mut fields = Places::new();
     match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
             let bytes = bytes.split_to(parsed.length).freeze();
-            *head = Some(understand(parsed, &fields, &bytes)?);
-            Ok(())
+            understand(parsed, &fields, &bytes, request).map(Some)
         }
-        None if bytes.len() <= most => Ok(()),
+        None if bytes.len() <= most => Ok(None),
         _ => Err(Flaw::TooLarge),
     }
 }
@@ -117,12 +119,16 @@ struct Said {
     trailers: bool,
 }
 
-fn understand(parsed: Parsed, fields: &Places, bytes: &Bytes) -> Result<Head, Flaw> {
-    let mut request = Request::new(RequestBody::default());
+fn understand(
+    parsed: Parsed,
+    fields: &Places,
+    bytes: &Bytes,
+    request: &mut Request<RequestBody>,
+) -> Result<Head, Flaw> {
     request.headers_mut().reserve(fields.len());
     let mut said = Said::default();
     for (name, value) in fields {
-        let name = HeaderName::from_bytes(&bytes[name.range()]).map_err(|_| Flaw::Malformed)?;
+        let name = http1::name(&bytes[name.range()]).map_err(|_| Flaw::Malformed)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
         let value = value.map_err(|_| Flaw::Malformed)?;
         said.hear(&name, &value).ok_or(Flaw::Malformed)?;
@@ -149,7 +155,7 @@ fn understand(parsed: Parsed, fields: &Places, bytes: &Bytes) -> Result<Head, Fl
     *request.version_mut() = if is_old { Version::HTTP_10 } else { Version::HTTP_11 };
     let expects_word = said.expects_word && !is_old;
     let wants_upgrade = said.upgrade && !is_old;
-    Ok(Head { request, length, terms, expects_word, wants_upgrade })
+    Ok(Head { length, terms, expects_word, wants_upgrade })
 }
 
 impl Said {
@@ -192,12 +198,7 @@ mod tests {
     const MOST: usize = 64 * 1024;
 
     fn head(text: &str) -> Result<Option<Head>, Flaw> {
-        taken(&mut BytesMut::from(text))
-    }
-
-    fn taken(bytes: &mut BytesMut) -> Result<Option<Head>, Flaw> {
-        let mut head = None;
-        take(bytes, MOST, &mut head).map(|()| head)
+        take(&mut BytesMut::from(text), MOST, &mut Request::default())
     }
 
     /// The head of a POST with these fields, if it has one meaning.
@@ -211,11 +212,12 @@ mod tests {
         let text = "PUT /a%20b?c HTTP/1.1\r\nHost: h\r\nX-Own: one\r\nx-own: two\r\n\r\nrest";
         for length in 0..text.len() - 4 {
             let mut bytes = BytesMut::from(&text[..length]);
-            assert!(taken(&mut bytes).unwrap().is_none());
+            assert!(take(&mut bytes, MOST, &mut Request::default()).unwrap().is_none());
             assert_eq!(bytes.len(), length);
         }
         let mut bytes = BytesMut::from(text);
-        let Head { request, length, terms, .. } = taken(&mut bytes).unwrap().unwrap();
+        let mut request = Request::default();
+        let Head { length, terms, .. } = take(&mut bytes, MOST, &mut request).unwrap().unwrap();
         assert_eq!(&bytes[..], b"rest");
         assert_eq!((request.method(), request.uri().path()), (&Method::PUT, "/a%20b"));
         assert_eq!(request.uri().query(), Some("c"));

@@ -44,9 +44,10 @@ pub(super) struct WrongLength;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Writes a response's head. Another request may follow if both sides wish it.
+/// Writes a response's head, with these lines among its fields. Another request may follow if both sides wish it.
 pub(super) fn begin<B: Body>(
     response: &Response<B>,
+    lines: &[u8],
     terms: Terms,
     keeps: bool,
     clock: &SystemClock,
@@ -72,6 +73,7 @@ pub(super) fn begin<B: Body>(
         }
         put(bytes, name, value.as_bytes());
     }
+    bytes.extend_from_slice(lines);
     let framing = Framing::of(response, length, terms);
     if length.is_none() {
         framing.write(terms.is_head, bytes);
@@ -110,7 +112,7 @@ pub(super) fn refuse(flaw: Flaw, clock: &SystemClock, bytes: &mut Vec<u8>) {
     let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
     *response.status_mut() = flaw.status();
     let terms = Terms { is_head: false, is_old: false, keeps: false, takes_trailers: false };
-    begin(&response, terms, false, clock, bytes);
+    begin(&response, b"", terms, false, clock, bytes);
 }
 
 impl Outgoing {
