@@ -15,31 +15,58 @@ use crate::race::{
 pub enum Gateway {
     /// With `limit_req`.
     Nginx,
+    /// The same, with what ours tells a refused client written down beforehand.
+    NginxTelling,
     /// With a stick table.
     Haproxy,
     /// Ours, with accounts in its own memory.
     Memory,
+    /// The same, told to refuse in as few words as nginx does.
+    MemoryTerse,
     /// Ours, with accounts on Redis in the layout that it comes with.
     Redis,
 }
 
 impl Gateway {
-    pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Memory, Self::Redis];
+    pub const ALL: [Self; 6] = [
+        Self::Nginx,
+        Self::NginxTelling,
+        Self::Haproxy,
+        Self::Memory,
+        Self::MemoryTerse,
+        Self::Redis,
+    ];
+
+    /// Whether it differs from the others in this traffic.
+    pub fn is_for(self, traffic: Traffic) -> bool {
+        !matches!(self, Self::NginxTelling | Self::MemoryTerse) || traffic == Traffic::Refused
+    }
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx, limit_req",
+            Self::NginxTelling => "nginx, same words",
             Self::Haproxy => "HAProxy, stick table",
             Self::Memory => "slidegate, memory",
+            Self::MemoryTerse => "slidegate, few words",
             Self::Redis => "slidegate, Redis packed",
         }
     }
 
     fn template(self) -> &'static str {
         match self {
-            Self::Nginx => include_str!("nginx.conf"),
+            Self::Nginx | Self::NginxTelling => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
-            Self::Memory | Self::Redis => include_str!("slidegate.toml"),
+            Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
+        }
+    }
+
+    /// What is said of the words of refusals.
+    fn words(self) -> &'static str {
+        match self {
+            Self::NginxTelling => include_str!("nginx-words.conf"),
+            Self::MemoryTerse => include_str!("slidegate-terse.toml"),
+            Self::Nginx | Self::Haproxy | Self::Memory | Self::Redis => "",
         }
     }
 }
@@ -76,9 +103,11 @@ impl<'a> Ground<'a> {
         let file = format!("{gateway:?}-{traffic:?}");
         let config = self.directory.write(&file, &fill(gateway.template(), &blanks))?;
         let mut command = match gateway {
-            Gateway::Nginx => nginx(Core::Tested, &config),
+            Gateway::Nginx | Gateway::NginxTelling => nginx(Core::Tested, &config),
             Gateway::Haproxy => haproxy(&config),
-            Gateway::Memory | Gateway::Redis => serve(&self.slidegate, &config),
+            Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
+                serve(&self.slidegate, &config)
+            }
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
@@ -111,6 +140,7 @@ impl<'a> Ground<'a> {
             ("UNITS", units.to_string()),
             ("RATE", limit_req.0.to_owned()),
             ("BURST", limit_req.1.to_owned()),
+            ("WORDS", gateway.words().to_owned()),
             ("DIRECTORY", self.directory.to_string()),
         ])
     }

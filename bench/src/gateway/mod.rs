@@ -13,7 +13,7 @@ pub fn run(options: &race::Options) -> anyhow::Result<()> {
     let mut runners = vec![ground.upstream()?];
     for traffic in Traffic::ALL {
         for gateway in Gateway::ALL {
-            if options.want(gateway.name(), traffic) {
+            if gateway.is_for(traffic) && options.want(gateway.name(), traffic) {
                 runners.push(ground.start(gateway, traffic)?);
             }
         }
@@ -26,19 +26,21 @@ pub fn run(options: &race::Options) -> anyhow::Result<()> {
 
 fn result(table: &Table) -> String {
     use Traffic::{Allowed, Refused};
-    let ours = Gateway::Memory.name();
-    let by = |theirs: Gateway| Pair { ours, theirs: theirs.name() };
+    let pair = |ours: Gateway, theirs: Gateway| Pair { ours: ours.name(), theirs: theirs.name() };
+    let by = |theirs| pair(Gateway::Memory, theirs);
     let figure = |figure: Option<f64>, digits: usize| {
         figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
     };
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
-         p99_ratio={} redis_allow_rps={} rss_mb={}",
+         p99_ratio={} redis_allow_rps={} rss_mb={} nginx_page_ratio={} nginx_terse_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
-        figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
         figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate(Allowed, Gateway::Redis.name()), 0),
-        figure(table.rss_mb(Allowed, ours), 1),
+        figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
+        figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
     )
 }

@@ -67,7 +67,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The current instant.
     fn now(&self) -> Timestamp;
 
-    /// The calendar time, which may step; only used to tell how long a process was down.
+    /// The calendar time, which may step: for telling people and clients of an instant, and how long
+    /// a process was down. No limit goes by it.
     fn wall(&self) -> Timestamp {
         wall()
     }
@@ -88,7 +89,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// Where the kernel itself keeps time by the processor's counter, so does this clock, which makes
 /// a reading twice as fast. It asks the kernel again every millisecond, so the two are never
-/// further apart than the counter's drift in that time: tens of nanoseconds.
+/// further apart than the counter's drift in that time: tens of nanoseconds. The same goes for the
+/// calendar, whose steps it follows within that millisecond.
 #[derive(Debug)]
 pub struct SystemClock {
     origin: Instant,
@@ -127,13 +129,14 @@ impl Counter {
     }
 }
 
-/// When the kernel was last asked: the counter's value and the time. A sequence lock: `version` is
-/// odd while the other two are written.
+/// When the kernel was last asked: the counter's value, the time and the calendar's. A sequence lock:
+/// `version` is odd while the others are written.
 #[derive(Debug, Default)]
 struct Anchor {
     version: AtomicU64,
     count: AtomicU64,
     ns: AtomicU64,
+    wall_ns: AtomicU64,
 }
 
 /// How long a reading of the kernel's clock is carried on with the counter.
@@ -153,15 +156,24 @@ impl SystemClock {
         }
     }
 
+    /// One of the anchor's times, carried on to now; none if it is too old.
+    #[inline(always)]
+    fn carried_on(&self, counter: &Counter, count: u64, time: &AtomicU64) -> Option<Timestamp> {
+        let (anchor_count, anchor_ns) = self.anchor.load(time)?;
+        let since_ns = counter.short_time(anchor_count, count)?;
+        Some(Timestamp(anchor_ns + since_ns))
+    }
+
+    /// Asks for both times, and keeps them for the next readings.
     #[cold]
-    fn ask_kernel(&self, counter: &Counter, count: u64) -> Timestamp {
-        let ns = self.kernel_ns();
-        // If the thread lost its processor between the two readings, they are not of one instant.
+    fn ask_kernel(&self, counter: &Counter, count: u64) -> (Timestamp, Timestamp) {
+        let (ns, wall) = (self.kernel_ns(), wall());
+        // If the thread lost its processor between the readings, they are not of one instant.
         let took_ns = counter.short_time(count, counter.read());
         if took_ns.is_some_and(|took_ns| took_ns < SAME_INSTANT_NS) {
-            self.anchor.store(count, ns);
+            self.anchor.store(count, ns, wall.0);
         }
-        Timestamp(ns)
+        (Timestamp(ns), wall)
     }
 
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
@@ -182,28 +194,35 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let Some(counter) = &self.counter else { return Timestamp(self.kernel_ns()) };
         let count = counter.read();
-        if let Some((anchor_count, anchor_ns)) = self.anchor.load()
-            && let Some(since_ns) = counter.short_time(anchor_count, count)
-        {
-            return Timestamp(anchor_ns + since_ns);
+        match self.carried_on(counter, count, &self.anchor.ns) {
+            Some(now) => now,
+            None => self.ask_kernel(counter, count).0,
         }
-        self.ask_kernel(counter, count)
+    }
+
+    fn wall(&self) -> Timestamp {
+        let Some(counter) = &self.counter else { return wall() };
+        let count = counter.read();
+        match self.carried_on(counter, count, &self.anchor.wall_ns) {
+            Some(wall) => wall,
+            None => self.ask_kernel(counter, count).1,
+        }
     }
 }
 
 impl Anchor {
-    /// The anchor, unless it is being written.
+    /// The counter's value and one of the times, unless they are being written.
     #[inline]
-    fn load(&self) -> Option<(u64, u64)> {
+    fn load(&self, time: &AtomicU64) -> Option<(u64, u64)> {
         let version = self.version.load(Ordering::Acquire);
-        let anchor = (self.count.load(Ordering::Relaxed), self.ns.load(Ordering::Relaxed));
+        let anchor = (self.count.load(Ordering::Relaxed), time.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
         whole.then_some(anchor)
     }
 
     /// Sets the anchor, unless another thread is doing so.
-    fn store(&self, count: u64, ns: u64) {
+    fn store(&self, count: u64, ns: u64, wall_ns: u64) {
         let version = self.version.load(Ordering::Relaxed);
         let (taken, lost) = (Ordering::Acquire, Ordering::Relaxed);
         if version % 2 == 1
@@ -214,6 +233,7 @@ impl Anchor {
         fence(Ordering::Release);
         self.count.store(count, Ordering::Relaxed);
         self.ns.store(ns, Ordering::Relaxed);
+        self.wall_ns.store(wall_ns, Ordering::Relaxed);
         self.version.store(version + 2, Ordering::Release);
     }
 }
@@ -288,6 +308,8 @@ mod tests {
         }
         let apart = clock.now().0.abs_diff(clock.kernel_ns());
         assert!(apart < 1_000_000, "{apart} ns from the kernel's clock");
+        let apart = clock.wall().0.abs_diff(wall().0);
+        assert!(apart < 1_000_000, "{apart} ns from the kernel's calendar");
     }
 
     #[test]

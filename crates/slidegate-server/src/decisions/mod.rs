@@ -211,7 +211,8 @@ where
                 client,
                 status: refusal.map_or(StatusCode::OK, |response| response.status()),
                 decision: outcome.as_ref().ok(),
-                took: self.clock.now().saturating_since(asked_at),
+                began: asked_at,
+                at: self.clock.now(),
             });
         }
     }
@@ -233,7 +234,8 @@ where
             client: original.client,
             status: response.status(),
             decision: outcome.as_ref().ok(),
-            took: self.clock.now().saturating_since(asked_at),
+            began: asked_at,
+            at: self.clock.now(),
         });
         response.map(Full::new)
     }

@@ -147,7 +147,8 @@ impl<S: Store> Answer for Worker<S> {
                 client: sender.client,
                 status: response.status(),
                 decision: decision.as_deref(),
-                took: self.proxy.clock.now().saturating_since(began),
+                began,
+                at: self.proxy.clock.now(),
             });
             match response.body_mut().take_refusal() {
                 Some(refusal) => Message::Refusal(refusal),

@@ -14,7 +14,7 @@ pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
         path = shortened(answered.path),
         status = answered.status.as_u16(),
         client = answered.client.map(tracing::field::display),
-        duration_ms = answered.took.as_secs_f64() * 1000.0,
+        duration_ms = answered.took().as_secs_f64() * 1000.0,
         verdict = verdict.as_str(),
         policy = tightest.map(|(policy, _)| &**policy.policy()),
     );

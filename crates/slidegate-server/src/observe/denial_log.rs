@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::quality::RandomState;
-use slidegate::{Decision, PolicyStanding, Standing, Timestamp, Verdict};
+use slidegate::{Decision, PolicyStanding, Standing, Verdict};
 use tracing::Level;
 
 use super::Answered;
@@ -44,31 +44,29 @@ impl Default for DenialLog {
 
 impl DenialLog {
     #[inline]
-    pub(super) fn see(
-        &self,
-        answered: &Answered<'_>,
-        decision: &Decision,
-        now: impl Fn() -> Timestamp,
-    ) {
+    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision) {
         if let Some(denial) = Denial::of(decision) {
-            self.consider(answered, &denial, now);
+            self.consider(answered, &denial);
         }
     }
 
     #[cold]
-    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, now: impl Fn() -> Timestamp) {
-        let second = (now().as_millis() / 1000) as u32;
-        let hash = self.recent.hash(denial.policy);
-        // In a flood this is the end of it. If nothing is to be written, there never is a line.
-        if self.recent.has(hash, second) || self.budget.is_spent(second) {
+    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>) {
+        let second = (answered.at.as_millis() / 1000) as u32;
+        // In a flood this is the end of it. If no lines are wanted, none is ever taken.
+        if self.budget.is_spent(second) {
             count_own(self.left_out.own());
         } else if tracing::enabled!(target: TARGET, Level::INFO) {
-            self.write(answered, denial, hash, second);
+            self.write_if_due(answered, denial, second);
         }
     }
 
-    fn write(&self, answered: &Answered<'_>, denial: &Denial<'_>, hash: u64, second: u32) {
-        if self.budget.take(second) && self.recent.insert(hash, second) {
+    fn write_if_due(&self, answered: &Answered<'_>, denial: &Denial<'_>, second: u32) {
+        let hash = self.recent.hash(denial.policy);
+        let due = !self.recent.has(hash, second)
+            && self.budget.take(second)
+            && self.recent.insert(hash, second);
+        if due {
             let left_out = self.left_out.sum(|own| own);
             let told = self.told.swap(left_out, Ordering::Relaxed);
             denial.write(answered, left_out.saturating_sub(told));

@@ -34,7 +34,7 @@ impl Doors {
         let own = self.0[answered.door as usize].own();
         count_own(&own.verdicts[verdict.index()]);
         count_own(&own.classes[class_index(answered.status)]);
-        own.timing.add(answered.took);
+        own.timing.add(answered.took());
         if let Verdict::Block(reason) = verdict {
             count_own(&own.blocks[reason.index()]);
         }

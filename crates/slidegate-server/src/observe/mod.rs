@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use slidegate::Decision;
+use slidegate::{Decision, Timestamp};
 
 pub(crate) use self::audit::Trail;
 pub(crate) use self::connections::ConnectionStats;
@@ -55,8 +55,17 @@ pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
     /// What the gate said; none if the request was exempt by hand or the store could not count.
     pub(crate) decision: Option<&'a Decision>,
+    /// When the request's head was there.
+    pub(crate) began: Timestamp,
+    /// When the response's head was.
+    pub(crate) at: Timestamp,
+}
+
+impl Answered<'_> {
     /// From the request's head to the response's.
-    pub(crate) took: Duration,
+    fn took(&self) -> Duration {
+        self.at.saturating_since(self.began)
+    }
 }
 
 impl Door {

@@ -1,6 +1,5 @@
 //! Sees every answer, and tells of all of them.
 
-use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,11 +96,9 @@ impl Observer {
         let verdict = Verdict::of(answered);
         inner.doors.count(answered, verdict);
         if let Some(decision) = answered.decision {
-            // Read only if somebody asks, and once for all who do.
-            let now = LazyCell::new(|| inner.clock.now());
             inner.policies.count(decision);
-            inner.denials.see(answered, decision, || *now);
-            inner.accounts.see(decision, || *now);
+            inner.denials.see(answered, decision);
+            inner.accounts.see(decision, answered.at);
         }
         if let Some(audit) = &inner.audit {
             audit.answered(answered, verdict, &*inner.clock);

@@ -9,8 +9,8 @@ use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
 use slidegate::{
-    Ban, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster, Scope,
-    Source,
+    Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster,
+    Scope, Source,
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
@@ -85,6 +85,7 @@ impl Scene {
     }
 
     fn answer(&self, path: &str, status: StatusCode, decision: Option<&Decision>) {
+        let began = self.clock.now();
         self.observer.answered(&Answered {
             door: Door::Gateway,
             method: &Method::GET,
@@ -92,7 +93,8 @@ impl Scene {
             client: Some([10, 0, 0, 9].into()),
             status,
             decision,
-            took: Duration::from_millis(3),
+            began,
+            at: began + Duration::from_millis(3),
         });
     }
 }

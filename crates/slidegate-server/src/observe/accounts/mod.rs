@@ -60,24 +60,23 @@ pub(crate) struct DeniedAccount {
 
 impl Accounts {
     #[inline]
-    pub(super) fn see(&self, decision: &Decision, now: impl Fn() -> Timestamp) {
+    pub(super) fn see(&self, decision: &Decision, now: Timestamp) {
         let is_denial = matches!(decision.verdict(), Verdict::Deny { .. });
         for policy in decision.policies() {
             let is_denied = is_denial && policy.is_violated() && !policy.is_shadow();
             let sighting = Sighting { policy, used: Used::most(policy.standings()), is_denied };
             if is_denied || sighting.used.is_some() {
-                self.note(&sighting, &now);
+                self.note(&sighting, now);
             }
         }
     }
 
     /// Nobody is waited for: what a thread sees while its tables are read, or written by another
     /// that shares them, is left out.
-    fn note(&self, sighting: &Sighting<'_>, now: impl Fn() -> Timestamp) {
+    fn note(&self, sighting: &Sighting<'_>, now: Timestamp) {
         let Sighting { policy, used, is_denied } = *sighting;
         let hash = self.hasher.hash_one((policy.policy(), policy.identity()));
         let Ok(mut tables) = self.tables.own().try_lock() else { return };
-        let now = now();
         if let Some(used) = used {
             tables.near.see(hash, policy, used, now);
         }

@@ -33,8 +33,10 @@ impl Used {
         let (quota, remaining) = (standing.quota(), standing.remaining());
         let units = u64::from(quota.units().get());
         let spent = units.saturating_sub(remaining.into());
-        let window_ms = || quota.window().as_millis() as u64;
-        (spent * 2 >= units).then(|| Self(spent * WHOLE / units << WINDOW_BITS | window_ms()))
+        (spent * 2 >= units).then(|| {
+            let (share, window_ms) = (spent * WHOLE / units, quota.window().as_millis() as u64);
+            Self(share << WINDOW_BITS | window_ms)
+        })
     }
 
     fn window(self) -> Duration {

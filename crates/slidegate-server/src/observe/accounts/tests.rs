@@ -32,7 +32,7 @@ impl Watched {
         let facts = Facts::new(&Method::GET, "/").user(user);
         let facts = plan.map_or(facts, |plan| facts.plan(plan));
         let decision = self.gate.decide_now(&facts).unwrap();
-        self.accounts.see(&decision, || self.clock.now());
+        self.accounts.see(&decision, self.clock.now());
     }
 
     fn denied(&self, most: usize) -> Vec<(String, u64, u64)> {
