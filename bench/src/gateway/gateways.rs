@@ -15,7 +15,7 @@ use crate::race::{
 pub enum Gateway {
     /// With `limit_req`.
     Nginx,
-    /// The same, with what ours tells a refused client written down beforehand.
+    /// The same, with the fields that ours has for a refused client, written down beforehand.
     NginxTelling,
     /// With a stick table.
     Haproxy,
@@ -45,7 +45,7 @@ impl Gateway {
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx, limit_req",
-            Self::NginxTelling => "nginx, same words",
+            Self::NginxTelling => "nginx, same fields",
             Self::Haproxy => "HAProxy, stick table",
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",

@@ -138,8 +138,8 @@ impl Answers {
         }
     }
 
-    /// [`annotate`](Self::annotate) for a server, which is given lines to send if it can be.
-    pub(crate) fn annotate_bare<B>(
+    /// [`annotate`](Self::annotate) for a server that is given lines to send, if it can be.
+    pub(crate) fn annotate_in_lines<B>(
         &self,
         decision: &Decision,
         response: &mut Response<ResponseBody<B>>,

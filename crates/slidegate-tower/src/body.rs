@@ -65,9 +65,9 @@ impl<B> ResponseBody<B> {
     }
 
     /// The fields that tell where the client stands, if the service was called
-    /// [for a server](crate::RateLimit::for_server): lines of HTTP/1, each with its end, that belong
-    /// to the head of the response. They are among its headers if the inner service has sent such
-    /// fields itself.
+    /// [for a server](crate::RateLimit::for_server) with a request of HTTP/1: lines, each with its
+    /// end, that belong to the head of the response. They are among its headers if the inner service
+    /// has sent such fields itself.
     pub fn take_lines(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.lines)
     }

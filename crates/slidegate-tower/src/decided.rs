@@ -50,6 +50,14 @@ impl Decided {
         decision.filter(|_| self.is_counted)
     }
 
+    /// Puts the decision of a layer further in where this one belongs.
+    pub(crate) fn leave_to_inner<R>(self, response: &mut Response<ResponseBody<R>>) {
+        if self.is_bare() {
+            let inner = response.extensions_mut().remove::<Decision>();
+            response.body_mut().decision = inner.map(Box::new);
+        }
+    }
+
     /// Puts the decision where it belongs, if there is one.
     pub(crate) fn put_into<R>(self, response: &mut Response<ResponseBody<R>>) {
         match self.place {

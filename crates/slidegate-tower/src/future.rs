@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use pin_project_lite::pin_project;
 use slidegate::{Decision, Store};
 use tower_service::Service;
@@ -44,9 +44,11 @@ pin_project! {
 }
 
 /// What an allowed request's response is to tell.
-struct Told<S> {
-    door: Arc<Door<S>>,
-    decided: Decided,
+pub(crate) struct Told<S> {
+    pub(crate) door: Arc<Door<S>>,
+    pub(crate) decided: Decided,
+    /// Whether it can be told in lines.
+    pub(crate) takes_lines: bool,
 }
 
 impl<T, S, B> ResponseFuture<T, S, B>
@@ -59,8 +61,8 @@ where
         Self { state: State::Passing { inner, told: None } }
     }
 
-    pub(crate) fn passing(door: Arc<Door<S>>, inner: T::Future, decided: Decided) -> Self {
-        Self { state: State::Passing { inner, told: Some(Told { door, decided }) } }
+    pub(crate) fn passing(inner: T::Future, told: Told<S>) -> Self {
+        Self { state: State::Passing { inner, told: Some(told) } }
     }
 
     pub(crate) fn refused(answer: Answer, decided: Decided) -> Self {
@@ -106,7 +108,12 @@ where
                     let (request, decided) = ready!(deciding.as_mut().poll(cx));
                     match door.answers.refuse_decided(decided.decision(), request.headers()) {
                         Some(answer) => Self::refused(answer, decided),
-                        None => Self::passing(door.clone(), ready_inner.call(request), decided),
+                        None => {
+                            let takes_lines =
+                                decided.is_bare() && request.version() <= Version::HTTP_11;
+                            let told = Told { door: door.clone(), decided, takes_lines };
+                            Self::passing(ready_inner.call(request), told)
+                        }
                     }
                 }
                 StateProj::Passing { inner, told } => {
@@ -131,15 +138,15 @@ where
 impl<S> Told<S> {
     fn tell<R>(self, response: &mut Response<ResponseBody<R>>) {
         let Some(decision) = self.decided.decision() else { return };
-        match self.decided.is_bare() {
-            true => self.door.answers.annotate_bare(decision, response),
+        match self.takes_lines {
+            true => self.door.answers.annotate_in_lines(decision, response),
             false => self.door.answers.annotate(decision, response),
         }
         if let Some(inner) = response.extensions().get::<Decision>() {
             self.door.detectors.decided_twice(inner, decision);
             // What a layer further in has refused is the better thing to log.
             if !inner.is_allowed() {
-                return;
+                return self.decided.leave_to_inner(response);
             }
         }
         self.decided.put_into(response);

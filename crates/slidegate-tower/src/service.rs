@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use slidegate::{MemoryStore, Store};
 use tower_service::Service;
 
@@ -14,7 +14,7 @@ use crate::decided::Decided;
 use crate::door::Door;
 use crate::extension::Exempt;
 use crate::facts::Head;
-use crate::future::ResponseFuture;
+use crate::future::{ResponseFuture, Told};
 
 /// The service of a [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Debug)]
@@ -29,13 +29,14 @@ impl<T, S> RateLimit<T, S> {
         Self { inner, door, sender: None }
     }
 
-    /// For a server that calls the service itself, and that has found out already whom the next
-    /// request comes from, by the layer's [`ClientAddress`](crate::ClientAddress). The request then
-    /// needs no [`Peer`](crate::Peer).
+    /// For a server that calls the service itself, and that has found out already whom a request
+    /// comes from, by the layer's [`ClientAddress`](crate::ClientAddress). The request then needs no
+    /// [`Peer`](crate::Peer).
     ///
-    /// The response is bare: its [`ResponseBody`] has the decision in place of the extensions, and
-    /// lines of HTTP/1 in place of headers that tell where the client stands. If it is a refusal
-    /// that many are told, it has that too, to be sent without being copied.
+    /// The response is bare: its [`ResponseBody`] has the decision in place of the extensions, and if
+    /// it is a refusal that many are told, that too, to be sent without being copied. To a request of
+    /// HTTP/1 it has lines in place of the headers that tell where the client stands. The server has
+    /// to take and send them all: without them the response is not whole.
     #[must_use]
     pub fn for_server(self, sender: Sender) -> Self {
         Self { sender: Some(sender), ..self }
@@ -71,13 +72,17 @@ where
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
+        let takes_lines = self.sender.is_some() && request.version() <= Version::HTTP_11;
         let head = Head::from(&request);
         let path = self.door.path(head);
         let is_bare = self.sender.is_some();
         let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_bare);
         match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
             Some(answer) => ResponseFuture::refused(answer, decided),
-            None => ResponseFuture::passing(self.door.clone(), self.inner.call(request), decided),
+            None => {
+                let told = Told { door: self.door.clone(), decided, takes_lines };
+                ResponseFuture::passing(self.inner.call(request), told)
+            }
         }
     }
 }

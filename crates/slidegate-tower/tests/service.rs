@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full};
 use slidegate::{
@@ -369,6 +369,27 @@ async fn a_server_gets_lines_only_where_there_is_nothing_to_join_them_with() {
     }
     let bare = serve(&limits(api(2)).headers(Headers::none()), Request::new(())).await;
     assert!(bare.headers().is_empty() && bare.into_body().take_lines().is_empty());
+    let http2 = Request::builder().version(Version::HTTP_2).body(()).unwrap();
+    let response = serve(&limits(api(2)), http2).await;
+    assert!(response.headers().contains_key("ratelimit"));
+    assert!(response.into_body().take_lines().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_is_told_what_a_layer_further_in_has_refused() {
+    let inner = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    let (outer, within) =
+        (limits(api(10)), limits(Policy::new("inner").quota(Quota::per_minute(1))));
+    let sender = ClientAddress::default().sender(CLIENT.parse().ok(), &HeaderMap::new());
+    for (is_allowed, policy) in [(true, "api"), (false, "inner")] {
+        let service = outer.layer(within.layer(inner)).for_server(sender);
+        let mut response = service.oneshot(request()).await.unwrap();
+        let decision = response.body_mut().take_decision().unwrap();
+        assert_eq!(decision.is_allowed(), is_allowed);
+        assert_eq!(&**decision.policies()[0].policy(), policy);
+    }
 }
 
 #[tokio::test]

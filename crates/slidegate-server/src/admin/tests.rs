@@ -7,7 +7,9 @@ use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
+use slidegate::{
+    Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store, SystemClock,
+};
 use slidegate_redis::{RedisStore, ResilientStore};
 use tower_service::Service;
 
@@ -28,7 +30,7 @@ fn door_with<S: Store + StoreReport>(
     token: Option<&Secret>,
 ) -> (Router, Closing) {
     let (closing, shutdown) = shutdown();
-    let observer = Observer::new(gate.clone(), &LOG, None);
+    let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let desk = Arc::new(Desk::open(gate, Place::Here).unwrap());
     (router(Operator { desk, observer }, shutdown, token), closing)
 }

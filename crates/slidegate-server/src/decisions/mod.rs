@@ -84,9 +84,9 @@ where
     S: Store,
     O: Fn(&Answered<'_>) + Send + Sync,
 {
-    /// Tells `observe` of every request that it decides.
-    pub(crate) fn new(live: Arc<Live<S>>, observe: O) -> Self {
-        Self { live, observe, clock: Arc::new(SystemClock::new()) }
+    /// Tells `observe` of every request that it decides, timed by this clock.
+    pub(crate) fn new(live: Arc<Live<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
+        Self { live, observe, clock }
     }
 
     async fn respond<B>(&self, peer: Option<IpAddr>, request: Request<B>) -> Reply

@@ -51,13 +51,19 @@ pub(crate) struct Proxy {
     connector: Connector,
     tunnels: Tunnels,
     observer: Observer,
-    clock: SystemClock,
+    clock: Arc<SystemClock>,
     workers: usize,
     most_idle: usize,
 }
 
 impl<S: Store> Gateway<S> {
-    pub(crate) fn new(config: &GatewayConfig, live: Arc<Live<S>>, observer: Observer) -> Self {
+    /// Its answers are timed by the observer's clock.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        live: Arc<Live<S>>,
+        observer: Observer,
+        clock: Arc<SystemClock>,
+    ) -> Self {
         let (workers, most_idle) = (config.workers, config.bounds.idle_upstream);
         let routes = Routes::new(&config.routes, workers, most_idle, None);
         let proxy = Proxy {
@@ -68,7 +74,7 @@ impl<S: Store> Gateway<S> {
             connector: Connector::new(config.timeouts.connect),
             tunnels: Tunnels::default(),
             observer,
-            clock: SystemClock::new(),
+            clock,
             workers,
             most_idle,
         };
@@ -143,7 +149,7 @@ impl<S: Store> Answer for Worker<S> {
             self.proxy.observer.answered(&Answered {
                 door: Door::Gateway,
                 method: &method,
-                path: path.as_ref().map_or("/", PathAndQuery::path),
+                path: path.as_ref().map_or("", PathAndQuery::path),
                 client: sender.client,
                 status: response.status(),
                 decision: decision.as_deref(),

@@ -185,13 +185,14 @@ struct Budget(AtomicU64);
 impl Budget {
     fn is_spent(&self, second: u32) -> bool {
         let now = self.0.load(Ordering::Relaxed);
-        now >> 32 == u64::from(second) && now as u32 >= LINES_PER_SECOND
+        now >> 32 >= u64::from(second) && now as u32 >= LINES_PER_SECOND
     }
 
     fn take(&self, second: u32) -> bool {
         let order = Ordering::Relaxed;
         let next = |now: u64| match now as u32 {
-            _ if now >> 32 != u64::from(second) => Some(u64::from(second) << 32 | 1),
+            _ if now >> 32 < u64::from(second) => Some(u64::from(second) << 32 | 1),
+            // Somebody's second may have begun already.
             used => (used < LINES_PER_SECOND).then_some(now + 1),
         };
         self.0.fetch_update(order, order, next).is_ok()
@@ -233,6 +234,8 @@ mod tests {
         let lines = |second| (0..100).filter(|_| budget.take(second)).count() as u32;
         assert_eq!((lines(100), lines(100)), (LINES_PER_SECOND, 0));
         assert_eq!(lines(101), LINES_PER_SECOND);
+        assert_eq!(lines(100), 0, "one that is late finds no other");
+        assert!(budget.is_spent(101) && budget.is_spent(100) && !budget.is_spent(102));
     }
 
     #[test]

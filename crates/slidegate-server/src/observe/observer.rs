@@ -9,7 +9,7 @@ use http::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
-use slidegate::{Account, Clock, Name, Policies, SystemClock, Timestamp};
+use slidegate::{Account, Clock, Name, Policies, Timestamp};
 
 use super::accounts::{Accounts, DeniedAccount, SeenAccount};
 use super::attempts::Attempts;
@@ -58,12 +58,8 @@ struct Inner {
 const PERIOD: Duration = Duration::from_secs(30);
 
 impl Observer {
-    /// An observer of this gate.
-    pub(crate) fn new(gate: Arc<dyn GateReport>, log: &LogConfig, audit: Option<Recorder>) -> Self {
-        Self::with_clock(gate, log, audit, Arc::new(SystemClock::new()))
-    }
-
-    pub(super) fn with_clock(
+    /// An observer of this gate. What it is told is to be timed by the same clock.
+    pub(crate) fn new(
         gate: Arc<dyn GateReport>,
         log: &LogConfig,
         audit: Option<Recorder>,

@@ -14,13 +14,20 @@ pub(super) struct Striped<T>(Box<[Stripe<T>]>);
 #[repr(align(128))]
 struct Stripe<T>(T);
 
-/// Beyond this, threads share a stripe: a page of metrics would take longer than it saves.
-const MOST_STRIPES: usize = 64;
+/// How many threads have a stripe for themselves, and how many stripes the others share.
+struct Stripes {
+    alone: usize,
+    shared: usize,
+}
 
-/// More than there are workers. The last is for all threads that find no other.
-static STRIPES: LazyLock<usize> = LazyLock::new(|| {
+/// With more, a page of metrics would take longer than it saves.
+const MOST_ALONE: usize = 48;
+
+/// As many as there are workers, unless somebody wants more of them than processors, and some.
+static STRIPES: LazyLock<Stripes> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    (threads + 2).min(MOST_STRIPES)
+    let alone = (threads + 1).min(MOST_ALONE);
+    Stripes { alone, shared: alone.div_ceil(3) }
 });
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -39,7 +46,7 @@ thread_local! {
 
 impl<T: Default> Default for Striped<T> {
     fn default() -> Self {
-        Self((0..*STRIPES).map(|_| Stripe::default()).collect())
+        Self((0..STRIPES.alone + STRIPES.shared).map(|_| Stripe::default()).collect())
     }
 }
 
@@ -91,8 +98,11 @@ fn this_thread() -> Thread {
 
 #[cold]
 fn number_thread(own: &Cell<Option<Thread>>) -> Thread {
-    let (number, last) = (THREADS.fetch_add(1, Ordering::Relaxed), *STRIPES - 1);
-    let thread = Thread { stripe: number.min(last), is_alone: number < last };
+    let number = THREADS.fetch_add(1, Ordering::Relaxed);
+    let thread = match number.checked_sub(STRIPES.alone) {
+        None => Thread { stripe: number, is_alone: true },
+        Some(rest) => Thread { stripe: STRIPES.alone + rest % STRIPES.shared, is_alone: false },
+    };
     own.set(Some(thread));
     thread
 }

@@ -10,7 +10,7 @@ use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
 use slidegate::{
     Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster,
-    Scope, Source,
+    Scope, Source, SystemClock,
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
@@ -67,7 +67,7 @@ impl Scene {
         let clock = ManualClock::default();
         let store = || MemoryStore::builder().capacity(1000).clock(clock.clone()).build();
         let gate = Arc::new(Gate::with_local(policies, store(), store()));
-        let observer = Observer::with_clock(gate.clone(), &LOG, None, Arc::new(clock.clone()));
+        let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(clock.clone()));
         Self { gate, observer, clock }
     }
 
@@ -183,7 +183,7 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
 fn a_store_on_redis_tells_of_its_calls() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), ResilientStore::new(redis));
-    let read = Read::of(&Observer::new(Arc::new(gate), &LOG, None));
+    let read = Read::of(&Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new())));
     assert_eq!(read.value("slidegate_store_breaker", &[("state", "closed")]), Some(1.0));
     assert_eq!(read.value("slidegate_store_breaker", &[("state", "open")]), Some(0.0));
     for family in [
@@ -204,7 +204,7 @@ fn a_store_on_redis_tells_of_its_calls() {
 fn every_metric_is_described_in_the_documentation() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), ResilientStore::new(redis));
-    let observer = Observer::new(Arc::new(gate), &LOG, None);
+    let observer = Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new()));
     observer.connections(Door::Gateway, ConnectionStats::default);
     let described = include_str!("../../../../docs/operation.md");
     for (name, family) in Read::of(&observer).0.families {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use slidegate::Store;
+use slidegate::{Store, SystemClock};
 
 use crate::config::{self, Config, Sources};
 use crate::decisions::Decisions;
@@ -21,6 +21,8 @@ pub(crate) struct Site<S> {
     pub(crate) observer: Observer,
     pub(crate) desk: Arc<Desk<S>>,
     pub(crate) tls: Option<Tls>,
+    /// By which all doors time what they tell the observer.
+    clock: Arc<SystemClock>,
     audit: Option<Trail>,
     /// What is in force, but for the policies, which the gate has.
     pub(crate) config: Config,
@@ -39,22 +41,23 @@ impl<S: Store + StoreReport> Site<S> {
         let live = Arc::new(Live::new(&mut config.rules, store));
         let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
         let recorder = audit.as_ref().map(Trail::recorder);
-        let observer = Observer::new(live.gate().clone(), &config.log, recorder);
+        let clock = Arc::new(SystemClock::new());
+        let observer = Observer::new(live.gate().clone(), &config.log, recorder, clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
-        let gateway = gateway.map(|config| Gateway::new(config, live.clone(), observer.clone()));
+        let gateway = gateway
+            .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let fixed = Fixed::of(&config);
         let desk = Desk::open(live.gate().clone(), orders).context("store.snapshot.file")?;
         let desk = Arc::new(desk);
-        Ok(Self { live, gateway, observer, desk, tls, audit, config, fixed, sources })
+        Ok(Self { live, gateway, observer, desk, tls, clock, audit, config, fixed, sources })
     }
 
     /// What answers programs that ask.
     pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&Answered<'_>) + Clone + use<S>> {
         let observer = self.observer.clone();
-        Decisions::new(self.live.clone(), move |answered: &Answered<'_>| {
-            observer.answered(answered);
-        })
+        let observe = move |answered: &Answered<'_>| observer.answered(answered);
+        Decisions::new(self.live.clone(), observe, self.clock.clone())
     }
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.

@@ -88,6 +88,22 @@ fn a_refusal_is_the_same_in_every_version_of_http() {
 }
 
 #[test]
+fn a_long_refusal_is_whole() {
+    let upstream = Upstream::simple();
+    let long = "no ".repeat(20_000);
+    let refusal = format!("refusal = {{ template = \"{long}\" }}");
+    let front = gateway(&upstream).policy("api", "1/min", &refusal).start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "").status(), 200);
+    for _ in 0..3 {
+        let refusal = wire.get("/", "");
+        assert_eq!((refusal.status(), refusal.text() == long), (429, true));
+    }
+    let heard = Http2Client::connect(front.gateway()).get("http://a/");
+    assert_eq!((heard.status.as_u16(), &heard.body[..] == long.as_bytes()), (429, true));
+}
+
+#[test]
 fn a_refused_upload_is_not_read_and_harms_no_other_request() {
     let upstream = Upstream::simple();
     let front = gateway(&upstream).policy("api", "1/min", "match = { method = \"POST\" }").start();

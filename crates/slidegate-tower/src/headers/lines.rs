@@ -13,7 +13,7 @@ const USUAL_BYTES: usize = 256;
 
 impl Lines {
     pub(super) fn new() -> Self {
-        Self(Vec::with_capacity(USUAL_BYTES))
+        Self(Vec::new())
     }
 
     /// All lines, each with its end.
@@ -41,6 +41,9 @@ impl Text for Lines {
 
 impl Fields for Lines {
     fn begin(&mut self, name: &HeaderName) {
+        if self.0.is_empty() {
+            self.0.reserve(USUAL_BYTES);
+        }
         self.end_line();
         self.0.put(name.as_str());
         self.0.put(": ");

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use slidegate::{
     Ban, Charges, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt,
-    Roster, Source, Spent, Store, StoreError, Timestamp,
+    Roster, Source, Spent, Store, StoreError, SystemClock, Timestamp,
 };
 use slidegate_tower::{AddressSource, Answers, ClientAddress};
 
@@ -96,7 +96,7 @@ impl<S: Store> Desk<S> {
             seen.lock().unwrap().push(line);
         });
         let live = Arc::new(Live::new(&mut rules, store));
-        Self { decisions: Decisions::new(live, observe), observed }
+        Self { decisions: Decisions::new(live, observe, Arc::new(SystemClock::new())), observed }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {

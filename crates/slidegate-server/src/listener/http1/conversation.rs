@@ -247,17 +247,19 @@ impl Conversation<'_> {
         }
         // It is said in the answer, if it is known by then.
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
-        let (clock, bytes) = (&self.manners.clock, &mut self.wire.unsent);
+        let (clock, wire) = (&self.manners.clock, &mut self.wire);
         let (mut outgoing, mut response) = match message {
             Message::Response { response, lines } => {
+                let bytes = &mut wire.unsent;
                 (response::begin(&response, &lines, terms, keeps, clock, bytes), Some(response))
             }
             Message::Refusal(refusal) => {
-                (response::write_refusal(&refusal, terms, keeps, clock, bytes), None)
+                (response::write_refusal(&refusal, terms, keeps, clock, wire), None)
             }
         };
         let mut body = response.as_mut().map(|response| response.body_mut());
         poll_fn(|cx| self.poll_send(&mut outgoing, body.as_deref_mut(), intake, cx)).await?;
+        // Whoever reads the request's body may wait for this.
         drop(response);
         if let Some(intake) = intake {
             self.alarm.set(self.manners.idle);

@@ -88,21 +88,25 @@ pub(super) fn begin<B: Body>(
     Outgoing { framing, keeps: keeps || is_switching }
 }
 
-/// Writes a refusal. Another request may follow if both sides wish it.
-pub(super) fn write_refusal(
+/// Writes a whole refusal. Another request may follow if both sides wish it.
+pub(super) fn write_refusal<S>(
     refusal: &SharedRefusal,
     terms: Terms,
     keeps: bool,
     clock: &SystemClock,
-    bytes: &mut Vec<u8>,
-) -> Outgoing {
+    wire: &mut Wire<S>,
+) -> Outgoing
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let bytes = &mut wire.unsent;
     bytes.extend_from_slice(version(terms.is_old));
     bytes.extend_from_slice(refusal.head());
     write_date(clock, bytes);
     let keeps = keeps && terms.keeps;
     write_end(keeps, terms.is_old, bytes);
     if !terms.is_head {
-        bytes.extend_from_slice(refusal.response().body());
+        wire.put(refusal.response().body());
     }
     Outgoing { framing: Framing::Nothing, keeps }
 }
@@ -149,9 +153,9 @@ impl Outgoing {
                 if *left == 0 {
                     self.framing = Framing::Nothing;
                 }
-                wire.put(data);
+                wire.put(&data);
             }
-            Framing::UntilClosed => wire.put(data),
+            Framing::UntilClosed => wire.put(&data),
             // It would be the last.
             Framing::Chunks { .. } if data.is_empty() => {}
             Framing::Chunks { .. } => {
@@ -243,7 +247,7 @@ fn write_end(keeps: bool, is_old: bool, bytes: &mut Vec<u8>) {
 
 fn write_date(clock: &SystemClock, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(b"date: ");
-    date::write(clock.now(), bytes);
+    date::write(clock.wall(), bytes);
     bytes.extend_from_slice(b"\r\n");
 }
 

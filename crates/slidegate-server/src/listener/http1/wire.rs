@@ -68,11 +68,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     /// Lets a piece follow what is to go. Only if there is room.
-    pub(super) fn put(&mut self, piece: Bytes) {
+    pub(super) fn put(&mut self, piece: &Bytes) {
         if piece.len() < ENOUGH {
-            self.unsent.extend_from_slice(&piece);
+            self.unsent.extend_from_slice(piece);
         } else {
-            self.piece = piece;
+            self.piece = piece.clone();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::{PolicyStanding, Standing, Timestamp};
+use slidegate::{PolicyStanding, Quota, Standing, Timestamp};
 
 use super::{SETS, SeenAccount, WAYS};
 
@@ -18,6 +18,7 @@ pub(super) struct Used(
 
 /// Milliseconds of the longest window need so many.
 const WINDOW_BITS: u32 = 35;
+const _: () = assert!(Quota::MAX_WINDOW.as_millis() < 1 << WINDOW_BITS);
 /// As fine as there is room for.
 const WHOLE: u64 = 1 << (u64::BITS - WINDOW_BITS - 1);
 
@@ -43,6 +44,9 @@ impl Used {
         Duration::from_millis(self.0 % (1 << WINDOW_BITS))
     }
 }
+
+/// Who was seen this long ago is still about.
+const ABOUT: Duration = Duration::from_secs(1);
 
 /// One thread's table.
 #[derive(Debug)]
@@ -81,8 +85,9 @@ impl Near {
         }
         let least = set.least(now);
         let other = &set.places[least];
-        // Who is as near as a newcomer stays: it will be so for as long as its window.
-        if other.is_over(now) || other.used < used {
+        // Who is as near as a newcomer stays while it is about, lest they take turns.
+        let was_here = other.at + ABOUT > now;
+        if other.is_over(now) || other.used < used || (other.used == used && !was_here) {
             set.hashes[least] = hash;
             set.places[least] = place;
             match &mut set.accounts[least] {

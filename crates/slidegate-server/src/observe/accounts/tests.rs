@@ -147,6 +147,18 @@ fn a_full_set_keeps_those_that_are_nearer() {
 }
 
 #[test]
+fn a_full_set_lets_go_those_that_are_as_near_and_gone() {
+    let watched = Watched::new(policies(Quota::per_day(1)));
+    (0..20_000).for_each(|i| watched.request(&format!("old{i}")));
+    let old = watched.nearest(usize::MAX);
+    watched.request("new");
+    assert_eq!(watched.nearest(usize::MAX), old, "all of them are about");
+    watched.clock.advance(Duration::from_secs(1));
+    watched.request("new");
+    assert!(watched.nearest(usize::MAX).contains(&"new".to_owned()));
+}
+
+#[test]
 fn the_plan_is_the_one_last_seen() {
     let plan = |name, units| Plan::new(name, [Quota::per_hour(units)]);
     let policy = Policy::new("api")
