@@ -7,6 +7,7 @@ use http::{HeaderMap, Response};
 use slidegate::{Decision, PolicyStanding, StoreError};
 
 use crate::body::ResponseBody;
+use crate::decided::Decided;
 use crate::headers::{Fields, Headers};
 use crate::kept::{self, Edition, Told};
 use crate::refusal::{Refusal, Refused, is_grpc_call};
@@ -55,17 +56,19 @@ impl Answer {
         }
     }
 
-    /// The response, bare if what is shared need not be copied into it.
-    pub(crate) fn into_response<B>(self, is_bare: bool) -> Response<ResponseBody<B>> {
-        match self {
-            Self::Shared(refusal) if is_bare => {
-                let status = refusal.response().status();
-                let mut response = Response::new(ResponseBody::shared(refusal));
-                *response.status_mut() = status;
+    /// The response. What is shared is not copied into it if it is for a server.
+    pub(crate) fn into_response<B>(self, mut decided: Decided) -> Response<ResponseBody<B>> {
+        let mut response = match (self, decided.aside_mut()) {
+            (Self::Shared(refusal), Some(aside)) => {
+                let mut response = Response::new(ResponseBody::refusal(Bytes::new()));
+                *response.status_mut() = refusal.response().status();
+                aside.refusal = Some(refusal);
                 response
             }
-            answer => answer.into_whole().map(ResponseBody::refusal),
-        }
+            (answer, _) => answer.into_whole().map(ResponseBody::refusal),
+        };
+        decided.put_into(&mut response);
+        response
     }
 }
 
@@ -138,19 +141,17 @@ impl Answers {
         }
     }
 
-    /// [`annotate`](Self::annotate) for a server that is given lines to send, if it can be.
-    pub(crate) fn annotate_in_lines<B>(
-        &self,
-        decision: &Decision,
-        response: &mut Response<ResponseBody<B>>,
-    ) {
+    /// The fields that [`annotate`](Self::annotate) would add, as lines. It adds them if they have to
+    /// be joined with others.
+    pub(crate) fn lines<B>(&self, decision: &Decision, response: &mut Response<B>) -> Vec<u8> {
         if !self.headers.are_for(response.status()) {
-            return;
+            return Vec::new();
         }
-        match self.headers.lines(decision, response.headers()) {
-            Some(lines) => response.body_mut().lines = lines,
-            None => self.headers.write(decision, response.headers_mut()),
-        }
+        let lines = self.headers.lines(decision, response.headers());
+        lines.unwrap_or_else(|| {
+            self.headers.write(decision, response.headers_mut());
+            Vec::new()
+        })
     }
 
     /// Tells where the client stands to whoever sends headers in another form than HTTP's: the

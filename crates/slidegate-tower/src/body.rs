@@ -1,15 +1,13 @@
 //! The body of a response: the inner service's, or a refusal's.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use slidegate::Decision;
 
-use crate::shared::SharedRefusal;
+use crate::aside::Aside;
 
 pin_project! {
     /// The inner service's body, or the bytes of a refusal.
@@ -17,9 +15,7 @@ pin_project! {
     pub struct ResponseBody<B> {
         #[pin]
         kind: Kind<B>,
-        pub(crate) decision: Option<Box<Decision>>,
-        refusal: Option<Arc<SharedRefusal>>,
-        pub(crate) lines: Vec<u8>,
+        pub(crate) aside: Option<Box<Aside>>,
     }
 }
 
@@ -41,35 +37,14 @@ impl<B> ResponseBody<B> {
         Self::of(Kind::Refusal { bytes })
     }
 
-    pub(crate) fn shared(refusal: Arc<SharedRefusal>) -> Self {
-        Self { refusal: Some(refusal), ..Self::refusal(Bytes::new()) }
-    }
-
     fn of(kind: Kind<B>) -> Self {
-        Self { kind, decision: None, refusal: None, lines: Vec::new() }
+        Self { kind, aside: None }
     }
 
-    /// The gate's decision, if the service was called [for a server](crate::RateLimit::for_server)
-    /// and the decision was not taken yet.
-    pub fn take_decision(&mut self) -> Option<Box<Decision>> {
-        self.decision.take()
-    }
-
-    /// The refusal that the response is, if the service was called
-    /// [for a server](crate::RateLimit::for_server) and many are told the same.
-    ///
-    /// Then it is all that there is of the response but for the status: there are no headers, and
-    /// the body is empty.
-    pub fn take_refusal(&mut self) -> Option<Arc<SharedRefusal>> {
-        self.refusal.take()
-    }
-
-    /// The fields that tell where the client stands, if the service was called
-    /// [for a server](crate::RateLimit::for_server) with a request of HTTP/1: lines, each with its
-    /// end, that belong to the head of the response. They are among its headers if the inner service
-    /// has sent such fields itself.
-    pub fn take_lines(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.lines)
+    /// What a server is to send and to know beside the headers and the body, if the service was
+    /// called [for a server](crate::RateLimit::for_server) and it was not taken yet.
+    pub fn take_aside(&mut self) -> Option<Box<Aside>> {
+        self.aside.take()
     }
 }
 

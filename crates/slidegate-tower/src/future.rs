@@ -45,10 +45,10 @@ pin_project! {
 
 /// What an allowed request's response is to tell.
 pub(crate) struct Told<S> {
-    pub(crate) door: Arc<Door<S>>,
-    pub(crate) decided: Decided,
+    door: Arc<Door<S>>,
+    decided: Decided,
     /// Whether it can be told in lines.
-    pub(crate) takes_lines: bool,
+    takes_lines: bool,
 }
 
 impl<T, S, B> ResponseFuture<T, S, B>
@@ -88,8 +88,8 @@ async fn decide<S: Store, B>(
 ) -> (Request<B>, Decided) {
     let (parts, body) = request.into_parts();
     let head = Head::from(&parts);
-    let (path, is_bare) = (door.path(head), sender.is_some());
-    let decided = Decided::by(&door.gate, &door.facts(head, &path, sender), is_bare).await;
+    let (path, is_aside) = (door.path(head), sender.is_some());
+    let decided = Decided::by(&door.gate, &door.facts(head, &path, sender), is_aside).await;
     (Request::from_parts(parts, body), decided)
 }
 
@@ -109,9 +109,7 @@ where
                     match door.answers.refuse_decided(decided.decision(), request.headers()) {
                         Some(answer) => Self::refused(answer, decided),
                         None => {
-                            let takes_lines =
-                                decided.is_bare() && request.version() <= Version::HTTP_11;
-                            let told = Told { door: door.clone(), decided, takes_lines };
+                            let told = Told::new(door.clone(), decided, request.version());
                             Self::passing(ready_inner.call(request), told)
                         }
                     }
@@ -125,9 +123,7 @@ where
                 }
                 StateProj::Refused { refused } => {
                     let (answer, decided) = refused.take().expect("polled after it was ready");
-                    let mut response = answer.into_response(decided.is_bare());
-                    decided.put_into(&mut response);
-                    return Poll::Ready(Ok(response));
+                    return Poll::Ready(Ok(answer.into_response(decided)));
                 }
             };
             self.set(next);
@@ -136,17 +132,26 @@ where
 }
 
 impl<S> Told<S> {
-    fn tell<R>(self, response: &mut Response<ResponseBody<R>>) {
+    pub(crate) fn new(door: Arc<Door<S>>, mut decided: Decided, version: Version) -> Self {
+        let takes_lines = version <= Version::HTTP_11 && decided.aside_mut().is_some();
+        Self { door, decided, takes_lines }
+    }
+
+    fn tell<R>(mut self, response: &mut Response<ResponseBody<R>>) {
         let Some(decision) = self.decided.decision() else { return };
-        match self.takes_lines {
-            true => self.door.answers.annotate_in_lines(decision, response),
-            false => self.door.answers.annotate(decision, response),
+        let answers = &self.door.answers;
+        if self.takes_lines {
+            let lines = answers.lines(decision, response);
+            self.decided.aside_mut().expect("only a server takes lines").lines = lines;
+        } else {
+            answers.annotate(decision, response);
         }
+        let Some(decision) = self.decided.decision() else { return };
         if let Some(inner) = response.extensions().get::<Decision>() {
             self.door.detectors.decided_twice(inner, decision);
             // What a layer further in has refused is the better thing to log.
             if !inner.is_allowed() {
-                return self.decided.leave_to_inner(response);
+                return self.decided.give_way(response);
             }
         }
         self.decided.put_into(response);

@@ -81,6 +81,7 @@
 //! shows the quota with less remaining.
 
 mod answers;
+mod aside;
 mod body;
 mod client_address;
 mod decided;
@@ -100,6 +101,7 @@ mod service;
 mod shared;
 
 pub use crate::answers::Answers;
+pub use crate::aside::Aside;
 pub use crate::body::ResponseBody;
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, Sender};
 pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};

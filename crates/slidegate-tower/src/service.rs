@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response, Version};
+use http::{Request, Response};
 use slidegate::{MemoryStore, Store};
 use tower_service::Service;
 
@@ -33,10 +33,8 @@ impl<T, S> RateLimit<T, S> {
     /// comes from, by the layer's [`ClientAddress`](crate::ClientAddress). The request then needs no
     /// [`Peer`](crate::Peer).
     ///
-    /// The response is bare: its [`ResponseBody`] has the decision in place of the extensions, and if
-    /// it is a refusal that many are told, that too, to be sent without being copied. To a request of
-    /// HTTP/1 it has lines in place of the headers that tell where the client stands. The server has
-    /// to take and send them all: without them the response is not whole.
+    /// The response is not whole: some of it is [aside](ResponseBody::take_aside), in a form that the
+    /// server can send and log without copying it.
     #[must_use]
     pub fn for_server(self, sender: Sender) -> Self {
         Self { sender: Some(sender), ..self }
@@ -72,15 +70,14 @@ where
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
-        let takes_lines = self.sender.is_some() && request.version() <= Version::HTTP_11;
         let head = Head::from(&request);
         let path = self.door.path(head);
-        let is_bare = self.sender.is_some();
-        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_bare);
+        let is_aside = self.sender.is_some();
+        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_aside);
         match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
             Some(answer) => ResponseFuture::refused(answer, decided),
             None => {
-                let told = Told { door: self.door.clone(), decided, takes_lines };
+                let told = Told::new(self.door.clone(), decided, request.version());
                 ResponseFuture::passing(self.inner.call(request), told)
             }
         }

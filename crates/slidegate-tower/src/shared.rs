@@ -7,8 +7,8 @@ use http::Response;
 
 /// A whole refusal, which is made once and told to all whom it fits.
 ///
-/// A server that is [given it](crate::ResponseBody::take_refusal) can send it without copying it
-/// field by field for each of them.
+/// A server that is [given it](crate::Aside::refusal) can send it without copying it field by field
+/// for each of them.
 #[derive(Debug)]
 pub struct SharedRefusal {
     response: Response<Bytes>,

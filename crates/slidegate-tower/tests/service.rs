@@ -318,23 +318,25 @@ async fn serve<S: Store>(
 }
 
 #[tokio::test]
-async fn a_server_finds_the_decision_in_the_body_and_a_refusal_beside_it() {
+async fn a_server_finds_the_decision_and_a_refusal_aside() {
     let layer = limits(api(1));
     let mut allowed = serve(&layer, Request::new(())).await;
     assert!(allowed.headers().is_empty() && allowed.extensions().get::<Decision>().is_none());
-    let lines = String::from_utf8(allowed.body_mut().take_lines()).unwrap();
+    let aside = allowed.body_mut().take_aside().unwrap();
+    let lines = String::from_utf8(aside.lines).unwrap();
     let fields: Vec<&str> = lines.split_terminator("\r\n").collect();
     assert_eq!(fields[..2], ["ratelimit-policy: \"api\";q=1;w=60", "ratelimit: \"api\";r=0;t=60"]);
     assert_eq!(fields[2..4], ["x-ratelimit-limit: 1", "x-ratelimit-remaining: 0"]);
     assert!(fields[4].starts_with("x-ratelimit-reset: ") && lines.ends_with("\r\n"), "{lines}");
-    let decision = allowed.body_mut().take_decision().unwrap();
+    let decision = aside.decision.unwrap();
     assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
-    assert!(decision.is_allowed() && allowed.body_mut().take_refusal().is_none());
+    assert!(decision.is_allowed() && aside.refusal.is_none());
 
     let mut refused = serve(&layer, Request::new(())).await;
     assert_eq!((refused.status().as_u16(), refused.headers().len()), (429, 0));
-    assert!(!refused.body_mut().take_decision().unwrap().is_allowed());
-    let refusal = refused.body_mut().take_refusal().unwrap();
+    let aside = refused.body_mut().take_aside().unwrap();
+    assert!(!aside.decision.unwrap().is_allowed() && aside.lines.is_empty());
+    let refusal = aside.refusal.unwrap();
     assert!(refused.into_body().collect().await.unwrap().to_bytes().is_empty());
     let (whole, _) = send(&layer, request()).await;
     assert_eq!(refusal.response().status(), whole);
@@ -348,7 +350,8 @@ async fn a_server_finds_the_decision_in_the_body_and_a_refusal_beside_it() {
     expected.push(format!("content-length: {length}"));
     assert_eq!(lines.collect::<Vec<_>>(), expected);
     let mut again = serve(&layer, Request::new(())).await;
-    assert!(Arc::ptr_eq(&again.body_mut().take_refusal().unwrap(), &refusal), "not made anew");
+    let again = again.body_mut().take_aside().unwrap().refusal.unwrap();
+    assert!(Arc::ptr_eq(&again, &refusal), "not made anew");
 }
 
 #[tokio::test]
@@ -364,15 +367,15 @@ async fn a_server_gets_lines_only_where_there_is_nothing_to_join_them_with() {
     ] {
         let service = layer.layer(inner).for_server(sender);
         let mut response = service.oneshot(Request::new(())).await.unwrap();
-        assert!(response.body_mut().take_lines().is_empty());
+        assert!(response.body_mut().take_aside().unwrap().lines.is_empty());
         assert!(response.headers().get_all("ratelimit").iter().eq(fields));
     }
     let bare = serve(&limits(api(2)).headers(Headers::none()), Request::new(())).await;
-    assert!(bare.headers().is_empty() && bare.into_body().take_lines().is_empty());
+    assert!(bare.headers().is_empty() && bare.into_body().take_aside().unwrap().lines.is_empty());
     let http2 = Request::builder().version(Version::HTTP_2).body(()).unwrap();
     let response = serve(&limits(api(2)), http2).await;
     assert!(response.headers().contains_key("ratelimit"));
-    assert!(response.into_body().take_lines().is_empty());
+    assert!(response.into_body().take_aside().unwrap().lines.is_empty());
 }
 
 #[tokio::test]
@@ -386,7 +389,7 @@ async fn a_server_is_told_what_a_layer_further_in_has_refused() {
     for (is_allowed, policy) in [(true, "api"), (false, "inner")] {
         let service = outer.layer(within.layer(inner)).for_server(sender);
         let mut response = service.oneshot(request()).await.unwrap();
-        let decision = response.body_mut().take_decision().unwrap();
+        let decision = response.body_mut().take_aside().unwrap().decision.unwrap();
         assert_eq!(decision.is_allowed(), is_allowed);
         assert_eq!(&**decision.policies()[0].policy(), policy);
     }
@@ -401,7 +404,7 @@ async fn a_server_gets_what_is_not_shared_whole() {
     }));
     assert_eq!(serve(&layer, Request::new(())).await.status(), 200);
     let mut refused = serve(&layer, Request::new(())).await;
-    assert!(refused.body_mut().take_refusal().is_none());
+    assert!(refused.body_mut().take_aside().unwrap().refusal.is_none());
     assert!(refused.headers().contains_key("ratelimit"));
     assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "own");
 
@@ -411,14 +414,16 @@ async fn a_server_gets_what_is_not_shared_whole() {
     ));
     for is_allowed in [true, false] {
         let mut answer = serve(&slow, Request::new(())).await;
-        assert_eq!(answer.body_mut().take_decision().unwrap().is_allowed(), is_allowed);
-        assert_eq!(answer.body_mut().take_refusal().is_none(), is_allowed);
+        let aside = answer.body_mut().take_aside().unwrap();
+        assert_eq!(aside.decision.unwrap().is_allowed(), is_allowed);
+        assert_eq!(aside.refusal.is_none(), is_allowed);
+        assert_eq!(!aside.lines.is_empty(), is_allowed);
     }
     let denying = api(1).on_store_error(OnStoreError::Deny);
     let down = RateLimitLayer::new(Gate::new(policies([denying]).build().unwrap(), Down));
     let mut unavailable = serve(&down, Request::new(())).await;
     assert_eq!(unavailable.status(), 503);
-    assert!(unavailable.body_mut().take_decision().is_none());
+    assert!(unavailable.body_mut().take_aside().unwrap().decision.is_none());
 }
 
 #[tokio::test]

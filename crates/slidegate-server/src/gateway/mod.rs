@@ -145,23 +145,20 @@ impl<S: Store> Answer for Worker<S> {
                     response
                 }
             };
-            let decision = response.body_mut().take_decision();
+            let aside = response.body_mut().take_aside().unwrap_or_default();
             self.proxy.observer.answered(&Answered {
                 door: Door::Gateway,
                 method: &method,
                 path: path.as_ref().map_or("", PathAndQuery::path),
                 client: sender.client,
                 status: response.status(),
-                decision: decision.as_deref(),
+                decision: aside.decision.as_ref(),
                 began,
                 at: self.proxy.clock.now(),
             });
-            match response.body_mut().take_refusal() {
+            match aside.refusal {
                 Some(refusal) => Message::Refusal(refusal),
-                None => {
-                    let lines = response.body_mut().take_lines();
-                    Message::Response { response: Box::new(response), lines }
-                }
+                None => Message::Response { response: Box::new(response), lines: aside.lines },
             }
         }
     }
