@@ -135,7 +135,7 @@ impl Outgoing {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         match frame.map(Frame::into_data) {
-            Some(Ok(data)) => self.write_data(data, wire),
+            Some(Ok(data)) => self.write_data(&data, wire),
             Some(Err(frame)) => {
                 self.end(&frame.into_trailers().unwrap_or_default(), &mut wire.unsent)
             }
@@ -143,7 +143,7 @@ impl Outgoing {
         }
     }
 
-    fn write_data<S>(&mut self, data: Bytes, wire: &mut Wire<S>) -> Result<(), Failure>
+    fn write_data<S>(&mut self, data: &Bytes, wire: &mut Wire<S>) -> Result<(), Failure>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -153,15 +153,15 @@ impl Outgoing {
                 if *left == 0 {
                     self.framing = Framing::Nothing;
                 }
-                wire.put(&data);
+                wire.put(data);
             }
-            Framing::UntilClosed => wire.put(&data),
+            Framing::UntilClosed => wire.put(data),
             // It would be the last.
             Framing::Chunks { .. } if data.is_empty() => {}
             Framing::Chunks { .. } => {
                 let bytes = &mut wire.unsent;
                 write!(bytes, "{:x}\r\n", data.len()).expect("a buffer takes all");
-                bytes.extend_from_slice(&data);
+                bytes.extend_from_slice(data);
                 bytes.extend_from_slice(b"\r\n");
             }
             Framing::Nothing => {}
