@@ -44,7 +44,8 @@ pub(super) struct WrongLength;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Writes a response's head, with these lines among its fields. Another request may follow if both sides wish it.
+/// Writes a response's head, with these lines among its fields. Another request may follow if both
+/// sides wish it.
 pub(super) fn begin<B: Body>(
     response: &Response<B>,
     lines: &[u8],
