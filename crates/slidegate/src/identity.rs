@@ -127,13 +127,13 @@ impl Identity {
         bytes[1..4].copy_from_slice(b"ip:");
         let mut end = 4;
         for octet in address.octets() {
-            let (text, length) = OCTETS[usize::from(octet)];
+            let text = OCTETS[usize::from(octet)];
             bytes[end..end + text.len()].copy_from_slice(&text);
-            end += length;
+            end += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
         }
         // Without the dot after the last.
         end -= 1;
-        bytes[end..end + OCTETS[0].0.len()].fill(0);
+        bytes[end..end + OCTETS[0].len()].fill(0);
         bytes[0] = (end - 1) as u8;
         Self { bytes }
     }
@@ -169,23 +169,18 @@ impl Identity {
     }
 }
 
-/// Each octet with a dot after it, and how many bytes that is. The rest are zeros.
-static OCTETS: [([u8; 4], usize); 256] = {
-    let mut octets = [([0; 4], 0); 256];
+/// Each octet with a dot after it, and then zeros.
+static OCTETS: [[u8; 4]; 256] = {
+    let mut octets = [[0; 4]; 256];
     let mut octet = 0;
     while octet < 256 {
-        let digits = [octet / 100, octet / 10 % 10, octet % 10];
-        let (text, length) = &mut octets[octet];
-        let mut place = 0;
-        while place < 3 {
-            if *length > 0 || digits[place] > 0 || place == 2 {
-                text[*length] = b'0' + digits[place] as u8;
-                *length += 1;
-            }
-            place += 1;
-        }
-        text[*length] = b'.';
-        *length += 1;
+        let [hundreds, tens, ones] =
+            [b'0' + octet as u8 / 100, b'0' + octet as u8 / 10 % 10, b'0' + octet as u8 % 10];
+        octets[octet] = match octet {
+            100.. => [hundreds, tens, ones, b'.'],
+            10.. => [tens, ones, b'.', 0],
+            _ => [ones, b'.', 0, 0],
+        };
         octet += 1;
     }
     octets
