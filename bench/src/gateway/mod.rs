@@ -33,14 +33,15 @@ fn result(table: &Table) -> String {
     };
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
-         p99_ratio={} redis_allow_rps={} rss_mb={} nginx_page_ratio={} nginx_terse_ratio={}",
+         p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
+         nginx_few_words_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
-        figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
+        figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
         figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate(Allowed, Gateway::Redis.name()), 0),
         figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
-        figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
         figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
     )
 }
