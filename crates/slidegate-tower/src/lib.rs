@@ -72,6 +72,8 @@
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a refused request is answered.
 //!   Both are in [`Answers`], which needs no Tower.
+//! - [`RateLimit::for_server`] is for servers that call the service themselves: what they send and log
+//!   is then [`Aside`], with [`SharedRefusal`] among it.
 //! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its [`Queue`] can
 //!   be used without Tower too.
 //!

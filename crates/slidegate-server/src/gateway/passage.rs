@@ -11,7 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
 use slidegate_tower::Sender;
 
 use crate::config::HostRule;
-use crate::http1::{is_hop_by_hop, named_by_connection, tokens};
+use crate::http1::{
+    X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, is_hop_by_hop,
+    named_by_connection, tokens,
+};
 
 /// What upstream is to know of a request that the request does not say, or not to be believed.
 #[derive(Debug)]
@@ -50,11 +53,6 @@ impl Fields for HeaderMap {
         }
     }
 }
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Whether a field says where a request came from, at least to those servers that read an
 /// underscore as a hyphen.

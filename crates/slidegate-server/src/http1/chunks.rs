@@ -1,9 +1,9 @@
 //! A body in chunks, taken apart.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 
-use super::Malformed;
+use super::{Malformed, name};
 
 /// Where in a body of chunks the reader is.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ fn has_bare_lf(bytes: &[u8]) -> bool {
 
 fn trailers(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
     let field = |field: &httparse::Header<'_>| {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
+        let name = name(field.name.as_bytes())?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?;
         Ok((name, value))
     };

@@ -45,7 +45,7 @@ impl Used {
     }
 }
 
-/// Who was seen this long ago is still about.
+/// Who was seen less than this long ago is still about.
 const ABOUT: Duration = Duration::from_secs(1);
 
 /// One thread's table.
@@ -86,8 +86,8 @@ impl Near {
         let least = set.least(now);
         let other = &set.places[least];
         // Who is as near as a newcomer stays while it is about, lest they take turns.
-        let was_here = other.at + ABOUT > now;
-        if other.is_over(now) || other.used < used || (other.used == used && !was_here) {
+        let is_about = other.at + ABOUT > now;
+        if other.is_over(now) || other.used < used || (other.used == used && !is_about) {
             set.hashes[least] = hash;
             set.places[least] = place;
             match &mut set.accounts[least] {
