@@ -6,6 +6,7 @@ mod chunks;
 mod fields;
 mod name;
 mod place;
+mod turn;
 
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::chunks::{Chunks, Found};
@@ -16,6 +17,7 @@ pub(crate) use self::name::{
     X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, name,
 };
 pub(crate) use self::place::{Place, Places};
+pub(crate) use self::turn::Turn;
 
 /// Bytes that are not HTTP, or can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::request::{self, Flaw, Head, Terms};
 use super::response::{self, Outgoing};
 use super::wire::Wire;
 use crate::config::Timeouts;
-use crate::http1::Alarm;
+use crate::http1::{Alarm, Turn};
 use crate::listener::course::End;
 use crate::listener::guarded::Guarded;
 use crate::listener::stream::{Rewound, Stream};
@@ -131,11 +131,13 @@ impl Conversation<'_> {
     async fn next_head(&mut self, request: &mut Request<RequestBody>) -> Result<Head, Over> {
         let mut awaited = None;
         let mut is_new = true;
+        let mut turn = Turn::default();
         let head = poll_fn(|cx| {
             loop {
                 self.wire.skip_blank_lines();
                 // Who sends it byte by byte shall not have it read as often.
                 if is_new && !self.wire.unread.is_empty() {
+                    ready!(turn.poll(cx));
                     match request::take(&mut self.wire.unread, self.manners.head_bytes, request) {
                         Ok(Some(head)) => return Poll::Ready(Ok(Ok(head))),
                         Ok(None) => is_new = false,
@@ -258,7 +260,12 @@ impl Conversation<'_> {
             }
         };
         let mut body = response.as_mut().map(|response| response.body_mut());
-        poll_fn(|cx| self.poll_send(&mut outgoing, body.as_deref_mut(), intake, cx)).await?;
+        let mut turn = Turn::default();
+        poll_fn(|cx| {
+            ready!(turn.poll(cx));
+            self.poll_send(&mut outgoing, body.as_deref_mut(), intake, cx)
+        })
+        .await?;
         // Whoever reads the request's body may wait for this.
         drop(response);
         if let Some(intake) = intake {
