@@ -43,7 +43,7 @@ pub struct Answers {
 
 /// What a refused client is told.
 pub(crate) enum Answer {
-    Own(Response<Bytes>),
+    Own(Box<Response<Bytes>>),
     /// The same as others are told.
     Shared(Arc<SharedRefusal>),
 }
@@ -51,7 +51,7 @@ pub(crate) enum Answer {
 impl Answer {
     fn into_whole(self) -> Response<Bytes> {
         match self {
-            Self::Own(response) => response,
+            Self::Own(response) => *response,
             Self::Shared(refusal) => refusal.response().clone(),
         }
     }
@@ -117,7 +117,7 @@ impl Answers {
         let refused = Refused::of_decision(decision)?;
         let refusal = self.refusal_of(&refused);
         let Some((decision, policy, tightest)) = refused.tightest() else {
-            return Some(Answer::Own(refusal.respond(&refused, request)));
+            return Some(Answer::Own(refusal.respond(&refused, request).into()));
         };
         let reset = self.headers.reset(decision, tightest);
         let make = || {
@@ -128,7 +128,7 @@ impl Answers {
             response
         };
         if !refusal.is_steady() || is_grpc_call(request) {
-            return Some(Answer::Own(make()));
+            return Some(Answer::Own(make().into()));
         }
         let told = Told { refused: &refused, edition: self.edition, policy, tightest, reset };
         Some(Answer::Shared(kept::refusal(&told, make)))
