@@ -12,6 +12,17 @@ const BOUNDS_US: [u64; 16] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
+/// The same in nanoseconds.
+const BOUNDS_NS: [u64; BOUNDS_US.len()] = {
+    let mut bounds = BOUNDS_US;
+    let mut i = 0;
+    while i < bounds.len() {
+        bounds[i] *= 1000;
+        i += 1;
+    }
+    bounds
+};
+
 /// How many took up to each bound; the last took longer than all of them.
 #[derive(Debug, Default)]
 pub(super) struct Timing {
@@ -23,7 +34,7 @@ impl Timing {
     #[inline]
     pub(super) fn add(&self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        count_own(&self.counts[BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < took_ns)]);
+        count_own(&self.counts[BOUNDS_NS.partition_point(|bound_ns| *bound_ns < took_ns)]);
         add_own(&self.total_ns, took_ns);
     }
 
