@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::http1::{self, Place, Places, words};
 use crate::listener::body::RequestBody;
@@ -76,7 +76,7 @@ pub(super) fn take(
     match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
             let bytes = bytes.split_to(parsed.length).freeze();
-            understand(parsed, &fields, &bytes, request).map(Some)
+            understand(parsed, &fields, bytes, request).map(Some)
         }
         None if bytes.len() <= most => Ok(None),
         _ => Err(Flaw::TooLarge),
@@ -122,7 +122,7 @@ struct Said {
 fn understand(
     parsed: Parsed,
     fields: &Places,
-    bytes: &Bytes,
+    mut bytes: Bytes,
     request: &mut Request<RequestBody>,
 ) -> Result<Head, Flaw> {
     request.headers_mut().reserve(fields.len());
@@ -149,9 +149,11 @@ fn understand(
         keeps: is_clear && !said.close && (!is_old || said.keep_alive),
         takes_trailers: said.trailers,
     };
-    let target = Uri::from_maybe_shared(bytes.slice(parsed.target.range()));
+    // Nobody needs the rest any longer: a slice would be one more owner to count.
+    bytes.truncate(parsed.target.range().end);
+    bytes.advance(parsed.target.range().start);
     *request.method_mut() = parsed.method;
-    *request.uri_mut() = target.map_err(|_| Flaw::Malformed)?;
+    *request.uri_mut() = Uri::from_maybe_shared(bytes).map_err(|_| Flaw::Malformed)?;
     *request.version_mut() = if is_old { Version::HTTP_10 } else { Version::HTTP_11 };
     let expects_word = said.expects_word && !is_old;
     let wants_upgrade = said.upgrade && !is_old;
