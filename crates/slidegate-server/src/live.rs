@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, Cache, Guard};
 use slidegate::{Gate, Store};
 use slidegate_tower::{Answers, ClientAddress, PathReading, RateLimitLayer};
 
@@ -13,8 +13,12 @@ use crate::config::Rules;
 #[derive(Debug)]
 pub(crate) struct Live<S> {
     gate: Arc<Gate<S>>,
-    manners: ArcSwap<Manners<S>>,
+    manners: Arc<ArcSwap<Manners<S>>>,
 }
+
+/// The manners in force, for somebody who asks again and again: while they stay the same it costs
+/// next to nothing.
+pub(crate) type LatestManners<S> = Cache<Arc<ArcSwap<Manners<S>>>, Arc<Manners<S>>>;
 
 /// How requests are read and answered.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl<S: Store> Live<S> {
     pub(crate) fn new(rules: &mut Rules, store: S) -> Self {
         let gate = Arc::new(Gate::new(mem::take(&mut rules.policies), store));
         let manners = Manners::new(&gate, rules);
-        Self { gate, manners: ArcSwap::from_pointee(manners) }
+        Self { gate, manners: Arc::new(ArcSwap::from_pointee(manners)) }
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
@@ -43,6 +47,10 @@ impl<S: Store> Live<S> {
 
     pub(crate) fn manners(&self) -> Guard<Arc<Manners<S>>> {
         self.manners.load()
+    }
+
+    pub(crate) fn latest_manners(&self) -> LatestManners<S> {
+        Cache::new(Arc::clone(&self.manners))
     }
 
     /// Puts other rules in force. Accounts keep their history.

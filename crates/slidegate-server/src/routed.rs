@@ -14,7 +14,7 @@ pub(crate) struct Routed(pub(crate) Router);
 impl Answer for Routed {
     type Body = Body;
 
-    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Message<Body> {
+    async fn answer(&mut self, accepted: Accepted, request: Request<RequestBody>) -> Message<Body> {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(accepted);
         // A router without a state is always ready.
@@ -45,7 +45,7 @@ mod tests {
         let accepted = Accepted { peer: Some([10, 0, 0, 1].into()), secure: false };
         let (mut client, server) = tokio::io::duplex(1024);
         let serve = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let routed = routed.clone();
+            let mut routed = routed.clone();
             async move {
                 match routed.answer(accepted, request.map(RequestBody::from)).await {
                     Message::Response { response, .. } => Ok::<_, Infallible>(*response),

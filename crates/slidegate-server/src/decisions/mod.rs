@@ -71,7 +71,7 @@ where
     type Body = Full<Bytes>;
 
     async fn answer(
-        &self,
+        &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
     ) -> Message<Full<Bytes>> {

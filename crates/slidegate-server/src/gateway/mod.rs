@@ -33,7 +33,7 @@ use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HostRule, Timeouts};
 use crate::listener::{Accepted, Answer, Message, RequestBody};
-use crate::live::Live;
+use crate::live::{LatestManners, Live};
 use crate::observe::{Answered, Door, Observer};
 
 /// The gateway, for all workers.
@@ -96,20 +96,20 @@ impl<S: Store> Gateway<S> {
 
     /// What answers the requests of one worker's connections.
     pub(crate) fn worker(&self, index: usize) -> Worker<S> {
-        Worker { live: self.live.clone(), proxy: self.proxy.clone(), index }
+        Worker { manners: self.live.latest_manners(), proxy: self.proxy.clone(), index }
     }
 }
 
 /// Answers the requests of one worker's connections.
 pub(crate) struct Worker<S> {
-    live: Arc<Live<S>>,
+    manners: LatestManners<S>,
     proxy: Arc<Proxy>,
     index: usize,
 }
 
 impl<S> Clone for Worker<S> {
     fn clone(&self) -> Self {
-        Self { live: self.live.clone(), proxy: self.proxy.clone(), index: self.index }
+        Self { manners: self.manners.clone(), proxy: self.proxy.clone(), index: self.index }
     }
 }
 
@@ -119,19 +119,20 @@ impl<S: Store> Answer for Worker<S> {
     // Not an `async fn`: that would move the request once more.
     #[allow(clippy::manual_async_fn, reason = "see above")]
     fn answer(
-        &self,
+        &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Message<Self::Body>> + Send {
+        let Self { manners, proxy, index } = self;
         async move {
-            let began = self.proxy.clock.now();
+            let manners = manners.load();
+            let began = proxy.clock.now();
             let (method, path) =
                 (request.method().clone(), request.uri().path_and_query().cloned());
-            let manners = self.live.manners();
             let sender = manners.client_address.sender(accepted.peer, request.headers());
             let forward = Forward {
-                proxy: &self.proxy,
-                worker: self.index,
+                proxy,
+                worker: *index,
                 is_secure: accepted.secure,
                 paths: manners.paths,
                 sender,
@@ -140,13 +141,12 @@ impl<S: Store> Answer for Worker<S> {
                 Some(problem) => problem.response().map(ResponseBody::from),
                 None => {
                     let passing = manners.layer.layer(forward).for_server(sender).call(request);
-                    drop(manners);
                     let Ok(response) = passing.await;
                     response
                 }
             };
             let aside = response.body_mut().take_aside().unwrap_or_default();
-            self.proxy.observer.answered(&Answered {
+            proxy.observer.answered(&Answered {
                 door: Door::Gateway,
                 method: &method,
                 path: path.as_ref().map_or("", PathAndQuery::path),
@@ -154,7 +154,7 @@ impl<S: Store> Answer for Worker<S> {
                 status: response.status(),
                 decision: aside.decision.as_ref(),
                 began,
-                at: self.proxy.clock.now(),
+                at: proxy.clock.now(),
             });
             match aside.refusal {
                 Some(refusal) => Message::Refusal(refusal),

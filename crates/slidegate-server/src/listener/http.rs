@@ -88,12 +88,12 @@ impl Protocols {
         &self,
         version: Version,
         stream: Guarded<Rewound<Stream>>,
-        answer: A,
+        mut answer: A,
         accepted: Accepted,
         shutdown: &mut Shutdown,
     ) -> End {
         match version {
-            Version::Http1 => converse(stream, &answer, accepted, &self.http1, shutdown).await,
+            Version::Http1 => converse(stream, &mut answer, accepted, &self.http1, shutdown).await,
             // Its state is large: apart, no other connection has to carry it.
             Version::Http2 => Box::pin(self.speak_http2(stream, answer, accepted, shutdown)).await,
         }
@@ -118,7 +118,7 @@ impl Protocols {
 
 /// Answers one request, and takes note of when it is over.
 async fn answer_one<A: Answer>(
-    answer: A,
+    mut answer: A,
     accepted: Accepted,
     request: Request<Incoming>,
     in_flight: InFlight,

@@ -64,7 +64,7 @@ pub(crate) trait Answer: Clone + Send + Sync + 'static {
 
     /// Answers one request.
     fn answer(
-        &self,
+        &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Message<Self::Body>> + Send;

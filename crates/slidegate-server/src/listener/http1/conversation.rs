@@ -51,7 +51,7 @@ impl Manners {
 /// Speaks HTTP/1.1 on a stream until its end.
 pub(in crate::listener) async fn converse<A: Answer>(
     stream: ClientStream,
-    answer: &A,
+    answer: &mut A,
     accepted: Accepted,
     manners: &Manners,
     shutdown: &mut Shutdown,
@@ -97,7 +97,7 @@ enum Over {
 }
 
 impl Conversation<'_> {
-    async fn go_on<A: Answer>(&mut self, answer: &A, accepted: Accepted) -> Over {
+    async fn go_on<A: Answer>(&mut self, answer: &mut A, accepted: Accepted) -> Over {
         loop {
             let mut request = Request::new(RequestBody::default());
             let Head { length, terms, expects_word, wants_upgrade } =

@@ -154,7 +154,11 @@ type AnyBody = BoxBody<Bytes, Infallible>;
 impl Answer for Tester {
     type Body = AnyBody;
 
-    async fn answer(&self, accepted: Accepted, request: Request<RequestBody>) -> Message<AnyBody> {
+    async fn answer(
+        &mut self,
+        accepted: Accepted,
+        request: Request<RequestBody>,
+    ) -> Message<AnyBody> {
         let path = request.uri().path().to_owned();
         let response = match path.as_str() {
             "/accepted" => text(format!("{:?} {}", accepted.peer, accepted.secure)),
