@@ -17,6 +17,8 @@ pub enum Gateway {
     Nginx,
     /// The same, with the fields that ours has for a refused client, written down beforehand.
     NginxTelling,
+    /// The same as it comes, with a line in its log for every refusal.
+    NginxLogging,
     /// With a stick table.
     Haproxy,
     /// Ours, with accounts in its own memory.
@@ -28,9 +30,10 @@ pub enum Gateway {
 }
 
 impl Gateway {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Nginx,
         Self::NginxTelling,
+        Self::NginxLogging,
         Self::Haproxy,
         Self::Memory,
         Self::MemoryTerse,
@@ -39,13 +42,15 @@ impl Gateway {
 
     /// Whether it differs from the others in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
-        !matches!(self, Self::NginxTelling | Self::MemoryTerse) || traffic == Traffic::Refused
+        let only_refusing = [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse];
+        traffic == Traffic::Refused || !only_refusing.contains(&self)
     }
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx, limit_req",
             Self::NginxTelling => "nginx, same fields",
+            Self::NginxLogging => "nginx, with its log",
             Self::Haproxy => "HAProxy, stick table",
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
@@ -55,7 +60,7 @@ impl Gateway {
 
     fn template(self) -> &'static str {
         match self {
-            Self::Nginx | Self::NginxTelling => include_str!("nginx.conf"),
+            Self::Nginx | Self::NginxTelling | Self::NginxLogging => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
             Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
         }
@@ -66,7 +71,16 @@ impl Gateway {
         match self {
             Self::NginxTelling => include_str!("nginx-words.conf"),
             Self::MemoryTerse => include_str!("slidegate-terse.toml"),
-            Self::Nginx | Self::Haproxy | Self::Memory | Self::Redis => "",
+            _ => "",
+        }
+    }
+
+    /// Where nginx writes what of its log. Unless it is told otherwise, refusals are among it; the
+    /// file is none, because gigabytes would come together.
+    fn log(self) -> &'static str {
+        match self {
+            Self::NginxLogging => "/dev/null error",
+            _ => "stderr crit",
         }
     }
 }
@@ -103,7 +117,9 @@ impl<'a> Ground<'a> {
         let file = format!("{gateway:?}-{traffic:?}");
         let config = self.directory.write(&file, &fill(gateway.template(), &blanks))?;
         let mut command = match gateway {
-            Gateway::Nginx | Gateway::NginxTelling => nginx(Core::Tested, &config),
+            Gateway::Nginx | Gateway::NginxTelling | Gateway::NginxLogging => {
+                nginx(Core::Tested, &config)
+            }
             Gateway::Haproxy => haproxy(&config),
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
                 serve(&self.slidegate, &config)
@@ -141,6 +157,7 @@ impl<'a> Ground<'a> {
             ("RATE", limit_req.0.to_owned()),
             ("BURST", limit_req.1.to_owned()),
             ("WORDS", gateway.words().to_owned()),
+            ("LOG", gateway.log().to_owned()),
             ("DIRECTORY", self.directory.to_string()),
         ])
     }

@@ -34,7 +34,7 @@ fn result(table: &Table) -> String {
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
          p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
-         nginx_few_words_ratio={}",
+         nginx_few_words_ratio={} nginx_logging_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
@@ -43,5 +43,6 @@ fn result(table: &Table) -> String {
         figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
         figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
         figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, by(Gateway::NginxLogging)), 2),
     )
 }
