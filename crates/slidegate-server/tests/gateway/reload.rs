@@ -119,6 +119,26 @@ fn requests_under_way_and_connections_outlive_a_reload() {
 }
 
 #[test]
+fn a_connection_that_stays_open_is_answered_in_the_new_words() {
+    let upstream = Upstream::simple();
+    let few_words = "[headers]\ndialects = []\n[refusal]\nshape = \"bare\"";
+    let front = setup(&upstream, "2/min").start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "").value("x-ratelimit-remaining").as_deref(), Some("1"));
+    front.reconfigure(&setup(&upstream, "2/min").tables(few_words).text());
+    front.signal("HUP");
+    wait_until("the reload", || reloads(&front, "ok") >= 1.0);
+    let passed = wire.get("/", "");
+    assert_eq!((passed.status(), passed.value("x-ratelimit-remaining")), (200, None));
+    let refused = wire.get("/", "");
+    assert_eq!((refused.status(), refused.text().as_str()), (429, "Too Many Requests"));
+    front.reconfigure(&setup(&upstream, "2/min").text());
+    front.signal("HUP");
+    wait_until("the reload", || reloads(&front, "ok") >= 2.0);
+    assert_eq!(wire.get("/", "").problem(), 429);
+}
+
+#[test]
 fn reloading_under_load_costs_no_request_and_admits_none_too_many() {
     let upstream = Upstream::simple();
     let front = setup(&upstream, "200/min").start();
