@@ -12,17 +12,6 @@ const BOUNDS_US: [u64; 16] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// The same in nanoseconds.
-const BOUNDS_NS: [u64; BOUNDS_US.len()] = {
-    let mut bounds = BOUNDS_US;
-    let mut i = 0;
-    while i < bounds.len() {
-        bounds[i] *= 1000;
-        i += 1;
-    }
-    bounds
-};
-
 /// How many took up to each bound; the last took longer than all of them.
 #[derive(Debug, Default)]
 pub(super) struct Timing {
@@ -34,7 +23,8 @@ impl Timing {
     #[inline]
     pub(super) fn add(&self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        count_own(&self.counts[BOUNDS_NS.partition_point(|bound_ns| *bound_ns < took_ns)]);
+        let took_us = took_ns.div_ceil(1000);
+        count_own(&self.counts[BOUNDS_US.partition_point(|bound_us| *bound_us < took_us)]);
         add_own(&self.total_ns, took_ns);
     }
 
@@ -64,5 +54,13 @@ mod tests {
         let counts: Vec<u64> = histogram.buckets.iter().map(|(_, count)| *count).collect();
         assert_eq!((counts[0], counts[1], counts[15], counts[16]), (2, 1, 1, 1));
         assert_eq!(histogram.total, Duration::from_micros(20_000_202));
+    }
+
+    #[test]
+    fn a_nanosecond_past_a_bound_is_past_it() {
+        let timings = Striped::<Timing>::default();
+        timings.own().add(Duration::from_nanos(100_001));
+        let histogram = Timing::histogram(&timings, |own| own);
+        assert_eq!((histogram.buckets[0].1, histogram.buckets[1].1), (0, 1));
     }
 }
