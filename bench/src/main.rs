@@ -32,6 +32,9 @@ enum Bench {
     Gateway(race::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(race::Options),
+    /// Answers whatever comes with the same refusal, for one row of `gateway`.
+    #[command(hide = true)]
+    Parrot { port: u16 },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,5 +44,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
+        Bench::Parrot { port } => gateway::parrot::run(port),
     }
 }

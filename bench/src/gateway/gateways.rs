@@ -1,5 +1,6 @@
 //! The gateways that are compared, each as fast as its manual says that it can be.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,24 +28,28 @@ pub enum Gateway {
     MemoryTerse,
     /// Ours, with accounts on Redis in the layout that it comes with.
     Redis,
+    /// None: it sends our refusal to everybody, without a look at what was asked.
+    Parrot,
 }
 
 impl Gateway {
     /// In the order of their turns. Those that are compared above all follow one another, so that
     /// noise hits both alike.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Nginx,
         Self::Memory,
         Self::NginxTelling,
         Self::NginxLogging,
         Self::MemoryTerse,
+        Self::Parrot,
         Self::Haproxy,
         Self::Redis,
     ];
 
     /// Whether it differs from the others in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
-        let only_refusing = [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse];
+        let only_refusing =
+            [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse, Self::Parrot];
         traffic == Traffic::Refused || !only_refusing.contains(&self)
     }
 
@@ -57,6 +62,7 @@ impl Gateway {
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
             Self::Redis => "slidegate, Redis packed",
+            Self::Parrot => "parrot, same words",
         }
     }
 
@@ -65,6 +71,7 @@ impl Gateway {
             Self::Nginx | Self::NginxTelling | Self::NginxLogging => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
             Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
+            Self::Parrot => "",
         }
     }
 
@@ -126,6 +133,7 @@ impl<'a> Ground<'a> {
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
                 serve(&self.slidegate, &config)
             }
+            Gateway::Parrot => parrot(port)?,
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
@@ -175,6 +183,12 @@ fn haproxy(config: &Path) -> Command {
     let mut command = Core::Tested.command(find("haproxy"));
     command.args(["-db", "-f"]).arg(config);
     command
+}
+
+fn parrot(port: u16) -> anyhow::Result<Command> {
+    let mut command = Core::Tested.command(env::current_exe()?);
+    command.args(["parrot", &port.to_string()]);
+    Ok(command)
 }
 
 fn serve(slidegate: &Path, config: &Path) -> Command {

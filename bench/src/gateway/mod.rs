@@ -1,6 +1,7 @@
 //! Gateways in front of one upstream: Slidegate beside nginx and HAProxy.
 
 mod gateways;
+pub mod parrot;
 
 use self::gateways::{Gateway, Ground};
 use crate::race::{self, Directory, Pair, Table, Traffic};
@@ -34,7 +35,8 @@ fn result(table: &Table) -> String {
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
          p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
-         nginx_few_words_ratio={} nginx_logging_ratio={}",
+         nginx_few_words_ratio={} nginx_logging_ratio={} \
+         nginx_parrot_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
@@ -44,5 +46,6 @@ fn result(table: &Table) -> String {
         figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
         figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::NginxLogging)), 2),
+        figure(table.rate_ratio(Refused, pair(Gateway::Parrot, Gateway::Nginx)), 2),
     )
 }
