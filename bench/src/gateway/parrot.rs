@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
-const LISTENER: Token = Token(0);
+/// Clients have the numbers of their sockets, and that is the number of none.
+const LISTENER: Token = Token(usize::MAX);
 
 /// Repeats our refusal to whoever says anything, until it is ended.
 pub fn run(port: u16) -> anyhow::Result<()> {
@@ -17,30 +19,31 @@ pub fn run(port: u16) -> anyhow::Result<()> {
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut clients = HashMap::new();
-    let mut next = 1;
+    let mut asking = Vec::new();
     loop {
         poll.poll(&mut events, None)?;
         for event in &events {
             if event.token() == LISTENER {
                 while let Ok((mut client, _)) = listener.accept() {
                     client.set_nodelay(true)?;
-                    poll.registry().register(&mut client, Token(next), Interest::READABLE)?;
-                    clients.insert(Token(next), client);
-                    next += 1;
+                    let token = Token(client.as_raw_fd() as usize);
+                    poll.registry().register(&mut client, token, Interest::READABLE)?;
+                    clients.insert(token, client);
                 }
-            } else if clients.get_mut(&event.token()).is_some_and(|client| !answer(client, refusal))
-            {
-                clients.remove(&event.token());
+            } else if let Some(client) = clients.get_mut(&event.token()) {
+                match client.read(&mut [0; 4096]) {
+                    // It has one request at a time, and one read gets it.
+                    Ok(1..) => asking.push(event.token()),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Ok(0) | Err(_) => drop(clients.remove(&event.token())),
+                }
             }
         }
-    }
-}
-
-/// Tells whether the client is still there. It has one request at a time, which one read gets.
-fn answer(client: &mut TcpStream, refusal: &[u8]) -> bool {
-    match client.read(&mut [0; 4096]) {
-        Ok(0) => false,
-        Ok(_) => client.write_all(refusal).is_ok(),
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
+        // All together, as the gateway does.
+        for token in asking.drain(..) {
+            if clients.get_mut(&token).is_some_and(|client| client.write_all(refusal).is_err()) {
+                clients.remove(&token);
+            }
+        }
     }
 }
