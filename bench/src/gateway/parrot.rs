@@ -13,8 +13,7 @@ const LISTENER: Token = Token(usize::MAX);
 
 /// Repeats our refusal to whoever says anything, until it is ended.
 pub fn run(port: u16) -> anyhow::Result<()> {
-    let refusal = include_str!("refusal.http").replace('\n', "\r\n");
-    let refusal = refusal.trim_end().as_bytes();
+    let refusal = refusal();
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1024));
     let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -41,9 +40,29 @@ pub fn run(port: u16) -> anyhow::Result<()> {
         }
         // All together, as the gateway does.
         for token in asking.drain(..) {
-            if clients.get_mut(&token).is_some_and(|client| client.write_all(refusal).is_err()) {
+            if clients
+                .get_mut(&token)
+                .is_some_and(|client| client.write_all(refusal.as_bytes()).is_err())
+            {
                 clients.remove(&token);
             }
         }
+    }
+}
+
+fn refusal() -> String {
+    include_str!("refusal.http").trim_end().replace('\n', "\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_is_as_long_as_it_says() {
+        let refusal = refusal();
+        let (head, body) = refusal.split_once("\r\n\r\n").unwrap();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        assert_eq!(length.parse(), Ok(body.len()));
     }
 }
