@@ -32,5 +32,7 @@ async function ask(url, timeoutMs, question) {
   const signal = AbortSignal.timeout(timeoutMs);
   const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(question), signal })
     .catch(() => null);
-  return answer?.ok ? answer.json().catch(() => null) : null;
+  // A request that is malformed has a verdict too, beside the status 400.
+  const decision = await answer?.json().catch(() => null);
+  return decision?.verdict ? decision : null;
 }

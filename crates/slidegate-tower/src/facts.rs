@@ -39,9 +39,14 @@ impl<'r> From<&'r request::Parts> for Head<'r> {
 }
 
 impl<'r> Head<'r> {
+    /// What the head itself says.
+    pub(crate) fn plain_facts(&self) -> Facts<'r> {
+        Facts::new(self.method, self.uri.path()).headers(self.headers)
+    }
+
     /// The facts but for the client, who is found otherwise.
     pub(crate) fn facts(&self) -> Facts<'r> {
-        let mut facts = Facts::new(self.method, self.uri.path()).headers(self.headers);
+        let mut facts = self.plain_facts();
         if let Some(User(id)) = self.extensions.get() {
             facts = facts.user(id);
         }

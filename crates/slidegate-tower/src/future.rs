@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::{Request, Response, Version};
 use pin_project_lite::pin_project;
-use slidegate::{Decision, Store};
+use slidegate::{BadRequest, Decision, Store};
 use tower_service::Service;
 
 use crate::answers::Answer;
+use crate::bad_request::bad_request;
 use crate::body::ResponseBody;
 use crate::client_address::Sender;
 use crate::decided::Decided;
@@ -40,6 +42,7 @@ pin_project! {
         Deciding { deciding: Deciding<B>, ready_inner: T, door: Arc<Door<S>> },
         Passing { #[pin] inner: F, told: Option<Told<S>> },
         Refused { refused: Option<(Answer, Decided)> },
+        BadRequest { response: Option<Box<Response<Bytes>>> },
     }
 }
 
@@ -67,6 +70,10 @@ where
 
     pub(crate) fn refused(answer: Answer, decided: Decided) -> Self {
         Self { state: State::Refused { refused: Some((answer, decided)) } }
+    }
+
+    pub(crate) fn bad_request(error: &BadRequest) -> Self {
+        Self { state: State::BadRequest { response: Some(Box::new(bad_request(error))) } }
     }
 
     pub(crate) fn deciding(
@@ -124,6 +131,10 @@ where
                 StateProj::Refused { refused } => {
                     let (answer, decided) = refused.take().expect("polled after it was ready");
                     return Poll::Ready(Ok(answer.into_response(decided)));
+                }
+                StateProj::BadRequest { response } => {
+                    let response = response.take().expect("polled after it was ready");
+                    return Poll::Ready(Ok(response.map(ResponseBody::refusal)));
                 }
             };
             self.set(next);

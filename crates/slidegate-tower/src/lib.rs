@@ -84,6 +84,7 @@
 
 mod answers;
 mod aside;
+mod bad_request;
 mod body;
 mod client_address;
 mod decided;
@@ -104,6 +105,7 @@ mod shared;
 
 pub use crate::answers::Answers;
 pub use crate::aside::Aside;
+pub use crate::bad_request::bad_request;
 pub use crate::body::ResponseBody;
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, Sender};
 pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};

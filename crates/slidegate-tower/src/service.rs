@@ -65,12 +65,15 @@ where
         if request.extensions().get::<Exempt>().is_some() {
             return ResponseFuture::exempt(self.inner.call(request));
         }
+        let head = Head::from(&request);
+        if let Err(error) = self.door.gate.check(&head.plain_facts()) {
+            return ResponseFuture::bad_request(&error);
+        }
         let Some(gate) = self.door.ready_gate() else {
             let not_ready_inner = self.inner.clone();
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
-        let head = Head::from(&request);
         let path = self.door.path(head);
         let is_aside = self.sender.is_some();
         let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_aside);

@@ -451,3 +451,21 @@ async fn layers_of_one_gate_count_together_and_follow_its_policies() {
     assert_eq!(send(&two, request()).await.0, 200);
     assert!(Arc::ptr_eq(one.gate(), &gate));
 }
+
+#[tokio::test]
+async fn a_method_in_another_case_is_refused_before_the_inner_service() {
+    let login = || policies([api(1).method(Method::POST)]);
+    let at_once = RateLimitLayer::new(gate(&ManualClock::default(), login()));
+    let waiting =
+        RateLimitLayer::new(Gate::new(login().build().unwrap(), Slow(MemoryStore::new())));
+    for method in ["post", "Post", "pOST"] {
+        let mut request = request();
+        *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+        let again = request.clone();
+        for (status, decision) in [send(&at_once, request).await, send(&waiting, again).await] {
+            assert_eq!(status, 400, "{method}");
+            assert!(decision.is_none(), "nothing was decided");
+        }
+    }
+    assert_eq!(send(&at_once, request()).await.0, 200);
+}

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::bad_request::BadRequest;
 use crate::bans::{BanStats, Bans};
 use crate::charge::{Account, Charge, Charges};
 use crate::clock::Timestamp;
@@ -76,6 +77,26 @@ impl<S: Store> Gate<S> {
         let bans = Bans::new(local.capacity());
         let rules = Rules { policies: Arc::new(policies), orders: Arc::default() };
         Self { rules: ArcSwap::from_pointee(rules), store, local, bans }
+    }
+
+    /// Tells whether a request can be read in one way only, as far as the policies in force are
+    /// concerned. One that fails is to be refused with `400 Bad Request` instead of being decided:
+    /// whoever answers it may take it for a request that a policy would have counted.
+    ///
+    /// ```
+    /// use slidegate::{BadRequest, Facts, Gate, MemoryStore, Policies, Policy, Quota};
+    /// use http::Method;
+    ///
+    /// let login = Policy::new("login").method(Method::POST).quota(Quota::per_minute(5));
+    /// let gate = Gate::new(Policies::builder().policy(login).build()?, MemoryStore::new());
+    ///
+    /// let method = Method::from_bytes(b"post")?;
+    /// let error = gate.check(&Facts::new(&method, "/login")).unwrap_err();
+    /// assert_eq!(error, BadRequest::MethodCase { known: Method::POST });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
+        self.rules.load().policies.check(facts)
     }
 
     /// Decides a request and, if it is allowed, spends what it costs.

@@ -37,6 +37,7 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+mod bad_request;
 mod ban;
 mod bans;
 mod builder;
@@ -68,6 +69,7 @@ mod source;
 mod store;
 mod warning;
 
+pub use crate::bad_request::BadRequest;
 pub use crate::ban::Ban;
 pub use crate::bans::BanStats;
 pub use crate::builder::{PoliciesBuilder, PolicyError, PolicyErrors};

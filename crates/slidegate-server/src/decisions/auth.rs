@@ -156,6 +156,11 @@ pub(super) fn answer(
         }
         return allowed;
     };
+    refuse(proxy, refusal)
+}
+
+/// A refusal in the form that the proxy passes on to the client.
+pub(super) fn refuse(proxy: Proxy, refusal: Response<Bytes>) -> Response<Bytes> {
     if proxy == Proxy::Nginx { for_nginx(refusal) } else { refusal }
 }
 

@@ -27,6 +27,7 @@ use http_body_util::Full;
 use slidegate::{
     Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock, Timestamp,
 };
+use slidegate_tower::bad_request;
 
 use self::ask::{Ask, Asks};
 use self::auth::{ENVOY_PREFIX, Original, Proxy};
@@ -129,15 +130,26 @@ where
             self.reply(&asks, intent).await
         };
         match answered.await {
-            Ok(json) => json_reply(json),
+            Ok((status, json)) => {
+                let mut response = json_reply(json);
+                *response.status_mut() = status;
+                response
+            }
             Err(problems) => problems.response(),
         }
     }
 
-    async fn reply(&self, asks: &Asks<'_>, intent: Intent) -> Result<Vec<u8>, Problems> {
+    /// The reply, and its status: 400 if the only question is about a request that is malformed. In
+    /// a list such a request is refused like any other, because the rest was decided.
+    async fn reply(
+        &self,
+        asks: &Asks<'_>,
+        intent: Intent,
+    ) -> Result<(StatusCode, Vec<u8>), Problems> {
         let mut out = Vec::with_capacity(REPLY_BYTES);
+        let mut status = StatusCode::OK;
         match asks {
-            Asks::One(ask) => self.reply_to(ask, intent, &mut out).await?,
+            Asks::One(ask) => status = self.reply_to(ask, intent, &mut out).await?,
             Asks::Many(asks) => {
                 out.push(b'[');
                 for (i, ask) in asks.iter().enumerate() {
@@ -149,7 +161,7 @@ where
                 out.push(b']');
             }
         }
-        Ok(out)
+        Ok((status, out))
     }
 
     async fn reply_to(
@@ -157,12 +169,18 @@ where
         ask: &Ask<'_>,
         intent: Intent,
         out: &mut Vec<u8>,
-    ) -> Result<(), Problems> {
+    ) -> Result<StatusCode, Problems> {
         let (gate, asked_at) = (self.live.gate(), self.clock.now());
         match ask {
             Ask::Request(request) => {
                 let other_path = self.live.manners().paths.read(&request.path);
                 let facts = request.facts(&other_path);
+                if let Err(error) = gate.check(&facts) {
+                    let response = bad_request(&error);
+                    reply::write_bad_request(out, &response);
+                    self.tell(ask, intent, asked_at, response.status(), None);
+                    return Ok(response.status());
+                }
                 let outcome = match intent {
                     Intent::Spend => gate.decide(&facts).await,
                     Intent::Peek => gate.peek(&facts).await,
@@ -183,7 +201,7 @@ where
                 self.conclude(ask, intent, asked_at, &outcome, out);
             }
         }
-        Ok(())
+        Ok(StatusCode::OK)
     }
 
     /// Writes the reply to a question, and tells of it.
@@ -196,25 +214,41 @@ where
         out: &mut Vec<u8>,
     ) {
         let nothing = HeaderMap::new();
-        let (method, path, client, headers) = match ask {
-            Ask::Request(request) => {
-                (&request.method, &*request.path, request.client, &request.headers)
-            }
-            Ask::Charges(_) => (&Method::POST, DECIDE, None, &nothing),
+        let headers = match ask {
+            Ask::Request(request) => &request.headers,
+            Ask::Charges(_) => &nothing,
         };
         let refusal = reply::write(out, outcome, &self.live.manners().answers, headers);
-        if intent == Intent::Spend {
-            (self.observe)(&Answered {
-                door: Door::Decisions,
-                method,
-                path: without_query(path),
-                client,
-                status: refusal.map_or(StatusCode::OK, |response| response.status()),
-                decision: outcome.as_ref().ok(),
-                began: asked_at,
-                at: self.clock.now(),
-            });
+        let status = refusal.map_or(StatusCode::OK, |response| response.status());
+        self.tell(ask, intent, asked_at, status, outcome.as_ref().ok());
+    }
+
+    /// Tells the observer of a question that was answered, unless it only peeked.
+    fn tell(
+        &self,
+        ask: &Ask<'_>,
+        intent: Intent,
+        asked_at: Timestamp,
+        status: StatusCode,
+        decision: Option<&Decision>,
+    ) {
+        if intent != Intent::Spend {
+            return;
         }
+        let (method, path, client) = match ask {
+            Ask::Request(request) => (&request.method, &*request.path, request.client),
+            Ask::Charges(_) => (&Method::POST, DECIDE, None),
+        };
+        (self.observe)(&Answered {
+            door: Door::Decisions,
+            method,
+            path: without_query(path),
+            client,
+            status,
+            decision,
+            began: asked_at,
+            at: self.clock.now(),
+        });
     }
 
     async fn auth(&self, proxy: Proxy, peer: Option<IpAddr>, head: &Parts) -> Reply {
@@ -225,15 +259,21 @@ where
             Err(problems) => return problems.response(),
         };
         let other_path = self.live.manners().paths.read(&original.path);
-        let outcome = self.live.gate().decide(&original.facts(&other_path)).await;
-        let response = auth::answer(proxy, &outcome, &self.live.manners().answers);
+        let facts = original.facts(&other_path);
+        let (response, outcome) = match self.live.gate().check(&facts) {
+            Ok(()) => {
+                let outcome = self.live.gate().decide(&facts).await;
+                (auth::answer(proxy, &outcome, &self.live.manners().answers), outcome.ok())
+            }
+            Err(error) => (auth::refuse(proxy, bad_request(&error)), None),
+        };
         (self.observe)(&Answered {
             door: Door::Decisions,
             method: &original.method,
             path: without_query(&original.path),
             client: original.client,
             status: response.status(),
-            decision: outcome.as_ref().ok(),
+            decision: outcome.as_ref(),
             began: asked_at,
             at: self.clock.now(),
         });

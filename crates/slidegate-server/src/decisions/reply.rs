@@ -47,6 +47,15 @@ pub(super) fn write(
     refusal
 }
 
+/// Writes the reply to a question about a request that is malformed, whose client is to get this
+/// response.
+pub(super) fn write_bad_request(out: &mut Vec<u8>, response: &Response<Bytes>) {
+    let mut out = Writer(out);
+    out.put(r#"{"verdict":"block","reason":"bad-request","degraded":false,"standings":[]"#);
+    write_refusal(&mut out, response);
+    out.put("}");
+}
+
 fn verdict(outcome: &Result<Decision, StoreError>) -> &'static str {
     match outcome.as_ref().map(Decision::verdict) {
         Ok(Verdict::Allow) => "allow",

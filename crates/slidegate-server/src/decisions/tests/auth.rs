@@ -208,3 +208,21 @@ async fn no_detour_gets_around_a_policy() {
     assert_eq!(forwarded(&desk, "POST", "//login", "203.0.113.7").await.status, 429);
     assert_eq!(original(&desk, "POST", "/%6cogin", "203.0.113.7").await.status, 403);
 }
+
+#[tokio::test]
+async fn a_method_in_another_case_is_refused_as_each_proxy_takes_it() {
+    let desk = desk();
+    for method in ["post", "Post", "pOST"] {
+        let got = forwarded(&desk, method, "/login", "203.0.113.7").await;
+        assert_eq!(got.status, 400, "{method}");
+        assert_eq!(got.header("content-type"), Some("application/problem+json"));
+        assert!(got.text().contains("only in case"), "{}", got.text());
+        let got = original(&desk, method, "/login", "203.0.113.7").await;
+        assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (403, Some("400")));
+        assert!(got.header("x-slidegate-body").unwrap().contains("only in case"));
+        let request = Request::builder().method(method).uri("/v1/auth/envoy/login");
+        let got = desk.send("127.0.0.1", request.body(Full::new(Bytes::new())).unwrap()).await;
+        assert_eq!(got.status, 400, "{method}");
+    }
+    assert_eq!(forwarded(&desk, "POST", "/login", "203.0.113.7").await.status, 200);
+}

@@ -190,3 +190,26 @@ async fn no_detour_gets_around_a_policy() {
         assert_ne!(ask(path).await["verdict"], "allow", "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_method_in_another_case_is_refused() {
+    let desk = desk();
+    for method in ["post", "Post", "pOST", "get", "delete", "options"] {
+        let question = json!({"method": method, "path": "/login", "client": "203.0.113.7"});
+        let got = desk.post("/v1/decide", question.to_string()).await;
+        assert_eq!(got.status, 400, "{method}");
+        let reply = got.json();
+        assert_eq!((&reply["verdict"], &reply["status"]), (&json!("block"), &json!(400)));
+        assert_eq!(reply["reason"], "bad-request");
+        assert!(reply["body"].as_str().unwrap().contains("only in case"), "{reply}");
+        let line = format!("{method} /login Some(203.0.113.7) 400 None");
+        assert_eq!(desk.observed(), [line]);
+        // The others of a list are decided.
+        let got = desk.post("/v1/decide?peek=true", json!([{}, question]).to_string()).await;
+        assert_eq!((got.status.as_u16(), &got.json()[0]["verdict"]), (200, &json!("allow")));
+        assert_eq!(got.json()[1], reply);
+    }
+    // An unknown method is nobody's in another case.
+    let question = json!({"method": "BREW", "path": "/export", "client": "203.0.113.7"});
+    assert_eq!(desk.ask(question).await["standings"][0]["policy"], "export");
+}

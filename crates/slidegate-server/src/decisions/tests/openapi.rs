@@ -26,7 +26,7 @@ fn validator(schema: &str) -> Validator {
 pub(super) fn check(got: &Got) {
     let validator = match (got.status.as_u16(), got.header("content-type")) {
         (200, Some("application/json")) if got.body.starts_with(b"{\n") => return,
-        (200, Some("application/json")) => &ANSWER,
+        (200 | 400, Some("application/json")) => &ANSWER,
         (400..=404 | 405..=428 | 430.., Some("application/problem+json"))
             if got.header("cache-control").is_none() =>
         {
