@@ -1,10 +1,11 @@
 //! Requests that policies cannot be applied to with certainty, because other programs may read them
 //! in another way.
 
-use http::Method;
+use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::facts::Facts;
-use crate::policies::Policies;
+use crate::policies::{Limits, Policies};
+use crate::source::{API_KEY, Source};
 
 /// Why a request is to be refused with `400 Bad Request` before it is counted.
 ///
@@ -18,6 +19,13 @@ pub enum BadRequest {
     MethodCase {
         /// The method that it looks like.
         known: Method,
+    },
+    /// A header that an identity or a plan is read from is there more than once. Which of its
+    /// values counts differs from server to server.
+    #[error("the header {name} is there more than once")]
+    RepeatedHeader {
+        /// The header.
+        name: HeaderName,
     },
 }
 
@@ -37,7 +45,37 @@ const STANDARD_METHODS: [Method; 9] = [
 impl Policies {
     /// See [`Gate::check`](crate::Gate::check).
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
-        self.check_method(facts.method)
+        self.check_method(facts.method)?;
+        self.check_headers(facts.headers)
+    }
+
+    /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from.
+    pub fn identity_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_policies = self.policies.iter().flat_map(|policy| {
+            let plan = match &policy.limits {
+                Limits::Plans { header, .. } => header.as_ref(),
+                Limits::Quotas(_) => None,
+            };
+            let lists = policy.exempt.sources();
+            policy.sources.iter().chain(lists).filter_map(named_header).chain(plan)
+        });
+        let lists = self.exempt.sources().iter().chain(self.blocked.sources());
+        of_policies.chain(lists.filter_map(named_header))
+    }
+
+    fn check_headers(&self, headers: &HeaderMap) -> Result<(), BadRequest> {
+        // Nearly no request repeats any header.
+        if headers.len() == headers.keys_len() {
+            return Ok(());
+        }
+        let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+        let always = [&API_KEY, &header::AUTHORIZATION];
+        // HTTP/2 may send a cookie in several lines.
+        let named = self.identity_headers().filter(|name| **name != header::COOKIE);
+        match always.into_iter().chain(named).find(is_repeated) {
+            Some(name) => Err(BadRequest::RepeatedHeader { name: name.clone() }),
+            None => Ok(()),
+        }
     }
 
     fn check_method(&self, method: &Method) -> Result<(), BadRequest> {
@@ -55,5 +93,12 @@ impl Policies {
             Some(known) => Err(BadRequest::MethodCase { known: known.clone() }),
             None => Ok(()),
         }
+    }
+}
+
+fn named_header(source: &Source) -> Option<&HeaderName> {
+    match source {
+        Source::Header(name) => Some(name),
+        _ => None,
     }
 }

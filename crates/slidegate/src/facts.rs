@@ -98,12 +98,15 @@ impl<'a> Facts<'a> {
         std::iter::once(self.path).chain(self.other_path)
     }
 
-    /// The value of a header, unless it is empty or repeated: which of two values another program
-    /// would take is anybody's guess, so neither counts.
+    /// The value of a header without the white space around it, which HTTP/2 and callers of the
+    /// library may have left there. None if it is empty or repeated: which of two values another
+    /// program would take is anybody's guess, so neither counts.
     pub(crate) fn header(&self, name: &HeaderName) -> Option<&'a [u8]> {
         let mut values = self.headers.get_all(name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) if !value.is_empty() => Some(value.as_bytes()),
+            (Some(value), None) => {
+                Some(value.as_bytes().trim_ascii()).filter(|value| !value.is_empty())
+            }
             _ => None,
         }
     }

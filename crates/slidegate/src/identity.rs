@@ -35,14 +35,23 @@ impl Identity {
         Self::text("user", id.as_bytes())
     }
 
-    /// The bearer of an API key, which is digested.
+    /// The bearer of an API key, which is digested. White space around the key is not part of it.
     pub fn api_key(key: &[u8]) -> Self {
-        Self::secret("api-key", key)
+        Self::secret("api-key", key.trim_ascii())
     }
 
-    /// The bearer of an `Authorization` header, which is digested.
+    /// The bearer of an `Authorization` header, which is digested. Neither the case of the scheme
+    /// nor the white space around it and the credentials makes another identity.
+    ///
+    /// ```
+    /// use slidegate::Identity;
+    ///
+    /// let bearer = Identity::authorization(b"Bearer token");
+    /// assert_eq!(Identity::authorization(b"bearer  token "), bearer);
+    /// assert_ne!(Identity::authorization(b"Bearer Token"), bearer);
+    /// ```
     pub fn authorization(value: &[u8]) -> Self {
-        Self::secret("authorization", value)
+        Self::of(format_args!("authorization:{}", Digest::of_credentials("authorization", value)))
     }
 
     /// A client address, or its network if the prefixes are shorter than addresses.
@@ -56,11 +65,17 @@ impl Identity {
     }
 
     /// The value of a header, such as a tenant's name. Headers that carry secrets are digested.
+    /// White space around the value is not part of it.
     pub fn header(name: &http::HeaderName, value: &[u8]) -> Self {
+        let value = value.trim_ascii();
         match name.as_str() {
             "x-api-key" => Self::api_key(value),
             "authorization" => Self::authorization(value),
-            secret @ ("cookie" | "proxy-authorization") => Self::secret(secret, value),
+            "proxy-authorization" => {
+                let digest = Digest::of_credentials("proxy-authorization", value);
+                Self::of(format_args!("proxy-authorization:{digest}"))
+            }
+            "cookie" => Self::secret("cookie", value),
             // A header of this name must not pass for the real thing.
             taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header") => {
                 Self::of(format_args!("header:~{}", Digest::of(taken, value)))
@@ -283,6 +298,49 @@ mod tests {
         }
         assert_ne!(Identity::api_key(b"a"), Identity::api_key(b"b"));
         assert_ne!(Identity::api_key(b"a").value(), Identity::authorization(b"a").value());
+    }
+
+    #[test]
+    fn one_credential_is_one_identity_however_it_is_written() {
+        let canonical = Identity::authorization(b"Bearer t0ken");
+        for other in [
+            "bearer t0ken",
+            "BEARER t0ken",
+            "bEaReR t0ken",
+            "Bearer  t0ken",
+            "Bearer\tt0ken",
+            "Bearer \t t0ken",
+            " Bearer t0ken",
+            "Bearer t0ken ",
+            "\tbearer    t0ken \t",
+        ] {
+            assert_eq!(Identity::authorization(other.as_bytes()), canonical, "{other:?}");
+            let header = Identity::header(&http::header::AUTHORIZATION, other.as_bytes());
+            assert_eq!(header, canonical, "{other:?}");
+        }
+        for different in ["Bearer T0KEN", "Basic t0ken", "Bearert0ken", "Bearer t0 ken", "Bearer"] {
+            assert_ne!(Identity::authorization(different.as_bytes()), canonical, "{different}");
+        }
+        // What has no scheme is all credentials.
+        assert_ne!(Identity::authorization(b"token"), Identity::authorization(b"Token"));
+        let long = |first: char| format!("{first}{} t", "x".repeat(1000));
+        assert_eq!(
+            Identity::authorization(long('X').as_bytes()),
+            Identity::authorization(long('x').as_bytes())
+        );
+        assert_eq!(Identity::api_key(b" k\t"), Identity::api_key(b"k"));
+        assert_ne!(Identity::api_key(b"k k"), Identity::api_key(b"kk"));
+        let tenant = HeaderName::from_static("x-tenant");
+        assert_eq!(Identity::header(&tenant, b"acme "), Identity::header(&tenant, b"acme"));
+    }
+
+    /// Operators have these in files and in Redis.
+    #[test]
+    fn digests_of_the_usual_credentials_are_what_they_were() {
+        let plain = |text: &[u8]| Identity::secret("authorization", text);
+        for usual in [&b"Bearer t0ken"[..], b"Basic dXNlcjpwYXNz", b"token-without-a-scheme"] {
+            assert_eq!(Identity::authorization(usual), plain(usual));
+        }
     }
 
     #[test]

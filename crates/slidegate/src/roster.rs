@@ -86,6 +86,11 @@ impl CheckedRoster {
         &self.roster
     }
 
+    /// Where the listed identities would be read from.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.roster.sources
+    }
+
     /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
     pub(crate) fn check(roster: Roster, mut report: impl FnMut(&str, String)) -> Self {
         let mut paths = Paths::default();

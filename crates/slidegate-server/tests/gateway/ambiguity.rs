@@ -49,3 +49,99 @@ fn a_method_that_a_policy_names_is_known_and_others_fall_under_policies_that_nam
     // Nobody knows these, so they are counted as they are.
     assert_eq!([status("BREW"), status("brew"), status("POSTS")], [200, 200, 429]);
 }
+
+const BY_TOKEN: &str = "identity = [\"authorization\"]";
+
+#[test]
+fn one_credential_is_one_account_however_it_is_written() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).policy("all", "1/min", BY_TOKEN).start();
+    let mut wire = front.wire();
+    assert_eq!(wire.get("/", "Authorization: Bearer t\r\n").status(), 200);
+    for same in ["bearer t", "BEARER t", "Bearer  t", "Bearer\tt", "  bearer   t  "] {
+        let headers = format!("Authorization: {same}\r\n");
+        assert_eq!(wire.get("/", &headers).status(), 429, "{same:?}");
+    }
+    for other in ["Bearer T", "Basic t", "t"] {
+        let headers = format!("Authorization: {other}\r\n");
+        assert_eq!(wire.get("/", &headers).status(), 200, "{other:?}");
+    }
+}
+
+#[test]
+fn a_credential_that_is_blocked_is_so_however_it_is_written() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables("[blocked]\nauthorizations = [\"Bearer stolen\"]\napi_keys = [\"leaked\"]")
+        .start();
+    let mut wire = front.wire();
+    for headers in [
+        "Authorization: Bearer stolen\r\n",
+        "Authorization: bearer stolen\r\n",
+        "Authorization: BEARER   stolen \r\n",
+        "X-API-Key: leaked\r\n",
+        "X-API-Key:   leaked  \r\n",
+    ] {
+        assert_eq!(wire.get("/", headers).status(), 403, "{headers}");
+    }
+    let client = Http2Client::connect(front.gateway());
+    for (name, value) in
+        [("x-api-key", "leaked "), ("x-api-key", "\tleaked"), ("authorization", " bearer stolen\t")]
+    {
+        let request = Request::get("http://a/").header(name, value).body(frames([]));
+        assert_eq!(client.send(request.unwrap()).unwrap().status, 403, "{name}: {value:?}");
+    }
+    assert_eq!(upstream.heard().len(), 0);
+}
+
+#[test]
+fn spaces_around_a_value_make_no_other_account_over_http_2() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .policy("keys", "1/min", "identity = [\"api-key\"]\nmatch = { path = \"/keys\" }")
+        .policy("tenants", "1/min", "identity = [\"header:x-tenant\"]\nmatch = { path = \"/t\" }")
+        .start();
+    let client = Http2Client::connect(front.gateway());
+    for (path, name) in [("/keys", "x-api-key"), ("/t", "x-tenant")] {
+        let get = |value: &str| {
+            let request = Request::get(format!("http://a{path}")).header(name, value);
+            client.send(request.body(frames([])).unwrap()).unwrap().status.as_u16()
+        };
+        assert_eq!([get("k"), get("k ")], [200, 429]);
+        for value in [" k", "k\t", "  k  ", "\tk "] {
+            assert_eq!(get(value), 429, "{name}: {value:?}");
+        }
+    }
+    // White space alone is no key.
+    let blank = Request::get("http://a/keys").header("x-api-key", "  ").body(frames([]));
+    assert_eq!(client.send(blank.unwrap()).unwrap().status, 200);
+    let none = Request::get("http://a/keys").body(frames([]));
+    assert_eq!(client.send(none.unwrap()).unwrap().status, 429, "both are anonymous");
+}
+
+#[test]
+fn an_identity_header_that_is_there_twice_is_refused() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables("[plans.free]\nquotas = [\"100/min\"]")
+        .policy("all", "100/min", "identity = [\"header:x-tenant\", \"ip\"]")
+        .policy("plans", "", "plan = { header = \"x-plan\", default = \"free\" }")
+        .start();
+    let client = Http2Client::connect(front.gateway());
+    for name in ["x-api-key", "authorization", "x-tenant", "x-plan"] {
+        for values in [["a", "b"], ["a", "a"], ["", "a"]] {
+            let headers = values.map(|value| format!("{name}: {value}\r\n")).concat();
+            let answer = front.get("/", &headers);
+            assert_eq!(answer.problem(), 400, "{headers}");
+            assert!(answer.text().contains(name), "{}", answer.text());
+            let request = Request::get("http://a/").header(name, values[0]);
+            let request = request.header(name, values[1]).body(frames([])).unwrap();
+            assert_eq!(client.send(request).unwrap().status, 400, "{headers}");
+        }
+    }
+    assert_eq!(upstream.heard().len(), 0);
+    for other in ["X-Other: a\r\nX-Other: b\r\n", "Accept: a\r\nAccept: b\r\nX-API-Key: k\r\n"] {
+        assert_eq!(front.get("/", other).status(), 200, "{other}");
+    }
+}

@@ -226,3 +226,17 @@ async fn a_method_in_another_case_is_refused_as_each_proxy_takes_it() {
     }
     assert_eq!(forwarded(&desk, "POST", "/login", "203.0.113.7").await.status, 200);
 }
+
+#[tokio::test]
+async fn a_key_that_is_there_twice_is_refused() {
+    let desk = desk();
+    let headers = [
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/api/x"),
+        ("x-api-key", "k"),
+        ("x-api-key", "l"),
+    ];
+    let got = ask(&desk, "127.0.0.1", "/v1/auth", &headers).await;
+    assert_eq!(got.status, 400);
+    assert!(got.text().contains("x-api-key"), "{}", got.text());
+}

@@ -213,3 +213,22 @@ async fn a_method_in_another_case_is_refused() {
     let question = json!({"method": "BREW", "path": "/export", "client": "203.0.113.7"});
     assert_eq!(desk.ask(question).await["standings"][0]["policy"], "export");
 }
+
+#[tokio::test]
+async fn one_credential_is_one_account_and_two_are_none() {
+    let desk = desk();
+    let ask = |key: Value| json!({"path": "/api/x", "headers": {"x-api-key": key}});
+    for (key, remaining) in [("k", 2), ("k ", 1), ("\tk", 0)] {
+        let reply = desk.ask(ask(json!(key))).await;
+        assert_eq!(reply["standings"][0]["remaining"], remaining, "{key:?}");
+    }
+    for question in
+        [ask(json!(["k", "l"])), json!({"headers": {"x-api-key": "k", "X-API-KEY": "l"}})]
+    {
+        let got = desk.post("/v1/decide", question.to_string()).await;
+        assert_eq!((got.status.as_u16(), &got.json()["reason"]), (400, &json!("bad-request")));
+        assert!(got.text().contains("x-api-key"), "{}", got.text());
+    }
+    let tenants = json!({"headers": {"x-tenant": ["a", "b"]}, "path": "/tenant", "trusted": true});
+    assert_eq!(desk.post("/v1/decide", tenants.to_string()).await.status, 400);
+}
