@@ -1,5 +1,6 @@
 //! What a caller asks.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use slidegate::Policies;
@@ -85,7 +86,9 @@ impl<'a> Ask<'a> {
             problems.expected(place, "an object", &json);
             return None;
         };
-        repeated(&members, place, problems);
+        if !check_members(&members, place, problems) {
+            return None;
+        }
         if members.iter().any(|(name, _)| name == "charges") {
             return charges::read(members, place, problems).map(Self::Charges);
         }
@@ -93,13 +96,28 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Says which members are there twice: which of two values was meant is anybody's guess.
-pub(crate) fn repeated(members: &Members<'_>, place: &Place<'_>, problems: &mut Problems) {
-    for (i, (name, _)) in members.iter().enumerate() {
-        if members[..i].iter().any(|(other, _)| other == name) {
+/// The most members of an object, which no question comes near.
+const MOST_MEMBERS: usize = 64;
+
+/// Says which members are there twice: which of two values was meant is anybody's guess. False if
+/// there are too many to look at.
+pub(crate) fn check_members(
+    members: &Members<'_>,
+    place: &Place<'_>,
+    problems: &mut Problems,
+) -> bool {
+    if members.len() > MOST_MEMBERS {
+        let count = members.len();
+        problems.add(place, format_args!("{count} members; expected at most {MOST_MEMBERS}"));
+        return false;
+    }
+    let mut seen = HashSet::with_capacity(members.len());
+    for (name, _) in members {
+        if !seen.insert(name) {
             problems.add(&place.member(name), "given twice");
         }
     }
+    true
 }
 
 /// What is wrong with a text that is not JSON, without any of the text.

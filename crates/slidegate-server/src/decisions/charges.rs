@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use slidegate::{Identity, NamedCharge, Policies};
 
-use super::ask::repeated;
+use super::ask::check_members;
 use super::identity;
 use super::json::{Json, Members, shortened};
 use super::problem::{Place, Problems};
@@ -109,7 +109,9 @@ fn charge<'a>(
         problems.expected(place, "an object", &value);
         return None;
     };
-    repeated(&members, place, problems);
+    if !check_members(&members, place, problems) {
+        return None;
+    }
     let (mut policy, mut payer, mut plan, mut cost) = (None, None, None, None);
     for required in ["policy", "identity"] {
         if !members.iter().any(|(name, _)| name == required) {

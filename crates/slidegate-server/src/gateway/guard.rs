@@ -7,6 +7,7 @@
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header, uri::Authority};
 
 use super::problem::Problem;
+use crate::http1::has_too_many_names;
 
 /// What is wrong with a request, if anything is.
 pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
@@ -16,7 +17,8 @@ pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
     let (uri, said) = (request.uri(), Said::in_headers(request.headers()));
     let objection = target_objection(uri)
         .or_else(|| host_objection(uri, &said, request.version()))
-        .or_else(|| framing_objection(&said));
+        .or_else(|| framing_objection(&said))
+        .or_else(|| names_objection(&said, request.headers()));
     objection.map(Problem::BadRequest)
 }
 
@@ -28,6 +30,7 @@ struct Said<'h> {
     coding: Option<&'h HeaderValue>,
     has_several_codings: bool,
     has_length: bool,
+    names_fields: bool,
 }
 
 impl<'h> Said<'h> {
@@ -40,6 +43,8 @@ impl<'h> Said<'h> {
                 said.has_several_codings = said.coding.replace(value).is_some();
             } else if *name == header::CONTENT_LENGTH {
                 said.has_length = true;
+            } else if *name == header::CONNECTION || *name == header::TRAILER {
+                said.names_fields = true;
             }
         }
         said
@@ -52,6 +57,15 @@ fn framing_objection(said: &Said<'_>) -> Option<&'static str> {
         return Some("The request's body is coded in another way than in chunks.");
     }
     said.has_length.then_some("The request's body has both a length and chunks.")
+}
+
+fn names_objection(said: &Said<'_>, headers: &HeaderMap) -> Option<&'static str> {
+    if !said.names_fields {
+        return None;
+    }
+    let lists = [header::CONNECTION, header::TRAILER];
+    let too_many = lists.iter().any(|list| has_too_many_names(headers, list));
+    too_many.then_some("The request's Connection or Trailer names more than 100 fields.")
 }
 
 fn target_objection(uri: &Uri) -> Option<&'static str> {
@@ -158,6 +172,12 @@ mod tests {
         assert!(bad(coded("chunked").header("transfer-encoding", "chunked")));
         assert!(bad(coded("chunked").header("content-length", "5")));
         assert!(bad(Request::get("http://a/").version(Version::HTTP_2).header("host", "b")));
+        for list in ["connection", "trailer"] {
+            let names = |count| vec!["x"; count].join(",");
+            let request = |count| Request::get("/").header("host", "a").header(list, names(count));
+            assert!(!bad(request(100)) && bad(request(101)), "{list}");
+            assert!(bad(request(100).header(list, "y")), "{list} on two lines");
+        }
         assert_eq!(objection_to(Request::connect("a:80")), Some(Problem::NoTunnels));
     }
 }

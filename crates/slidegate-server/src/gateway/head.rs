@@ -1,5 +1,7 @@
 //! What a request's head says that is for the gateway to act on.
 
+use std::collections::HashSet;
+
 use http::header;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
 
@@ -17,7 +19,7 @@ pub(crate) fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
 }
 
 /// The trailers that a head announces, but for those that would say where the message came from.
-pub(crate) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+pub(crate) fn announced_trailers(headers: &HeaderMap) -> HashSet<HeaderName> {
     let mut announced = http1::announced_trailers(headers);
     announced.retain(|name| !is_a_claim(name.as_str()));
     announced

@@ -1,6 +1,7 @@
 //! A request's head on its way to upstream: what was for the client's connection only is left out,
 //! and where the request came from is added.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -205,9 +206,9 @@ pub(crate) fn for_http2<B>(
 }
 
 /// The fields that a client says are for its connection only.
-fn connection_fields(headers: &HeaderMap) -> Vec<HeaderName> {
+fn connection_fields(headers: &HeaderMap) -> HashSet<HeaderName> {
     if !headers.keys().any(|name| name.as_str() == "connection") {
-        return Vec::new();
+        return HashSet::new();
     }
     named_by_connection(headers).collect()
 }

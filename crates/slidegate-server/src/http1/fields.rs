@@ -1,5 +1,7 @@
 //! What header fields say about one connection only.
 
+use std::collections::HashSet;
+
 use http::header;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -38,6 +40,15 @@ pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
+/// The most names that `Connection` or `Trailer` can have: as many as a head can have fields. They
+/// are looked up for every field of a head.
+pub(crate) const MOST_NAMES: usize = 100;
+
+/// Whether a list header has more names than there can be a use for.
+pub(crate) fn has_too_many_names(headers: &HeaderMap, name: &HeaderName) -> bool {
+    tokens(headers, name).nth(MOST_NAMES).is_some()
+}
+
 /// The fields that `Connection` names.
 pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     tokens(headers, &header::CONNECTION)
@@ -48,7 +59,7 @@ pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = H
 
 /// The trailers that a head announces, but for those that would be more than trailers: that say how
 /// to read the message.
-pub(crate) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
+pub(crate) fn announced_trailers(headers: &HeaderMap) -> HashSet<HeaderName> {
     let is_more = |name: &HeaderName| {
         let fields = [
             header::CONTENT_LENGTH,
@@ -66,7 +77,7 @@ pub(crate) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
         ];
         fields.contains(name) || is_hop_by_hop(name)
     };
-    let named: Vec<HeaderName> = named_by_connection(headers).collect();
+    let named: HashSet<HeaderName> = named_by_connection(headers).collect();
     let announced = tokens(headers, &header::TRAILER).filter_map(|token| token.parse().ok());
     announced.filter(|name| !is_more(name) && !named.contains(name)).collect()
 }

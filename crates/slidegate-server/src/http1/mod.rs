@@ -11,7 +11,8 @@ mod turn;
 pub(crate) use self::alarm::Alarm;
 pub(crate) use self::chunks::{Chunks, Found};
 pub(crate) use self::fields::{
-    announced_trailers, is_hop_by_hop, length, named_by_connection, tokens, words,
+    announced_trailers, has_too_many_names, is_hop_by_hop, length, named_by_connection, tokens,
+    words,
 };
 pub(crate) use self::name::{
     X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, name,

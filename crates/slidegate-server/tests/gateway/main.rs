@@ -7,6 +7,7 @@
 mod ambiguity;
 mod audit;
 mod connections;
+mod cpu;
 mod failures;
 mod forwarding;
 mod hardening;

@@ -10,7 +10,7 @@ use slidegate::{Identity, Name};
 use super::reply::Refusal;
 use crate::calendar::Rfc3339;
 use crate::config::Period;
-use crate::decisions::ask::{not_json, repeated};
+use crate::decisions::ask::{check_members, not_json};
 use crate::decisions::identity;
 use crate::decisions::json::{Json, shortened};
 use crate::decisions::problem::{Place, Problems};
@@ -64,7 +64,9 @@ impl Asked {
             return Err(Problems::one(format_args!("expected an object, not {json}")));
         };
         let mut problems = Problems::default();
-        repeated(&given, &Place::ROOT, &mut problems);
+        if !check_members(&given, &Place::ROOT, &mut problems) {
+            return Err(problems);
+        }
         let mut asked = Self::default();
         for (name, value) in &given {
             let place = Place::ROOT.member(name);
@@ -169,18 +171,13 @@ pub(super) fn query<const N: usize>(
         .map_err(|_| Refusal::one("expected a query such as ?sort=denied&limit=10"))?;
     let mut values = [const { None }; N];
     let mut problems = Problems::default();
+    let expected = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     for (name, value) in pairs {
         let place = Place::ROOT.member(&name);
         match names.iter().position(|known| *known == name) {
             Some(index) if values[index].is_none() => values[index] = Some(value),
             Some(_) => problems.add(&place, "given twice"),
-            None => {
-                let expected = match names.join(", ") {
-                    none if none.is_empty() => "none".to_owned(),
-                    names => names,
-                };
-                problems.add(&place, format_args!("unknown parameter; expected {expected}"));
-            }
+            None => problems.add(&place, format_args!("unknown parameter; expected {expected}")),
         }
     }
     if problems.is_empty() { Ok(values) } else { Err(problems.into()) }

@@ -1,5 +1,6 @@
 //! A request as it goes to upstream.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -26,7 +27,7 @@ enum Framing {
     /// After this many bytes more.
     Length(u64),
     /// By the last chunk, after which come such trailers as were announced.
-    Chunks { announced: Vec<HeaderName> },
+    Chunks { announced: HashSet<HeaderName> },
 }
 
 /// Writes a request's head.

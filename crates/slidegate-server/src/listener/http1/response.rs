@@ -1,5 +1,6 @@
 //! A response as it goes to the client.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::io::Write;
 
@@ -30,7 +31,7 @@ enum Framing {
     /// After this many bytes more.
     Length(u64),
     /// By the last chunk, after which come these trailers.
-    Chunks { announced: Vec<HeaderName> },
+    Chunks { announced: HashSet<HeaderName> },
     /// By the end of the connection.
     UntilClosed,
     /// All is written.
@@ -198,7 +199,7 @@ impl Framing {
             None if terms.takes_trailers => {
                 Self::Chunks { announced: announced_trailers(response.headers()) }
             }
-            None => Self::Chunks { announced: Vec::new() },
+            None => Self::Chunks { announced: HashSet::new() },
         }
     }
 
