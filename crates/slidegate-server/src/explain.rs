@@ -82,17 +82,17 @@ impl ExplainArguments {
         }
         let headers = self.headers()?;
         let sent = self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path);
-        let read = rules.paths().read(sent);
+        let readings = rules.paths().readings(sent);
         let peer = self.peer.or(self.client);
         let client = self.client.or_else(|| rules.client_address.resolve(peer, &headers));
-        let mut facts = self.facts().headers(&headers).other_path(&read);
+        let mut facts = self.facts().headers(&headers).other_paths(&readings);
         if peer.is_some_and(|peer| rules.client_address.trusts(peer)) {
             facts = facts.headers_trusted();
         }
         facts = client.map_or(facts, |client| facts.client(client));
         let mut text = format!("request: {} {}\n", self.method, self.path);
-        if read != sent {
-            let _ = writeln!(text, "path: also read as {read}");
+        if !readings.is_empty() {
+            let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
         let _ = writeln!(text, "client: {}", self.found(client, &rules.client_address));
         let _ = write!(text, "\n{}", rules.policies.explain(&facts));

@@ -1,7 +1,6 @@
 //! What the services of one layer share: from a request to a gate's answer.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use slidegate::{Facts, Gate, MemoryStore, Store};
@@ -23,20 +22,20 @@ pub(crate) struct Door<S> {
 }
 
 impl<S: Store> Door<S> {
-    /// The path of a request as the layer reads it.
-    pub(crate) fn path<'r>(&self, head: Head<'r>) -> Cow<'r, str> {
-        self.paths.read(head.uri.path())
+    /// How else the path of a request may be read.
+    pub(crate) fn other_paths(&self, head: Head<'_>) -> Vec<String> {
+        self.paths.readings(head.uri.path())
     }
 
-    /// The facts about a request with this [path](Self::path), from this sender if it is known.
+    /// The facts about a request with these [other paths](Self::other_paths), from this sender if it
+    /// is known.
     pub(crate) fn facts<'r>(
         &self,
         head: Head<'r>,
-        path: &'r str,
+        other_paths: &'r [String],
         sender: Option<Sender>,
     ) -> Facts<'r> {
-        let facts = head.facts();
-        let facts = if path == head.uri.path() { facts } else { facts.other_path(path) };
+        let facts = head.facts().other_paths(other_paths);
         let sender =
             sender.unwrap_or_else(|| self.client_address.sender(head.peer(), head.headers));
         let Some(peer) = sender.peer else {

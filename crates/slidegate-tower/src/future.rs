@@ -95,8 +95,8 @@ async fn decide<S: Store, B>(
 ) -> (Request<B>, Decided) {
     let (parts, body) = request.into_parts();
     let head = Head::from(&parts);
-    let (path, is_aside) = (door.path(head), sender.is_some());
-    let decided = Decided::by(&door.gate, &door.facts(head, &path, sender), is_aside).await;
+    let (paths, is_aside) = (door.other_paths(head), sender.is_some());
+    let decided = Decided::by(&door.gate, &door.facts(head, &paths, sender), is_aside).await;
     (Request::from_parts(parts, body), decided)
 }
 

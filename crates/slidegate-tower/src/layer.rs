@@ -56,10 +56,10 @@ impl<S: Store> RateLimitLayer<S> {
         self
     }
 
-    /// How paths are read beside how they were sent; without it, in their normal form.
+    /// How paths are read beside how they were sent; without it, by [`PathReading::normal`].
     ///
-    /// A policy is for a request if it is for its path in either form, and a path is exempt only
-    /// if it is so in both. The inner service gets the request as it came.
+    /// A policy is for a request if it is for its path in any reading, and a path is exempt only
+    /// if it is so in all. The inner service gets the request as it came.
     #[must_use]
     pub fn paths(mut self, paths: PathReading) -> Self {
         Arc::make_mut(&mut self.door).paths = paths;

@@ -5,16 +5,19 @@ use std::fmt::Write as _;
 
 /// How a path is read, so that nobody gets around a policy by writing it in another way.
 ///
-/// In its normal form a path has no empty segments, no `.` and `..`, and no slash at the end, and
-/// what needs no percent-encoding has none: letters, digits, `-`, `.`, `_` and `~`. Other
-/// encodings stay, in capitals, and a `%` that encodes nothing is `%25`. What is no path, such as
-/// the `*` of `OPTIONS *`, stays as it is.
+/// In its normal form a path has no empty segments, no `.` and `..`, no slash at the end, no
+/// parameters (`;x=1`) and no spaces at the end of a segment, and what needs no percent-encoding
+/// has none: letters, digits, `-`, `.`, `_` and `~`. Other encodings stay, in capitals, and a `%`
+/// that encodes nothing is `%25`. What is no path, such as the `*` of `OPTIONS *`, stays as it is.
+///
+/// Servers differ in how much of this they do, so there are [other readings](Self::readings)
+/// between a path as it was sent and its normal form.
 ///
 /// ```
 /// use slidegate_tower::PathReading;
 ///
 /// let paths = PathReading::default();
-/// for dodge in ["/api/../login", "//login", "/%6cogin", "/./login", "/login/"] {
+/// for dodge in ["/api/../login", "//login", "/%6cogin", "/login/", "/login;x=1", "/x/..;/login"] {
 ///     assert_eq!(paths.read(dodge), "/login");
 /// }
 /// assert_eq!(paths.read("/LOGIN"), "/LOGIN");
@@ -25,6 +28,7 @@ pub struct PathReading {
     form: Form,
     case: Case,
     encoded_slashes: EncodedSlashes,
+    parameters: Parameters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,21 @@ enum EncodedSlashes {
     Decoded,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Parameters {
+    Kept,
+    Cut,
+}
+
+/// What is done to a path whose encoding is in its normal form. Empty segments and a slash at the
+/// end are always taken away.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    cut_parameters: bool,
+    trim_spaces: bool,
+    resolve_dots: bool,
+}
+
 impl PathReading {
     /// Paths as they were sent.
     pub fn as_sent() -> Self {
@@ -53,7 +72,12 @@ impl PathReading {
 
     /// Paths in their normal form, in which case matters and an encoded slash separates nothing.
     pub fn normal() -> Self {
-        Self { form: Form::Normal, case: Case::Kept, encoded_slashes: EncodedSlashes::Kept }
+        Self {
+            form: Form::Normal,
+            case: Case::Kept,
+            encoded_slashes: EncodedSlashes::Kept,
+            parameters: Parameters::Cut,
+        }
     }
 
     /// Makes the normal form one of small ASCII letters, for services to which `/Login` is
@@ -69,19 +93,62 @@ impl PathReading {
         Self { form: Form::Normal, encoded_slashes: EncodedSlashes::Decoded, ..self }
     }
 
-    /// Reads a path, without its query. One that is in its normal form is not copied.
+    /// Keeps the parameters of segments (`/login;x=1`), for services to which they are part of the
+    /// name.
+    #[must_use]
+    pub fn keeping_parameters(self) -> Self {
+        Self { form: Form::Normal, parameters: Parameters::Kept, ..self }
+    }
+
+    /// The normal form of a path, without its query. One that is in it already is not copied.
     pub fn read<'p>(&self, path: &'p str) -> Cow<'p, str> {
         if self.form == Form::Normal && self.is_plain(path.as_bytes()) {
             return Cow::Borrowed(path);
         }
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let path = without_query(path);
         if self.form == Form::AsSent || !path.starts_with('/') {
             return Cow::Borrowed(path);
         }
-        match self.decode(path) {
-            Cow::Borrowed(path) => resolve(path),
-            Cow::Owned(path) => Cow::Owned(resolve(&path).into_owned()),
+        let steps = Steps {
+            cut_parameters: self.parameters == Parameters::Cut,
+            trim_spaces: true,
+            resolve_dots: true,
+        };
+        let read = steps.apply(&self.decode(path));
+        if read == path { Cow::Borrowed(path) } else { Cow::Owned(read) }
+    }
+
+    /// Every way in which a service may read a path, other than as it was sent: with encodings in
+    /// their normal form and without empty segments, and then with or without parameters, spaces at
+    /// the end of segments, and dots. None for a path that is in its normal form, as nearly all are.
+    ///
+    /// They are for [`Facts::other_paths`](slidegate::Facts::other_paths): a policy is for a request
+    /// if it is for any of them.
+    pub fn readings(&self, path: &str) -> Vec<String> {
+        if self.form == Form::AsSent || self.is_plain(path.as_bytes()) {
+            return Vec::new();
         }
+        let path = without_query(path);
+        if !path.starts_with('/') {
+            return Vec::new();
+        }
+        let decoded = self.decode(path);
+        let may_cut = self.parameters == Parameters::Cut && decoded.split('/').any(has_parameters);
+        let mut readings: Vec<String> = Vec::new();
+        for cut_parameters in choices(may_cut) {
+            // What comes before a parameter may end in spaces, too.
+            let may_trim = decoded.contains([' ', '%']);
+            for trim_spaces in choices(may_trim) {
+                for resolve_dots in choices(decoded.contains('.')) {
+                    let steps = Steps { cut_parameters, trim_spaces, resolve_dots };
+                    let read = steps.apply(&decoded);
+                    if read != path && !readings.contains(&read) {
+                        readings.push(read);
+                    }
+                }
+            }
+        }
+        readings
     }
 
     /// Whether a path is in its normal form at the first glance, as nearly all are.
@@ -90,7 +157,8 @@ impl PathReading {
         for byte in path {
             let odd = match byte {
                 b'/' | b'.' => after_slash,
-                b'%' | b'\\' | b'?' => true,
+                b'%' | b'\\' | b'?' | b' ' => true,
+                b';' => self.parameters == Parameters::Cut,
                 b'A'..=b'Z' => self.case == Case::Ignored,
                 _ => false,
             };
@@ -187,24 +255,65 @@ fn encoded(text: &str) -> Option<u8> {
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
 
-/// Takes away what leads nowhere: empty segments, `.` and `..`, and a slash at the end.
-fn resolve(path: &str) -> Cow<'_, str> {
-    if path == "/" || path[1..].split('/').all(|segment| !matches!(segment, "" | "." | "..")) {
-        return Cow::Borrowed(path);
-    }
-    let mut resolved = String::with_capacity(path.len());
-    for segment in path.split('/') {
-        match segment {
-            "" | "." => {}
-            ".." => resolved.truncate(resolved.rfind('/').unwrap_or(0)),
-            segment => {
-                resolved.push('/');
-                resolved.push_str(segment);
+impl Steps {
+    fn apply(self, path: &str) -> String {
+        let mut read = String::with_capacity(path.len());
+        for segment in path.split('/') {
+            match self.segment(segment) {
+                "" => {}
+                "." if self.resolve_dots => {}
+                ".." if self.resolve_dots => read.truncate(read.rfind('/').unwrap_or(0)),
+                segment => {
+                    read.push('/');
+                    read.push_str(segment);
+                }
             }
         }
+        if read.is_empty() {
+            read.push('/');
+        }
+        read
     }
-    if resolved.is_empty() {
-        resolved.push('/');
+
+    fn segment(self, mut segment: &str) -> &str {
+        if self.cut_parameters {
+            segment = without_parameters(segment);
+        }
+        if self.trim_spaces {
+            segment = without_spaces(segment);
+        }
+        segment
     }
-    Cow::Owned(resolved)
+}
+
+/// Both, if there is a choice.
+fn choices(is_choice: bool) -> impl Iterator<Item = bool> {
+    [false, true].into_iter().take(if is_choice { 2 } else { 1 })
+}
+
+fn without_query(path: &str) -> &str {
+    path.split_once('?').map_or(path, |(path, _)| path)
+}
+
+/// Where a segment's parameters begin. Some services decode a path before they look for them.
+fn parameters(segment: &str) -> Option<usize> {
+    match (segment.find(';'), segment.find("%3B")) {
+        (Some(plain), Some(encoded)) => Some(plain.min(encoded)),
+        (plain, encoded) => plain.or(encoded),
+    }
+}
+
+fn has_parameters(segment: &str) -> bool {
+    parameters(segment).is_some()
+}
+
+fn without_parameters(segment: &str) -> &str {
+    parameters(segment).map_or(segment, |start| &segment[..start])
+}
+
+fn without_spaces(mut segment: &str) -> &str {
+    while let Some(shorter) = segment.strip_suffix(' ').or_else(|| segment.strip_suffix("%20")) {
+        segment = shorter;
+    }
+    segment
 }

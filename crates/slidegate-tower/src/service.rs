@@ -74,9 +74,9 @@ where
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
             return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
         };
-        let path = self.door.path(head);
+        let paths = self.door.other_paths(head);
         let is_aside = self.sender.is_some();
-        let decided = Decided::now(gate, &self.door.facts(head, &path, self.sender), is_aside);
+        let decided = Decided::now(gate, &self.door.facts(head, &paths, self.sender), is_aside);
         match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
             Some(answer) => ResponseFuture::refused(answer, decided),
             None => {

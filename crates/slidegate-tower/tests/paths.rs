@@ -12,13 +12,15 @@ use http::{Method, Request, Response};
 use http_body_util::Empty;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::{Gate, ManualClock, MemoryStore, PoliciesBuilder, Policy, Quota, Roster, Store};
+use slidegate::{
+    Facts, Gate, ManualClock, MemoryStore, PoliciesBuilder, Policy, Quota, Roster, Store,
+};
 use slidegate_tower::{PathReading, Peer, RateLimitLayer};
 use support::{CLIENT, Slow, gate, policies};
 use tower::{Layer, ServiceExt, service_fn};
 
 /// Each is `/login` to some service.
-const DODGES: [&str; 22] = [
+const DODGES: [&str; 36] = [
     "/login/",
     "//login",
     "///login//",
@@ -41,6 +43,20 @@ const DODGES: [&str; 22] = [
     "/login/%2e",
     "/login?next=/",
     "/%6cogin/?",
+    "/login;x=1",
+    "/login;",
+    "/login;a=b;c",
+    "/;x=1/login",
+    "/x/..;/login",
+    "/x/..;a=b/login",
+    "/x/%2e%2e;/login",
+    "/login%3bx=1",
+    "/login%20",
+    "/login%20%20/",
+    "/login%20;x=1",
+    "/x/..%20/login",
+    "/x/..%20;y/login",
+    "/.;/login",
 ];
 
 const LOOKALIKES: [(&str, &str); 16] = [
@@ -83,6 +99,38 @@ fn slashes_are_decoded_only_where_the_service_does_so() {
 }
 
 #[test]
+fn parameters_are_kept_where_the_service_does_so() {
+    let paths = PathReading::default().keeping_parameters();
+    for (sent, read) in [
+        ("/login;x=1", "/login;x=1"),
+        ("//login;x=1/", "/login;x=1"),
+        ("/x/..;/login", "/x/..;/login"),
+        ("/login%3bx", "/login%3Bx"),
+        ("/login%20", "/login"),
+    ] {
+        assert_eq!(paths.read(sent), read, "{sent}");
+    }
+}
+
+#[test]
+fn services_that_do_some_of_it_are_thought_of() {
+    let paths = PathReading::default();
+    let sorted = |sent: &str| {
+        let mut readings = paths.readings(sent);
+        readings.sort_unstable();
+        readings
+    };
+    assert_eq!(sorted("/login"), [""; 0]);
+    assert_eq!(sorted("//a/../b"), ["/a/../b", "/b"]);
+    assert_eq!(sorted("/a;x/b"), ["/a/b"]);
+    assert_eq!(sorted("/a;x/../b"), ["/a/../b", "/b"]);
+    assert_eq!(sorted("/x/..;/a"), ["/a", "/x/../a"]);
+    assert_eq!(sorted("//a%20/b"), ["/a%20/b", "/a/b"]);
+    assert_eq!(sorted("*"), [""; 0]);
+    assert_eq!(PathReading::as_sent().readings("//a;b"), [""; 0]);
+}
+
+#[test]
 fn case_is_ignored_only_where_the_service_does_so() {
     let paths = PathReading::default().ignoring_case();
     for (sent, read) in [("/LOGIN", "/login"), ("/%4cogiN", "/login"), ("/A%c3%89", "/a%C3%89")] {
@@ -102,8 +150,18 @@ fn a_path_in_its_normal_form_is_not_copied() {
     }
 }
 
+/// What a service may do to a path.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    ignore_case: bool,
+    decode_slashes: bool,
+    cut: bool,
+    trim: bool,
+    resolve: bool,
+}
+
 /// Worked out in another way: by a list of segments, each a list of bytes, most of them encoded.
-fn model(path: &[u8], ignore_case: bool, decode_slashes: bool) -> Vec<u8> {
+fn model(path: &[u8], steps: Steps) -> Vec<u8> {
     let path = path.split(|b| *b == b'?').next().unwrap();
     if path.first() != Some(&b'/') {
         return path.to_vec();
@@ -126,21 +184,27 @@ fn model(path: &[u8], ignore_case: bool, decode_slashes: bool) -> Vec<u8> {
         }
     }
     for (byte, encoded) in &mut bytes {
-        if decode_slashes && (*byte == b'/' || *byte == b'\\') {
+        if steps.decode_slashes && (*byte == b'/' || *byte == b'\\') {
             (*byte, *encoded) = (b'/', false);
         }
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
             *encoded = false;
         }
-        if ignore_case && !*encoded {
+        if steps.ignore_case && !*encoded {
             *byte = byte.to_ascii_lowercase();
         }
     }
     let mut segments: Vec<&[(u8, bool)]> = Vec::new();
-    for segment in bytes.split(|unit| *unit == (b'/', false)) {
-        if segment == [(b'.', false); 2] {
+    for mut segment in bytes.split(|unit| *unit == (b'/', false)) {
+        if steps.cut {
+            segment = segment.split(|(byte, _)| *byte == b';').next().unwrap();
+        }
+        while steps.trim && segment.last().is_some_and(|(byte, _)| *byte == b' ') {
+            segment = &segment[..segment.len() - 1];
+        }
+        if steps.resolve && segment == [(b'.', false); 2] {
             segments.pop();
-        } else if !segment.is_empty() && segment != [(b'.', false)] {
+        } else if !(segment.is_empty() || steps.resolve && segment == [(b'.', false)]) {
             segments.push(segment);
         }
     }
@@ -165,6 +229,9 @@ fn some_path() -> impl Strategy<Value = String> {
         any::<u8>().prop_map(|byte| format!("%{byte:02X}")),
         Just("%2e".to_owned()),
         Just("%2F".to_owned()),
+        Just(";".to_owned()),
+        Just("%20".to_owned()),
+        Just("..".to_owned()),
     ];
     prop_oneof![
         4 => prop::collection::vec(piece, 0..12).prop_map(|pieces| format!("/{}", pieces.concat())),
@@ -185,16 +252,12 @@ proptest! {
         path in some_path(),
         ignore_case in any::<bool>(),
         decode_slashes in any::<bool>(),
+        cut in any::<bool>(),
     ) {
-        let mut paths = PathReading::default();
-        if ignore_case {
-            paths = paths.ignoring_case();
-        }
-        if decode_slashes {
-            paths = paths.decoding_slashes();
-        }
+        let paths = reading(ignore_case, decode_slashes, cut);
         let read = paths.read(&path);
-        let expected = model(path.as_bytes(), ignore_case, decode_slashes);
+        let steps = Steps { ignore_case, decode_slashes, cut, trim: true, resolve: true };
+        let expected = model(path.as_bytes(), steps);
         prop_assert_eq!(read.as_bytes(), expected.as_slice());
         let again = paths.read(&read);
         prop_assert!(matches!(again, Cow::Borrowed(_)), "{} then {}", read, again);
@@ -211,6 +274,144 @@ proptest! {
             }
         }
     }
+
+    /// A policy is for a request if it is for its path in any reading: every combination of what a
+    /// service may do is among the readings, and nothing else is.
+    #[test]
+    fn every_reading_is_thought_of(
+        path in some_path(),
+        ignore_case in any::<bool>(),
+        decode_slashes in any::<bool>(),
+        may_cut in any::<bool>(),
+    ) {
+        let readings = reading(ignore_case, decode_slashes, may_cut).readings(&path);
+        let sent = path.split('?').next().unwrap();
+        let mut expected: Vec<Vec<u8>> = Vec::new();
+        for bits in 0..8 {
+            let [cut, trim, resolve] = [1, 2, 4].map(|bit| bits & bit != 0);
+            let steps = Steps { ignore_case, decode_slashes, cut: cut && may_cut, trim, resolve };
+            expected.push(model(path.as_bytes(), steps));
+        }
+        expected.retain(|read| read != sent.as_bytes());
+        expected.sort_unstable();
+        expected.dedup();
+        let mut found: Vec<Vec<u8>> = readings.into_iter().map(String::into_bytes).collect();
+        found.sort_unstable();
+        prop_assert_eq!(found, expected);
+    }
+
+    /// A path is exempt only if no service, whatever it does to it, ends up elsewhere.
+    #[test]
+    fn no_exempt_path_leads_elsewhere(path in leaving_path()) {
+        let method = Method::GET;
+        let readings = PathReading::default().readings(&path);
+        let facts = Facts::new(&method, &path).other_paths(&readings);
+        let policies = policies([Policy::new("all").quota(Quota::per_minute(1))])
+            .exempt(Roster::new().path("/static/{*rest}").path("/files/{name}"))
+            .build()
+            .unwrap();
+        let is_static = |path: &[u8]| path.starts_with(b"/static/") && path.len() > 8;
+        let is_file = |path: &[u8]| {
+            let name = path.strip_prefix(b"/files/");
+            name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+        };
+        if policies.explain(&facts).exempt.is_some() {
+            for read in anybodys_readings(path.as_bytes()) {
+                let read = if read.len() > 1 { read.strip_suffix(b"/").unwrap_or(&read) } else { &read };
+                let shown = String::from_utf8_lossy(read);
+                prop_assert!(is_static(read) || is_file(read), "{} is {}", path, shown);
+            }
+        }
+    }
+}
+
+fn reading(ignore_case: bool, decode_slashes: bool, cut: bool) -> PathReading {
+    let mut paths = PathReading::default();
+    if ignore_case {
+        paths = paths.ignoring_case();
+    }
+    if decode_slashes {
+        paths = paths.decoding_slashes();
+    }
+    if cut { paths } else { paths.keeping_parameters() }
+}
+
+/// Paths that are exempt or nearly so.
+fn leaving_path() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "a", "b.c", "/", "/", ".", "..", "/..", "../", ";", ";x=1", "%3b", "%20", " ", "%2e",
+        "%2E%2e", "%252e", "%25252e", "%2f", "%252f", "\\", "%5c", "%255C", "%00", "%61", "%25",
+        "%", "login",
+    ]);
+    let start = prop::sample::select(vec!["/static/", "/files/", "/static", "/"]);
+    (start, prop::collection::vec(piece, 0..7))
+        .prop_map(|(start, pieces)| format!("{start}{}", pieces.concat()))
+}
+
+/// Whatever a service may take a path for: decoded any number of times, with parameters cut before
+/// or after, backslashes taken for slashes, spaces trimmed, slashes merged, dots resolved.
+fn anybodys_readings(path: &[u8]) -> Vec<Vec<u8>> {
+    let mut readings = vec![path.to_vec()];
+    let mut add = |of: fn(&[u8]) -> Vec<u8>| {
+        let more: Vec<Vec<u8>> = readings.iter().map(|read| of(read)).collect();
+        readings.extend(more);
+        readings.sort_unstable();
+        readings.dedup();
+    };
+    for _ in 0..3 {
+        add(cut_parameters);
+        add(percent_decoded);
+    }
+    add(|path| path.iter().map(|b| if *b == b'\\' { b'/' } else { *b }).collect());
+    add(cut_parameters);
+    add(|path| each_segment(path, <[u8]>::trim_ascii));
+    add(|path| {
+        let mut merged = path.to_vec();
+        merged.dedup_by(|a, b| (*a, *b) == (b'/', b'/'));
+        merged
+    });
+    add(dots_resolved);
+    add(|path| path.split(|b| *b == 0).next().unwrap().to_vec());
+    readings
+}
+
+fn each_segment(path: &[u8], edit: impl Fn(&[u8]) -> &[u8]) -> Vec<u8> {
+    path.split(|b| *b == b'/').map(edit).collect::<Vec<_>>().join(&b'/')
+}
+
+fn cut_parameters(path: &[u8]) -> Vec<u8> {
+    each_segment(path, |segment| segment.split(|b| *b == b';').next().unwrap())
+}
+
+fn percent_decoded(path: &[u8]) -> Vec<u8> {
+    let (mut decoded, mut at) = (Vec::new(), 0);
+    while at < path.len() {
+        let digits = path.get(at + 1..at + 3).filter(|d| d.iter().all(u8::is_ascii_hexdigit));
+        match digits {
+            Some(digits) if path[at] == b'%' => {
+                let digits = std::str::from_utf8(digits).unwrap();
+                decoded.push(u8::from_str_radix(digits, 16).unwrap());
+                at += 3;
+            }
+            _ => {
+                decoded.push(path[at]);
+                at += 1;
+            }
+        }
+    }
+    decoded
+}
+
+fn dots_resolved(path: &[u8]) -> Vec<u8> {
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in path.split(|b| *b == b'/').skip(1) {
+        match segment {
+            b"." => {}
+            b".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    segments.iter().flat_map(|segment| [b"/", *segment].concat()).collect()
 }
 
 /// Whether the gate lets the request through, and which path the inner service saw.
@@ -295,6 +496,45 @@ async fn nor_onto_the_list_of_the_exempt() {
     let layer = limits(api().blocked(exempt));
     for path in ["/api/../healthz", "/%68ealthz", "/healthz/", "/healthz"] {
         assert_eq!(send(&layer, Method::GET, path).await.0, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_exemption_covers_no_path_that_leaves_it() {
+    let exempt = Roster::new().path("/static/{*rest}");
+    let api = || policies([Policy::new("api").quota(Quota::per_minute(1))]);
+    for path in [
+        "/static/../login",
+        "/static/%2e%2e/login",
+        "/static/..;/login",
+        "/static/..;x=1/login",
+        "/static/..%2flogin",
+        "/static/x%5c..%5c..%5clogin",
+        "/static/%252e%252e/login",
+        "/static/..%252flogin",
+        "/static/..%20/login",
+        // Out by a backslash, and back in by what is encoded twice.
+        "/static/x%5c..%5c..%5clogin/%252e%252e/static/x",
+    ] {
+        let layer = limits(api().exempt(exempt.clone()));
+        for status in [200, 429] {
+            assert_eq!(send(&layer, Method::GET, path).await.0, status, "{path}");
+        }
+        for inside in ["/static/app.js", "/static/a/my%20file.pdf", "/static/a;v=1"] {
+            assert_eq!(send(&layer, Method::GET, inside).await.0, 200, "{inside}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn control_characters_are_refused() {
+    let layer = limits(login());
+    for path in ["/login%00", "/%00/login", "/login%0a", "/login%0D%0A", "/a%1fb", "/a%7F", "/a%09"]
+    {
+        assert_eq!(send(&layer, Method::GET, path).await.0, 400, "{path}");
+    }
+    for path in ["/a%20b", "/a%2500", "/a%80", "/a%7", "/a?b=%00"] {
+        assert_eq!(send(&layer, Method::GET, path).await.0, 200, "{path}");
     }
 }
 

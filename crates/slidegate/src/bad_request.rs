@@ -20,6 +20,9 @@ pub enum BadRequest {
         /// The method that it looks like.
         known: Method,
     },
+    /// The path has a control character, encoded or not, at which some servers end it.
+    #[error("the path has a control character, such as %00")]
+    ControlCharacter,
     /// A header that an identity or a plan is read from is there more than once. Which of its
     /// values counts differs from server to server.
     #[error("the header {name} is there more than once")]
@@ -46,6 +49,7 @@ impl Policies {
     /// See [`Gate::check`](crate::Gate::check).
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         self.check_method(facts.method)?;
+        check_path(facts.path)?;
         self.check_headers(facts.headers)
     }
 
@@ -94,6 +98,22 @@ impl Policies {
             None => Ok(()),
         }
     }
+}
+
+fn check_path(path: &str) -> Result<(), BadRequest> {
+    let bytes = path.as_bytes();
+    let is_control = |(i, byte): (usize, &u8)| match byte {
+        b'%' => match bytes.get(i + 1..i + 3) {
+            Some([b'0' | b'1', low]) => low.is_ascii_hexdigit(),
+            Some([b'7', low]) => low.eq_ignore_ascii_case(&b'f'),
+            _ => false,
+        },
+        byte => byte.is_ascii_control(),
+    };
+    if bytes.iter().enumerate().any(is_control) {
+        return Err(BadRequest::ControlCharacter);
+    }
+    Ok(())
 }
 
 fn named_header(source: &Source) -> Option<&HeaderName> {

@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
-    pub(crate) other_path: Option<&'a str>,
+    pub(crate) other_paths: &'a [String],
     pub(crate) headers: &'a HeaderMap,
     pub(crate) headers_trusted: bool,
     pub(crate) client: Option<IpAddr>,
@@ -32,12 +32,12 @@ static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
 impl<'a> Facts<'a> {
     /// A request for a path. The path is matched as it is, without its query; if it can be read in
-    /// another way too, see [`other_path`](Self::other_path).
+    /// other ways too, see [`other_paths`](Self::other_paths).
     pub fn new(method: &'a Method, path: &'a str) -> Self {
         Self {
             method,
             path: without_query(path),
-            other_path: None,
+            other_paths: &[],
             headers: &NO_HEADERS,
             headers_trusted: false,
             client: None,
@@ -48,11 +48,11 @@ impl<'a> Facts<'a> {
     }
 
     /// How else the path can be read, if whoever answers the request may read it so. Whichever is
-    /// meant, nobody gets around a policy: it is for the request if it is for either path, and a
-    /// path is exempt only if both are.
+    /// meant, nobody gets around a policy: it is for the request if it is for any of the paths, and
+    /// a path is exempt only if all are.
     #[must_use]
-    pub fn other_path(self, path: &'a str) -> Self {
-        Self { other_path: Some(path), ..self }
+    pub fn other_paths(self, paths: &'a [String]) -> Self {
+        Self { other_paths: paths, ..self }
     }
 
     /// The request's headers. API keys and `Authorization` are read from them, nothing else
@@ -95,7 +95,7 @@ impl<'a> Facts<'a> {
 
     /// Every reading of the path.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &'a str> {
-        std::iter::once(self.path).chain(self.other_path)
+        std::iter::once(self.path).chain(self.other_paths.iter().map(String::as_str))
     }
 
     /// The value of a header without the white space around it, which HTTP/2 and callers of the

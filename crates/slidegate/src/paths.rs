@@ -1,5 +1,7 @@
 //! Which paths a policy is about.
 
+use std::borrow::Cow;
+
 use matchit::Router;
 
 /// A set of path patterns such as `/users/{id}` and `/static/{*rest}`.
@@ -20,5 +22,113 @@ impl Paths {
 
     pub(crate) fn contains(&self, path: &str) -> bool {
         self.0.at(path).is_ok()
+    }
+}
+
+/// Whether a path leads to the same place for every server, whatever it takes for a separator, a
+/// parameter or a dot, and however often it decodes the path. No other path is exempt.
+pub(crate) fn has_one_meaning(path: &str) -> bool {
+    let Some(decoded) = decode_all(path.as_bytes()) else { return false };
+    let slashes = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+    if slashes(&decoded) != slashes(path.as_bytes())
+        || decoded.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\')
+    {
+        return false;
+    }
+    let segments: Vec<&[u8]> = decoded.split(|byte| *byte == b'/').collect();
+    let (first, last) = (0, segments.len() - 1);
+    segments.iter().enumerate().all(|(i, segment)| {
+        let end = segment.iter().position(|byte| *byte == b';').unwrap_or(segment.len());
+        let name = &segment[..end];
+        match name {
+            // Before the first slash and after the last.
+            b"" => segment.is_empty() && (i == first || i == last),
+            b"." | b".." => false,
+            _ => name.trim_ascii() == name && segment.trim_ascii() == *segment,
+        }
+    })
+}
+
+/// A path without any percent-encoding, however often it is encoded. None if that is more often than
+/// anybody has reason to, which also bounds the work.
+fn decode_all(path: &[u8]) -> Option<Cow<'_, [u8]>> {
+    const MOST_TIMES: usize = 4;
+    let mut path = Cow::Borrowed(path);
+    for _ in 0..MOST_TIMES {
+        match decode_once(&path) {
+            Some(decoded) => path = Cow::Owned(decoded),
+            None => return Some(path),
+        }
+    }
+    None
+}
+
+/// None if nothing is encoded.
+fn decode_once(path: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((byte, after)) = rest.split_first() {
+        let encoded = match (byte, after) {
+            (b'%', [high, low, ..]) => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        (rest, _) = match encoded {
+            Some((high, low)) => (&after[2..], decoded.push((high * 16 + low) as u8)),
+            None => (after, decoded.push(*byte)),
+        };
+    }
+    (decoded.len() < path.len()).then_some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_path_that_nobody_reads_otherwise_has_one_meaning() {
+        for path in [
+            "/",
+            "/healthz",
+            "/static/",
+            "/static/app.js",
+            "/static/my%20file.pdf",
+            "/static/100%25.png",
+            "/static/a;v=1/b",
+            "/.well-known/x",
+            "/a...b/..c",
+            "/%c3%a9",
+        ] {
+            assert!(has_one_meaning(path), "{path}");
+        }
+        for path in [
+            "/static/../login",
+            "/static/./login",
+            "/static//login",
+            "//login",
+            "/static/..;/login",
+            "/static/..;x=1/login",
+            "/static/%2e%2e/login",
+            "/static/%2e./login",
+            "/static/%252e%252e/login",
+            "/static/%25252e./login",
+            "/static/%2525252525252e./login",
+            "/static/..%2flogin",
+            "/static/x%2fy",
+            "/static/x%252fy",
+            "/static\\..\\login",
+            "/static/..%5clogin",
+            "/static/..%20/login",
+            "/static/x%20",
+            "/static/%20x",
+            "/static/x%20;y",
+            "/static/x%00",
+            "/static/..%00/login",
+            "/static/%0d%0a",
+            "/static/;x/login",
+            "/static/..%3b/login",
+        ] {
+            assert!(!has_one_meaning(path), "{path}");
+        }
     }
 }

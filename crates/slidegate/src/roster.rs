@@ -6,7 +6,7 @@ use std::fmt;
 use crate::facts::Facts;
 use crate::identity::Identity;
 use crate::network::Network;
-use crate::paths::Paths;
+use crate::paths::{Paths, has_one_meaning};
 use crate::source::Source;
 
 /// A list of identities, networks and paths that are exempt or blocked.
@@ -109,7 +109,8 @@ impl CheckedRoster {
             return None;
         }
         let listed = |identity: &Identity| self.roster.identities.contains(identity);
-        let by_path = || facts.paths().all(|path| self.paths.contains(path));
+        let by_path =
+            || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
         self.find_place(facts, by_path).or_else(|| {
             let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
             identities.find(listed).map(Listed::Identity)

@@ -79,7 +79,8 @@ fn either_reading_of_a_path_is_counted_and_blocked_but_only_both_are_exempt() {
     let blocking = gate(Policies::builder().policy(everything()).blocked(paths.clone()));
     let exempting = gate(Policies::builder().policy(everything()).exempt(paths));
     let decide = |gate: &Gate, path, other| {
-        gate.decide_now(&Facts::new(&Method::GET, path).other_path(other)).unwrap()
+        let others = [str::to_owned(other)];
+        gate.decide_now(&Facts::new(&Method::GET, path).other_paths(&others)).unwrap()
     };
     for (path, other, counted) in
         [("/api", "/x", true), ("/x", "/api", true), ("/api", "/api", true), ("/x", "/y", false)]

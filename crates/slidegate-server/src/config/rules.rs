@@ -13,6 +13,8 @@ pub(crate) struct Rules {
     pub(crate) client_address: ClientAddress,
     /// What an encoded slash in a path is, `%2F`.
     pub(crate) encoded_slashes: EncodedSlashes,
+    /// Whether `/login;x=1` is `/login`.
+    pub(crate) path_parameters: PathParameters,
     /// Whether `/Login` is `/login`.
     pub(crate) ignore_case: bool,
     /// False if the operator has switched all policies off. Then `policies` has none.
@@ -28,6 +30,9 @@ impl Rules {
         if self.ignore_case {
             paths = paths.ignoring_case();
         }
+        if self.path_parameters == PathParameters::Keep {
+            paths = paths.keeping_parameters();
+        }
         match self.encoded_slashes {
             EncodedSlashes::Keep => paths,
             EncodedSlashes::Decode => paths.decoding_slashes(),
@@ -42,6 +47,7 @@ impl Rules {
             answers,
             client_address,
             encoded_slashes: EncodedSlashes::default(),
+            path_parameters: PathParameters::default(),
             ignore_case: false,
             enforced: true,
             outline: Outline::default(),
@@ -57,4 +63,14 @@ pub(crate) enum EncodedSlashes {
     Keep,
     /// A slash.
     Decode,
+}
+
+/// What parameters of a path's segments are, `;x=1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PathParameters {
+    /// Nothing that policies look at.
+    #[default]
+    Cut,
+    /// Letters like others.
+    Keep,
 }

@@ -67,10 +67,10 @@ impl<'r> Original<'r> {
         })
     }
 
-    /// The facts about the request, with the other way to read its path.
-    pub(super) fn facts<'f>(&'f self, other_path: &'f str) -> Facts<'f> {
+    /// The facts about the request, with the other ways to read its path.
+    pub(super) fn facts<'f>(&'f self, other_paths: &'f [String]) -> Facts<'f> {
         let facts = Facts::new(&self.method, &self.path).headers(self.headers);
-        let facts = facts.other_path(other_path);
+        let facts = facts.other_paths(other_paths);
         let facts = self.client.map_or(facts, |client| facts.client(client));
         if self.trusted { facts.headers_trusted() } else { facts }
     }

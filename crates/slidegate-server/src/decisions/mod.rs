@@ -173,8 +173,8 @@ where
         let (gate, asked_at) = (self.live.gate(), self.clock.now());
         match ask {
             Ask::Request(request) => {
-                let other_path = self.live.manners().paths.read(&request.path);
-                let facts = request.facts(&other_path);
+                let other_paths = self.live.manners().paths.readings(&request.path);
+                let facts = request.facts(&other_paths);
                 if let Err(error) = gate.check(&facts) {
                     let response = bad_request(&error);
                     reply::write_bad_request(out, &response);
@@ -258,8 +258,8 @@ where
             Ok(original) => original,
             Err(problems) => return problems.response(),
         };
-        let other_path = self.live.manners().paths.read(&original.path);
-        let facts = original.facts(&other_path);
+        let other_paths = self.live.manners().paths.readings(&original.path);
+        let facts = original.facts(&other_paths);
         let (response, outcome) = match self.live.gate().check(&facts) {
             Ok(()) => {
                 let outcome = self.live.gate().decide(&facts).await;

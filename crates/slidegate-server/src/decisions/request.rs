@@ -84,10 +84,10 @@ impl<'a> RequestAsk<'a> {
         }
     }
 
-    /// The facts about the request, with the other way to read its path.
-    pub(super) fn facts<'f>(&'f self, other_path: &'f str) -> Facts<'f> {
+    /// The facts about the request, with the other ways to read its path.
+    pub(super) fn facts<'f>(&'f self, other_paths: &'f [String]) -> Facts<'f> {
         let mut facts = Facts::new(&self.method, &self.path).headers(&self.headers);
-        facts = facts.other_path(other_path);
+        facts = facts.other_paths(other_paths);
         if let Some(client) = self.client {
             facts = facts.client(client);
         }

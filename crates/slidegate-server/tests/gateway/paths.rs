@@ -1,8 +1,8 @@
 //! Nobody gets around a policy by writing a path in another way.
 
-use crate::support::{Upstream, front, gateway};
+use crate::support::{Http2Client, Upstream, front, gateway};
 
-const DODGES: [&str; 14] = [
+const DODGES: [&str; 20] = [
     "/login",
     "/api/../login",
     "//login",
@@ -17,6 +17,12 @@ const DODGES: [&str; 14] = [
     "///.//login//",
     "/login?x=/other",
     "/login/.",
+    "/login;x=1",
+    "/x/..;/login",
+    "/x/%2e%2e;a=b/login",
+    "/login%3Bx",
+    "/login%20",
+    "/login%20;x/",
 ];
 
 #[test]
@@ -79,6 +85,8 @@ fn case_and_encoded_slashes_are_as_configured() {
         ("encoded_slashes", "\"keep\"", "/api/..%2Flogin", false),
         ("encoded_slashes", "\"decode\"", "/api/..%2Flogin", true),
         ("encoded_slashes", "\"decode\"", "/%5clogin", true),
+        ("path_parameters", "\"cut\"", "/login;x=1", true),
+        ("path_parameters", "\"keep\"", "/login;x=1", false),
     ] {
         let front = gateway(&upstream)
             .key(key, value)
@@ -87,6 +95,49 @@ fn case_and_encoded_slashes_are_as_configured() {
         assert_eq!(front.status(path), 200);
         let expected = if counts { 429 } else { 200 };
         assert_eq!(front.status("/login"), expected, "{key} = {value}: {path}");
+    }
+}
+
+#[test]
+fn control_characters_in_a_path_are_refused() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let client = Http2Client::connect(front.gateway());
+    for path in ["/login%00", "/login%00.html", "/%0d%0aX-A:%20b", "/a%1F", "/a%7f", "/a%09"] {
+        let answer = front.get(path, "");
+        assert_eq!(answer.problem(), 400, "{path}");
+        assert!(answer.text().contains("control character"), "{}", answer.text());
+        assert_eq!(client.get(&format!("http://a{path}")).status, 400, "{path}");
+    }
+    assert_eq!(upstream.heard().len(), 0);
+    assert_eq!(front.status("/a%20b?c=%00"), 200, "a query is upstream's");
+}
+
+#[test]
+fn an_exemption_covers_no_path_that_leaves_it() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .policy("all", "1/min", "")
+        .tables("[exempt]\npaths = [\"/static/{*rest}\"]")
+        .start();
+    assert_eq!(front.status("/"), 200);
+    for path in [
+        "/static/../login",
+        "/static/%2e%2e/login",
+        "/static/..;/login",
+        "/static/..;a=b/login",
+        "/static/..%2flogin",
+        "/static/..%5clogin",
+        "/static/x%5c..%5c..%5clogin",
+        "/static/%252e%252e/login",
+        "/static/..%252flogin",
+        "/static/..%20/login",
+        "/static//../login",
+    ] {
+        assert_eq!(front.status(path), 429, "{path}");
+    }
+    for path in ["/static/app.js", "/static/a/b%20c.pdf", "/static/app.js;v=3"] {
+        assert_eq!(front.status(path), 200, "{path}");
     }
 }
 

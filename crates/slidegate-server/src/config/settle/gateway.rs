@@ -34,6 +34,7 @@ fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
     let useful = section.trusted_proxies.is_some()
         || section.client_address.is_some()
         || section.encoded_slashes.is_some()
+        || section.path_parameters.is_some()
         || section.ignore_case.is_some();
     if !section.listen.is_empty() || section.tls.is_some() || !useful {
         let expected = "missing: expected where allowed requests go, such as http://127.0.0.1:3000";

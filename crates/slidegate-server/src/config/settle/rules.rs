@@ -29,6 +29,7 @@ pub(super) fn rules(written: &Written, problems: &mut Vec<Problem>) -> Option<Ru
         answers: answers(written),
         client_address: client_address(written),
         encoded_slashes: gateway.and_then(|g| g.encoded_slashes).unwrap_or_default(),
+        path_parameters: gateway.and_then(|g| g.path_parameters).unwrap_or_default(),
         ignore_case: gateway.and_then(|g| g.ignore_case).unwrap_or_default(),
         enforced,
         outline: Outline::of(written),

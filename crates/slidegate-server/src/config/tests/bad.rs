@@ -77,6 +77,10 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: gateway.encoded_slashes = \"drop\": expected keep or decode",
     ),
     (
+        "[gateway]\nupstream = 'http://a'\npath_parameters = 'drop'",
+        "test.toml:3: gateway.path_parameters = \"drop\": expected cut or keep",
+    ),
+    (
         "[gateway]\nupstream = 'http://a'\ntls = { certificate = 'a.pem' }",
         "test.toml:3: gateway.tls.key: missing: expected the path of a PEM file",
     ),

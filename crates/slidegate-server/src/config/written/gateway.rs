@@ -11,7 +11,7 @@ use crate::config::gateway::{HostRule, TlsFiles};
 use crate::config::listen::ListenAddress;
 use crate::config::problem::Problem;
 use crate::config::reader::{Table, Value};
-use crate::config::rules::EncodedSlashes;
+use crate::config::rules::{EncodedSlashes, PathParameters};
 use crate::config::spot::{Said, Spot};
 use crate::config::written::tables;
 
@@ -30,6 +30,7 @@ pub(in crate::config) struct WrittenGateway {
     pub(in crate::config) workers: Option<u16>,
     pub(in crate::config) tls: Option<Said<TlsFiles>>,
     pub(in crate::config) encoded_slashes: Option<EncodedSlashes>,
+    pub(in crate::config) path_parameters: Option<PathParameters>,
     pub(in crate::config) ignore_case: Option<bool>,
     pub(in crate::config) timeouts: WrittenTimeouts,
     pub(in crate::config) bounds: WrittenBounds,
@@ -87,6 +88,9 @@ impl WrittenGateway {
             tls: table.said("tls", |value| value.table(tls)?),
             encoded_slashes: table.get("encoded_slashes").and_then(|value| {
                 value.word(&[("keep", EncodedSlashes::Keep), ("decode", EncodedSlashes::Decode)])
+            }),
+            path_parameters: table.get("path_parameters").and_then(|value| {
+                value.word(&[("cut", PathParameters::Cut), ("keep", PathParameters::Keep)])
             }),
             ignore_case: table.get("ignore_case").and_then(|value| value.boolean()),
             timeouts: table
