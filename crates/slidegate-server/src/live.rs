@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache, Guard};
+use http::HeaderName;
 use slidegate::{Gate, Store};
 use slidegate_tower::{Answers, ClientAddress, PathReading, RateLimitLayer};
 
@@ -29,6 +30,8 @@ pub(crate) struct Manners<S> {
     pub(crate) client_address: ClientAddress,
     /// How paths are read.
     pub(crate) paths: PathReading,
+    /// The headers that identities and plans are read from, besides those that always are.
+    pub(crate) identity_headers: Vec<HeaderName>,
     /// The gate with all of these, for the gateway.
     pub(crate) layer: RateLimitLayer<S>,
 }
@@ -68,6 +71,7 @@ impl<S: Store> Manners<S> {
             .answers(answers.clone())
             .client_address(client_address.clone())
             .paths(paths);
-        Self { answers, client_address, paths, layer }
+        let identity_headers = gate.policies().identity_headers().cloned().collect();
+        Self { answers, client_address, paths, identity_headers, layer }
     }
 }

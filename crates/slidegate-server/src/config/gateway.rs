@@ -17,6 +17,7 @@ pub(crate) struct GatewayConfig {
     /// By path prefix, the longest that fits first; the prefix `/` fits all.
     pub(crate) routes: Vec<RouteConfig>,
     pub(crate) host: HostRule,
+    pub(crate) headers: HeaderRules,
     /// Threads that serve, each with its own connections.
     pub(crate) workers: usize,
     pub(crate) timeouts: Timeouts,
@@ -41,6 +42,16 @@ pub(crate) enum HostRule {
     Keep,
     /// The upstream's own.
     Upstream,
+}
+
+/// What becomes of requests with headers that upstreams may read in other ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HeaderRules {
+    /// Whether headers with underscores in their names are passed on. CGI and its successors read
+    /// them as hyphens.
+    pub(crate) underscores: bool,
+    /// Whether requests are refused that ask upstream for another method or path than policies see.
+    pub(crate) refuse_overrides: bool,
 }
 
 /// How long to wait for others.

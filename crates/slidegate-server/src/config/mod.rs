@@ -42,7 +42,9 @@ use self::document::Document;
 pub(crate) use self::doors::{AdminConfig, DecisionsConfig};
 pub(crate) use self::environment::Environment;
 pub(crate) use self::flags::Flags;
-pub(crate) use self::gateway::{Bounds, GatewayConfig, HostRule, RouteConfig, Timeouts, TlsFiles};
+pub(crate) use self::gateway::{
+    Bounds, GatewayConfig, HeaderRules, HostRule, RouteConfig, Timeouts, TlsFiles,
+};
 pub(crate) use self::listen::ListenAddress;
 pub(crate) use self::outline::{LimitsOutline, Outline, PolicyOutline};
 pub(crate) use self::period::Period;

@@ -4,15 +4,71 @@
 //! malformed, and it is framed anew for upstream, so that nothing can hide between two requests.
 //! But a transfer coding other than chunks would be lost on the way.
 
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, header, uri::Authority};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, uri::Authority,
+};
 
+use super::passage::{hyphened_is, is_a_claim};
 use super::problem::Problem;
-use crate::http1::has_too_many_names;
+use crate::config::HeaderRules;
+use crate::http1::{has_too_many_names, tokens};
+
+/// Removes headers that upstream may take for others, and the client's say about headers that are
+/// not the client's: those that tell where a request comes from and whose it is, which a proxy in
+/// front may have set.
+pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[HeaderName]) {
+    let is_dropped = |name: &HeaderName| {
+        let name = name.as_str();
+        name.contains('_') && (!rules.underscores || is_framing(name))
+    };
+    if headers.keys().any(is_dropped) {
+        let dropped: Vec<HeaderName> = headers.keys().filter(|n| is_dropped(n)).cloned().collect();
+        for name in dropped {
+            headers.remove(name);
+        }
+    }
+    if headers.contains_key(header::CONNECTION) {
+        keep_from_connection(headers, identity);
+    }
+}
+
+/// Whether some servers would take the name for one that says where a body ends.
+fn is_framing(name: &str) -> bool {
+    hyphened_is(name, "transfer-encoding") || hyphened_is(name, "content-length")
+}
+
+/// Takes the names of protected headers out of `Connection`, which would have them removed.
+fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
+    let is_protected = |token: &str| {
+        let Ok(name) = token.parse::<HeaderName>() else { return false };
+        name.as_str().starts_with("x-forwarded-")
+            || is_a_claim(name.as_str())
+            || ["cf-connecting-ip", "x-api-key", "authorization"].contains(&name.as_str())
+            || identity.contains(&name)
+    };
+    // Too many are refused anyway.
+    if has_too_many_names(headers, &header::CONNECTION)
+        || !tokens(headers, &header::CONNECTION).any(is_protected)
+    {
+        return;
+    }
+    let rest: Vec<&str> =
+        tokens(headers, &header::CONNECTION).filter(|token| !is_protected(token)).collect();
+    match HeaderValue::from_str(&rest.join(", ")) {
+        Ok(rest) if !rest.is_empty() => drop(headers.insert(header::CONNECTION, rest)),
+        _ => drop(headers.remove(header::CONNECTION)),
+    }
+}
 
 /// What is wrong with a request, if anything is.
-pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
+pub(crate) fn objection<B>(request: &Request<B>, rules: HeaderRules) -> Option<Problem> {
     if *request.method() == Method::CONNECT {
         return Some(Problem::NoTunnels);
+    }
+    if rules.refuse_overrides
+        && let Some(problem) = override_objection(request)
+    {
+        return Some(problem);
     }
     let (uri, said) = (request.uri(), Said::in_headers(request.headers()));
     let objection = target_objection(uri)
@@ -20,6 +76,26 @@ pub(crate) fn objection<B>(request: &Request<B>) -> Option<Problem> {
         .or_else(|| framing_objection(&said))
         .or_else(|| names_objection(&said, request.headers()));
     objection.map(Problem::BadRequest)
+}
+
+/// The headers by which frameworks let a client ask for another method or path than it sent.
+const OVERRIDES: [&str; 5] = [
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+];
+
+fn override_objection<B>(request: &Request<B>) -> Option<Problem> {
+    let method = request.method().as_str();
+    if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
+        return Some(Problem::NoTrace);
+    }
+    let is_override =
+        |name: &HeaderName| OVERRIDES.iter().any(|known| hyphened_is(name.as_str(), known));
+    let why = "The request has a header that asks for another method or path.";
+    request.headers().keys().any(is_override).then_some(Problem::BadRequest(why))
 }
 
 /// What the headers say of the host and the body, found in one go.
@@ -131,7 +207,7 @@ mod tests {
     use super::*;
 
     fn objection_to(builder: http::request::Builder) -> Option<Problem> {
-        objection(&builder.body(()).unwrap())
+        objection(&builder.body(()).unwrap(), HeaderRules::default())
     }
 
     #[test]
@@ -153,6 +229,21 @@ mod tests {
         for host in ["a:1:2", "[::1]", "me@a", "a b", "a/b", "a_b", "a%20", "\u{fc}"] {
             assert!(!is_plain(host.as_bytes()), "{host}");
         }
+    }
+
+    #[test]
+    fn connection_names_no_header_that_is_not_the_clients() {
+        let left = |values: &[&str]| {
+            let lines = values.iter().map(|value| (header::CONNECTION, value.parse().unwrap()));
+            let mut headers: HeaderMap = lines.collect();
+            clean(&mut headers, HeaderRules::default(), &[HeaderName::from_static("x-tenant")]);
+            let left = headers.get_all(header::CONNECTION).iter();
+            left.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" | ")
+        };
+        assert_eq!(left(&["close, X-Hop"]), "close, X-Hop");
+        assert_eq!(left(&["close", "X-Hop"]), "close | X-Hop");
+        assert_eq!(left(&["close, X-Forwarded-For", "X-Tenant, x-hop"]), "close, x-hop");
+        assert_eq!(left(&["x-real-ip,Forwarded , authorization, X-API-Key"]), "");
     }
 
     #[test]

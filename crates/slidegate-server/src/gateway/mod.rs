@@ -31,7 +31,7 @@ use self::flight::Flights;
 use self::forward::Forward;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
-use crate::config::{GatewayConfig, HostRule, Timeouts};
+use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
 use crate::listener::{Accepted, Answer, Message, RequestBody};
 use crate::live::{LatestManners, Live};
 use crate::observe::{Answered, Door, Observer};
@@ -46,6 +46,7 @@ pub(crate) struct Gateway<S> {
 pub(crate) struct Proxy {
     routes: ArcSwap<Routes>,
     host: HostRule,
+    headers: HeaderRules,
     timeouts: Timeouts,
     flights: Flights,
     connector: Connector,
@@ -69,6 +70,7 @@ impl<S: Store> Gateway<S> {
         let proxy = Proxy {
             routes: ArcSwap::from_pointee(routes),
             host: config.host,
+            headers: config.headers,
             timeouts: config.timeouts.clone(),
             flights: Flights::new(config.bounds.in_flight),
             connector: Connector::new(config.timeouts.connect),
@@ -121,12 +123,14 @@ impl<S: Store> Answer for Worker<S> {
     fn answer(
         &mut self,
         accepted: Accepted,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> impl Future<Output = Message<Self::Body>> + Send {
         let Self { manners, proxy, index } = self;
         async move {
             let manners = manners.load();
             let began = proxy.clock.now();
+            // Before anything is read from them, so that policies and upstream see the same.
+            guard::clean(request.headers_mut(), proxy.headers, &manners.identity_headers);
             let (method, path) =
                 (request.method().clone(), request.uri().path_and_query().cloned());
             let sender = manners.client_address.sender(accepted.peer, request.headers());
@@ -137,7 +141,7 @@ impl<S: Store> Answer for Worker<S> {
                 paths: manners.paths,
                 sender,
             };
-            let mut response = match guard::objection(&request) {
+            let mut response = match guard::objection(&request, proxy.headers) {
                 Some(problem) => problem.response().map(ResponseBody::from),
                 None => {
                     let passing = manners.layer.layer(forward).for_server(sender).call(request);

@@ -60,10 +60,13 @@ impl Fields for HeaderMap {
 pub(super) fn is_a_claim(name: &str) -> bool {
     let claims =
         ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"];
-    let hyphened = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    claims
-        .iter()
-        .any(|claim| claim.len() == name.len() && claim.bytes().eq(name.bytes().map(hyphened)))
+    claims.iter().any(|claim| hyphened_is(name, claim))
+}
+
+/// Whether a name is this one to servers that read an underscore as a hyphen.
+pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
+    let read = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    name.len() == hyphened.len() && hyphened.bytes().eq(name.bytes().map(read))
 }
 
 /// Which fields the client has sent, of those that are sent on in one way or another.

@@ -13,6 +13,8 @@ pub(crate) enum Problem {
     BadRequest(&'static str),
     /// `CONNECT` asks for a tunnel, and this is none.
     NoTunnels,
+    /// `TRACE` is refused by the configuration.
+    NoTrace,
     /// The client stopped sending its body.
     BodyLate,
     /// No route fits the path.
@@ -31,7 +33,11 @@ impl Problem {
     /// What upstream did, if it is upstream's doing or for its sake.
     pub(crate) fn upstream_error(self) -> Option<UpstreamError> {
         match self {
-            Self::BadRequest(_) | Self::NoTunnels | Self::BodyLate | Self::NoRoute => None,
+            Self::BadRequest(_)
+            | Self::NoTunnels
+            | Self::NoTrace
+            | Self::BodyLate
+            | Self::NoRoute => None,
             Self::Unreachable => Some(UpstreamError::Connect),
             Self::Broken => Some(UpstreamError::Broken),
             Self::Late => Some(UpstreamError::Timeout),
@@ -42,7 +48,7 @@ impl Problem {
     fn status(self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
-            Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoTunnels | Self::NoTrace => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyLate => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
@@ -55,6 +61,7 @@ impl Problem {
         match self {
             Self::BadRequest(why) => why,
             Self::NoTunnels => "This is a gateway to one service and opens no tunnels.",
+            Self::NoTrace => "The gateway passes on no TRACE.",
             Self::BodyLate => "The rest of the request did not arrive.",
             Self::NoRoute => "The gateway has no upstream for this path.",
             Self::Unreachable => "The service behind the gateway cannot be reached.",

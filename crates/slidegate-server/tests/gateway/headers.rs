@@ -1,6 +1,8 @@
 //! What upstream and client are told about each other.
 
-use crate::support::{Upstream, front, gateway, response};
+use http::Request;
+
+use crate::support::{Http2Client, Upstream, frames, front, gateway, options, response};
 
 #[test]
 fn what_is_for_one_connection_stays_there() {
@@ -138,4 +140,112 @@ fn the_host_is_kept_or_set() {
         assert_eq!(heard.values("x-forwarded-host"), [forwarded], "{rule} {target}");
         assert!(heard.target().starts_with('/'), "origin form: {}", heard.target());
     }
+}
+
+#[test]
+fn headers_with_underscores_are_dropped_unless_allowed() {
+    let upstream = Upstream::simple();
+    let sent = "X_Tenant: a\r\nX-Mixed_Name: b\r\nx_api_key: c\r\nX-Plain: d\r\n";
+    let framing = "Transfer_Encoding: chunked\r\nContent_Length: 5\r\ncontent-LENGTH_: 7\r\n";
+    for (allowed, expected) in [("false", [0, 0, 0, 1]), ("true", [1, 1, 1, 1])] {
+        let front = gateway(&upstream).key("underscores_in_headers", allowed).start();
+        assert_eq!(front.get("/", &format!("{sent}{framing}")).status(), 200);
+        let client = Http2Client::connect(front.gateway());
+        let request = Request::get("http://a/")
+            .header("x_tenant", "a")
+            .header("x-mixed_name", "b")
+            .header("x_api_key", "c")
+            .header("x-plain", "d")
+            .header("transfer_encoding", "chunked")
+            .header("content_length", "5");
+        assert_eq!(client.send(request.body(frames([])).unwrap()).unwrap().status, 200);
+        let heard = upstream.heard();
+        for heard in &heard[heard.len() - 2..] {
+            let names = ["x_tenant", "x-mixed_name", "x_api_key", "x-plain"];
+            assert_eq!(names.map(|name| heard.values(name).len()), expected, "{}", heard.head);
+            for name in ["transfer_encoding", "content_length"] {
+                assert_eq!(heard.values(name), [""; 0], "{name}: {}", heard.head);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_header_that_is_dropped_is_nobodys_identity() {
+    let upstream = Upstream::simple();
+    let identity = "identity = [\"header:x_tenant\", \"ip\"]";
+    let setup = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .policy("all", "1/min", identity);
+    let front = setup.clone().key("underscores_in_headers", "true").start();
+    let tenant = |name: &str| format!("X_Tenant: {name}\r\n");
+    for (name, status) in [("a", 200), ("b", 200), ("a", 429)] {
+        assert_eq!(front.get("/", &tenant(name)).status(), status, "{name}");
+    }
+    // Otherwise such a policy could never count by it.
+    let refused = options().configuration(&setup.text()).spawn();
+    assert_eq!(refused.wait(), Some(1));
+    let output = refused.output();
+    assert!(output.contains("gateway.underscores_in_headers: missing"), "{output}");
+    assert!(output.contains("x_tenant"), "{output}");
+}
+
+#[test]
+fn a_client_cannot_have_taken_out_what_the_proxy_in_front_has_set() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .policy("all", "1/min", "identity = [\"header:x-tenant\", \"ip\"]")
+        .start();
+    let names = "X-Forwarded-For, x-forwarded-proto, X-Forwarded-Port, Forwarded, X-Real-IP, \
+        X-Tenant, Authorization, X-API-Key, X-Hop";
+    let set = "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n\
+        Forwarded: for=203.0.113.7\r\nX-Real-IP: 203.0.113.7\r\nX-Tenant: acme\r\n\
+        Authorization: Bearer t\r\nX-API-Key: k\r\nX-Hop: 1\r\n";
+    assert_eq!(front.get("/", &format!("Connection: {names}\r\n{set}")).status(), 200);
+    let heard = upstream.last();
+    for (name, value) in [
+        ("x-forwarded-for", "203.0.113.7, 127.0.0.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "443"),
+        ("x-real-ip", "203.0.113.7"),
+        ("x-tenant", "acme"),
+        ("authorization", "Bearer t"),
+        ("x-api-key", "k"),
+    ] {
+        assert_eq!(heard.values(name), [value], "{}", heard.head);
+    }
+    assert!(heard.value("forwarded").is_some_and(|value| value.starts_with("for=203.0.113.7, ")));
+    assert_eq!(heard.values("x-hop"), [""; 0], "what is for one connection only stays there");
+    assert_eq!(front.get("/", &format!("Connection: {names}\r\n{set}")).status(), 429);
+}
+
+#[test]
+fn requests_that_ask_for_another_method_or_path_can_be_refused() {
+    let upstream = Upstream::simple();
+    let (open, strict) = (front(&upstream), gateway(&upstream).key("refuse_overrides", "true"));
+    let strict = strict.key("underscores_in_headers", "true").start();
+    for name in [
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "X_HTTP_Method_Override",
+    ] {
+        let header = format!("{name}: /admin\r\n");
+        assert_eq!(open.get("/", &header).status(), 200, "{name}");
+        let before = upstream.heard().len();
+        assert_eq!(strict.get("/", &header).problem(), 400, "{name}");
+        assert_eq!(upstream.heard().len(), before, "{name}");
+    }
+    for method in ["TRACE", "TRACK", "track"] {
+        for (front, status) in [(&open, 200), (&strict, 405)] {
+            let mut wire = front.wire();
+            wire.send(format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(wire.response().status(), status, "{method}");
+        }
+    }
+    assert_eq!(strict.get("/", "X-Original: x\r\n").status(), 200);
 }

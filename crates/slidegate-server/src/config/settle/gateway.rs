@@ -1,7 +1,12 @@
 //! What the proxying door is to do.
 
-use crate::config::gateway::{Bounds, GatewayConfig, RouteConfig, Timeouts};
+use std::collections::BTreeSet;
+
+use http::HeaderName;
+
+use crate::config::gateway::{Bounds, GatewayConfig, HeaderRules, RouteConfig, Timeouts};
 use crate::config::problem::Problem;
+use crate::config::rules::Rules;
 use crate::config::spot::Said;
 use crate::config::written::{Written, WrittenGateway, WrittenRoute};
 
@@ -23,6 +28,10 @@ pub(super) fn gateway(written: &mut Written, problems: &mut Vec<Problem>) -> Opt
         proxy_protocol: section.proxy_protocol.as_ref().is_some_and(|said| said.value),
         routes: routes(section, problems),
         host: section.host.unwrap_or_default(),
+        headers: HeaderRules {
+            underscores: section.underscores_in_headers.unwrap_or_default(),
+            refuse_overrides: section.refuse_overrides.unwrap_or_default(),
+        },
         workers: section.workers.map_or_else(processors, usize::from),
         timeouts: timeouts(section),
         bounds: bounds(section),
@@ -39,6 +48,28 @@ fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
     if !section.listen.is_empty() || section.tls.is_some() || !useful {
         let expected = "missing: expected where allowed requests go, such as http://127.0.0.1:3000";
         problems.push(Problem::new(section.spot.below("upstream"), expected));
+    }
+}
+
+/// Reports headers that policies read and the gateway drops.
+pub(super) fn check_dropped_headers(
+    written: &Written,
+    gateway: &GatewayConfig,
+    rules: &Rules,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(section) = written.gateway.as_ref().filter(|_| !gateway.headers.underscores) else {
+        return;
+    };
+    let dropped = rules.policies.identity_headers().filter(|name| name.as_str().contains('_'));
+    let names: BTreeSet<&str> = dropped.map(HeaderName::as_str).collect();
+    if !names.is_empty() {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let expected = format!(
+            "missing: the gateway drops headers with underscores in their names, so that nobody is \
+             counted or listed by {names}: expected true, or a name with hyphens"
+        );
+        problems.push(Problem::new(section.spot.below("underscores_in_headers"), expected));
     }
 }
 

@@ -28,6 +28,9 @@ pub(super) fn settle(
     doors::check_collisions(written, problems);
     let store = store::store(written, problems);
     let rules = rules::rules(written, problems);
+    if let (Some(gateway), Some(rules)) = (&gateway, &rules) {
+        gateway::check_dropped_headers(written, gateway, rules, problems);
+    }
     Some(Config {
         gateway,
         decisions,

@@ -32,6 +32,8 @@ pub(in crate::config) struct WrittenGateway {
     pub(in crate::config) encoded_slashes: Option<EncodedSlashes>,
     pub(in crate::config) path_parameters: Option<PathParameters>,
     pub(in crate::config) ignore_case: Option<bool>,
+    pub(in crate::config) underscores_in_headers: Option<bool>,
+    pub(in crate::config) refuse_overrides: Option<bool>,
     pub(in crate::config) timeouts: WrittenTimeouts,
     pub(in crate::config) bounds: WrittenBounds,
 }
@@ -93,6 +95,10 @@ impl WrittenGateway {
                 value.word(&[("cut", PathParameters::Cut), ("keep", PathParameters::Keep)])
             }),
             ignore_case: table.get("ignore_case").and_then(|value| value.boolean()),
+            underscores_in_headers: table
+                .get("underscores_in_headers")
+                .and_then(|value| value.boolean()),
+            refuse_overrides: table.get("refuse_overrides").and_then(|value| value.boolean()),
             timeouts: table
                 .get("timeouts")
                 .and_then(|value| value.table(WrittenTimeouts::read))

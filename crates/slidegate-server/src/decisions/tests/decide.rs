@@ -1,6 +1,6 @@
 //! Questions about one request.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Desk, Down, desk, rules};
 

@@ -176,7 +176,7 @@ impl Outgoing {
             Framing::Length(_) => return Err(WrongLength.into()),
             Framing::Chunks { announced } => {
                 bytes.extend_from_slice(b"0\r\n");
-                for (name, value) in trailers.iter().filter(|(name, _)| announced.contains(name)) {
+                for (name, value) in trailers.iter().filter(|(name, _)| announced.contains(*name)) {
                     put(bytes, name.as_str(), value.as_bytes());
                 }
                 bytes.extend_from_slice(b"\r\n");
