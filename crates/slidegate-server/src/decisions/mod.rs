@@ -246,6 +246,7 @@ where
             client,
             status,
             decision,
+            upstream_error: None,
             began: asked_at,
             at: self.clock.now(),
         });
@@ -274,6 +275,7 @@ where
             client: original.client,
             status: response.status(),
             decision: outcome.as_ref(),
+            upstream_error: None,
             began: asked_at,
             at: self.clock.now(),
         });

@@ -40,7 +40,9 @@ impl Connector {
     }
 
     async fn in_time<T>(&self, made: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+        let late = |_| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "not connected within timeouts.connect"))
+        };
         tokio::time::timeout(self.timeout, made).await.unwrap_or_else(late)
     }
 

@@ -43,6 +43,8 @@ const MOST_SERVERS: usize = 3;
 /// that leaves in the last moment would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
+const LATE: &str = "no response within timeouts.response";
+
 impl<'p> Service<Request<RequestBody>> for Forward<'p> {
     type Response = Response<UpstreamBody>;
     type Error = Infallible;
@@ -118,10 +120,12 @@ impl Forward<'_> {
     }
 
     fn own_up(&self, problem: Problem) -> Response<UpstreamBody> {
+        let mut response = problem.response();
         if let Some(error) = problem.upstream_error() {
             self.proxy.observer.upstream_failed(error);
+            response.extensions_mut().insert(error);
         }
-        problem.response()
+        response
     }
 
     fn route<'r>(&self, routes: &'r Routes, pending: &Pending) -> Option<&'r Route> {
@@ -189,8 +193,8 @@ impl Forward<'_> {
 
     async fn connect_http1(&self, server: &Upstream) -> Result<Box<Connection>, Failed> {
         let connected = self.proxy.connector.http1(server).await;
-        connected.map_err(|_| {
-            server.failed();
+        connected.map_err(|error| {
+            server.failed(error);
             Failed::Unsent(Problem::Unreachable)
         })
     }
@@ -221,10 +225,10 @@ impl Forward<'_> {
                 outcome => return outcome,
             }
         }
-        let Ok(connection) = self.proxy.connector.http2(server).await else {
-            server.failed();
-            return Err(Failed::Unsent(Problem::Unreachable));
-        };
+        let connection = self.proxy.connector.http2(server).await.map_err(|error| {
+            server.failed(error);
+            Failed::Unsent(Problem::Unreachable)
+        })?;
         pool.share(&connection);
         self.exchange_http2(server, connection, pending).await
     }
@@ -275,7 +279,7 @@ impl Forward<'_> {
                 None => Err(broken(server, progress.and_then(|progress| progress.flaw()))),
             },
             None => {
-                server.failed();
+                server.failed(LATE);
                 Err(Problem::Late)
             }
         }
@@ -331,7 +335,7 @@ fn failed(server: &Upstream, failure: Failure, pending: &mut Pending) -> Failed 
         Failure::Silent | Failure::Broken => Failed::Sent(broken(server, None)),
         Failure::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
         Failure::Late => {
-            server.failed();
+            server.failed(LATE);
             Failed::Sent(Problem::Late)
         }
     }
@@ -343,7 +347,7 @@ fn broken(server: &Upstream, flaw: Option<Flaw>) -> Problem {
         Some(Flaw::Stalled) => Problem::BodyLate,
         Some(Flaw::Broken) => Problem::BadRequest("The request's body broke off."),
         None => {
-            server.failed();
+            server.failed("it broke off before it answered");
             Problem::Broken
         }
     }

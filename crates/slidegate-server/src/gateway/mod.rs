@@ -157,6 +157,7 @@ impl<S: Store> Answer for Worker<S> {
                 client: sender.client,
                 status: response.status(),
                 decision: aside.decision.as_ref(),
+                upstream_error: response.extensions().get().copied(),
                 began,
                 at: proxy.clock.now(),
             });

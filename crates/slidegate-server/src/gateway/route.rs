@@ -108,7 +108,7 @@ mod tests {
         let first = || route.servers().next().unwrap().authority.to_string();
         assert_eq!([first(), first(), first()], ["a", "b", "a"]);
         let a = route.servers.iter().find(|server| server.authority == "a").unwrap();
-        (0..3).for_each(|_| a.failed());
+        (0..3).for_each(|_| a.failed("refused"));
         assert_eq!([first(), first()], ["b", "b"]);
         assert_eq!(route.servers().count(), 2);
     }

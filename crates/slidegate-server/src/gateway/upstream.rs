@@ -1,5 +1,6 @@
 //! A server behind the gateway: how it is reached, and whether it is well.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub(crate) struct Upstream {
     /// One for each worker.
     pools: Vec<Arc<Pool>>,
     health: Health,
+    failures: FailureLog,
 }
 
 impl Upstream {
@@ -29,6 +31,7 @@ impl Upstream {
             http2,
             pools: (0..workers).map(|_| Arc::new(Pool::new(most_idle))).collect(),
             health: Health::new(),
+            failures: FailureLog::default(),
         }
     }
 
@@ -60,11 +63,41 @@ impl Upstream {
         self.health.succeeded();
     }
 
-    /// Tells that it could not be reached or did not answer.
-    pub(crate) fn failed(&self) {
-        if let Some(pause) = self.health.failed() {
-            tracing::warn!(upstream = %self.authority, ?pause, "upstream is passed over for a while");
+    /// Tells that it could not be reached or did not answer, and why.
+    pub(crate) fn failed(&self, cause: impl fmt::Display) {
+        let upstream = &self.authority;
+        if let Some(left_out) = self.failures.due(self.health.now_ms()) {
+            tracing::warn!(%upstream, %cause, left_out, "upstream failed");
         }
+        if let Some(pause) = self.health.failed() {
+            tracing::warn!(%upstream, %cause, ?pause, "upstream is passed over for a while");
+        }
+    }
+}
+
+/// Which failures are logged: one in a while, with how many there were meanwhile.
+#[derive(Debug, Default)]
+struct FailureLog {
+    /// When the next is due, in milliseconds after the start.
+    next_ms: AtomicU64,
+    left_out: AtomicU64,
+}
+
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+impl FailureLog {
+    /// How many failures were left out before this one, if it is to be logged.
+    fn due(&self, now_ms: u64) -> Option<u64> {
+        let next_ms = self.next_ms.load(Ordering::Relaxed);
+        let then_ms = now_ms.saturating_add(millis(LOG_EVERY));
+        let order = Ordering::Relaxed;
+        let is_due = now_ms >= next_ms
+            && self.next_ms.compare_exchange(next_ms, then_ms, order, order).is_ok();
+        if is_due {
+            return Some(self.left_out.swap(0, Ordering::Relaxed));
+        }
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 
@@ -127,6 +160,13 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_failure_in_a_while_is_logged() {
+        let log = FailureLog::default();
+        let due = [0, 1, 9_999, 10_000, 10_001, 500_000].map(|now_ms| log.due(now_ms));
+        assert_eq!(due, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn failures_in_a_row_pause_it_for_longer_and_longer() {

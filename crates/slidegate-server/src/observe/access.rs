@@ -1,8 +1,8 @@
 //! The access log: a line for every request, if the operator wants it.
 
-use super::Answered;
 use super::denial_log::shortened;
 use super::verdict::Verdict;
+use super::{Answered, UpstreamError};
 
 /// Writes the line. Neither headers nor the query are in it: they may have secrets.
 pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
@@ -17,5 +17,12 @@ pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
         duration_ms = answered.took().as_secs_f64() * 1000.0,
         verdict = verdict.as_str(),
         policy = tightest.map(|(policy, _)| &**policy.policy()),
+        reason = reason(answered, verdict),
     );
+}
+
+/// Why a request has got 502, 503 or 504 of ours, in the words of the metrics.
+fn reason(answered: &Answered<'_>, verdict: Verdict) -> Option<&'static str> {
+    let of_store = (verdict == Verdict::Unavailable).then_some("store");
+    answered.upstream_error.map(UpstreamError::as_str).or(of_store)
 }

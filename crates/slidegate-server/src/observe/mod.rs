@@ -55,6 +55,8 @@ pub(crate) struct Answered<'a> {
     pub(crate) status: StatusCode,
     /// What the gate said; none if the request was exempt by hand or the store could not count.
     pub(crate) decision: Option<&'a Decision>,
+    /// Why there is no response of upstream, if the request was for it.
+    pub(crate) upstream_error: Option<UpstreamError>,
     /// When the request's head was there.
     pub(crate) began: Timestamp,
     /// When the response's head was.

@@ -93,6 +93,7 @@ impl Scene {
             client: Some([10, 0, 0, 9].into()),
             status,
             decision,
+            upstream_error: None,
             began,
             at: began + Duration::from_millis(3),
         });

@@ -36,6 +36,10 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 impl UpstreamError {
     const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
+
+    pub(super) fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 }
 
 impl Upstream {

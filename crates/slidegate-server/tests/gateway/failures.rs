@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    PATIENCE, Setup, Upstream, Wire, chunk, front, gateway, response, wait_until,
+    Front, PATIENCE, Setup, Upstream, Wire, chunk, front, gateway, response, wait_until,
 };
 
 #[test]
@@ -53,6 +53,56 @@ fn nobody_there_is_a_bad_gateway() {
     }
     let setup = Setup::new().key("upstream", "\"http://name.that.is.not.invalid:80\"");
     assert_eq!(setup.start().get("/", "").problem(), 502);
+}
+
+#[test]
+fn a_failing_upstream_is_logged_with_its_address_and_the_cause_but_not_for_every_request() {
+    let gone = Upstream::simple();
+    let address = gone.address().to_string();
+    let setup = gateway(&gone).tables("[log]\naccess = true\nformat = \"json\"");
+    drop(gone);
+    let front = setup.start();
+    for _ in 0..20 {
+        assert_eq!(front.get("/", "").problem(), 502);
+    }
+    let lines = |front: &Front, part: &str| -> Vec<serde_json::Value> {
+        let output = front.output();
+        let lines = output.lines().filter(|line| line.contains(part));
+        lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    wait_until("the access log", || lines(&front, "slidegate::access").len() == 20);
+    for line in lines(&front, "slidegate::access") {
+        assert_eq!((&line["status"], &line["reason"]), (&502.into(), &"connect".into()), "{line}");
+    }
+    let warnings = lines(&front, "upstream failed");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(
+        (&warnings[0]["level"], &warnings[0]["upstream"]),
+        (&"WARN".into(), &address.into())
+    );
+    let cause = warnings[0]["cause"].as_str().unwrap();
+    assert!(cause.contains("refused"), "{cause}");
+
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/breaks" => Err(ErrorKind::Other.into()),
+        "/late" => {
+            thread::sleep(Duration::from_millis(1500));
+            wire.try_send(response("200 OK", "", "late"))
+        }
+        _ => wire.try_send(response("200 OK", "", "ok")),
+    });
+    let front = gateway(&upstream)
+        .timeouts("response = \"300ms\"")
+        .tables("[log]\naccess = true\nformat = \"json\"")
+        .start();
+    for (path, status, reason) in
+        [("/breaks", 502, Some("broken")), ("/late", 504, Some("timeout")), ("/", 200, None)]
+    {
+        assert_eq!(front.get(path, "").status(), status);
+        wait_until("its line", || !lines(&front, &format!("\"path\":\"{path}\"")).is_empty());
+        let line = &lines(&front, &format!("\"path\":\"{path}\""))[0];
+        assert_eq!(line["reason"].as_str(), reason, "{line}");
+    }
 }
 
 #[test]
