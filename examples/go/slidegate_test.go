@@ -46,3 +46,14 @@ func TestWithoutAnAnswerItDoesAsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestAMalformedRequestIsRefusedAndDoesNotPassForWantOfAnAnswer(t *testing.T) {
+	limited := Limit(hello, os.Getenv("SLIDEGATE_URL"), &http.Client{Timeout: 5 * time.Second}, true)
+	request := httptest.NewRequest("GET", "/", nil)
+	request.Header["X-Api-Key"] = []string{"one", "two"}
+	recorder := httptest.NewRecorder()
+	limited.ServeHTTP(recorder, request)
+	if recorder.Code != 400 {
+		t.Fatalf("%d", recorder.Code)
+	}
+}

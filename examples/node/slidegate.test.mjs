@@ -6,9 +6,9 @@ import { slidegate } from "./slidegate.mjs";
 
 const client = () => "203.0.113.8";
 
-async function login(middleware) {
+async function login(middleware, method = "POST") {
   const context = {
-    req: { method: "POST", url: "http://example.com/login?x", header: () => ({ accept: "*/*" }) },
+    req: { method, url: "http://example.com/login?x", header: () => ({ accept: "*/*" }) },
     res: null,
   };
   const refusal = await middleware(context, async () => { context.res = new Response("hello"); });
@@ -32,4 +32,9 @@ test("without an answer it does as told", async () => {
   const url = process.env.NOBODY_URL;
   assert.equal((await login(slidegate({ url, client }))).status, 200);
   assert.equal((await login(slidegate({ url, client, onFailure: "closed" }))).status, 503);
+});
+
+test("a malformed request is refused and does not pass for want of an answer", async () => {
+  const limit = slidegate({ url: process.env.SLIDEGATE_URL, timeoutMs: 5000, client });
+  assert.equal((await login(limit, "post")).status, 400);
 });

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "the program under test lives by the real clock")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod advisories;
 mod ambiguity;
 mod audit;
 mod connections;
