@@ -23,7 +23,7 @@ func Limit(next http.Handler, url string, asker *http.Client, open bool) http.Ha
 			json.NewDecoder(answer.Body).Decode(&d)
 			answer.Body.Close()
 		}
-		if d.Verdict == "" {
+		if d.Verdict == "" && d.Status == 0 { // What cannot be decided, such as a malformed request, has a status.
 			d = map[bool]decision{true: {Verdict: "allow"}, false: {Status: 503}}[open]
 		}
 		for name, value := range d.Headers {

@@ -49,11 +49,15 @@ func TestWithoutAnAnswerItDoesAsTold(t *testing.T) {
 
 func TestAMalformedRequestIsRefusedAndDoesNotPassForWantOfAnAnswer(t *testing.T) {
 	limited := Limit(hello, os.Getenv("SLIDEGATE_URL"), &http.Client{Timeout: 5 * time.Second}, true)
-	request := httptest.NewRequest("GET", "/", nil)
-	request.Header["X-Api-Key"] = []string{"one", "two"}
-	recorder := httptest.NewRecorder()
-	limited.ServeHTTP(recorder, request)
-	if recorder.Code != 400 {
-		t.Fatalf("%d", recorder.Code)
+	twice := http.Header{"X-Api-Key": {"one", "two"}}
+	many := http.Header{"X-Many": strings.Split(strings.Repeat("y", 300), "")}
+	for _, header := range []http.Header{twice, many} {
+		request := httptest.NewRequest("GET", "/", nil)
+		request.Header = header
+		recorder := httptest.NewRecorder()
+		limited.ServeHTTP(recorder, request)
+		if recorder.Code != 400 {
+			t.Fatalf("%d", recorder.Code)
+		}
 	}
 }

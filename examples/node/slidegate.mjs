@@ -20,7 +20,7 @@ export function slidegate({
       client: client(c), user: user(c),
     });
     if (!decision && onFailure === "closed") return new Response("", { status: 503, headers: UNASKED });
-    const { verdict = "allow", status, body, headers = {} } = decision ?? {};
+    const { verdict, status, body, headers = {} } = decision ?? { verdict: "allow" };
     if (verdict !== "allow") return new Response(body, { status, headers });
     await next();
     for (const [name, value] of Object.entries(headers)) c.res.headers.set(name, value);
@@ -32,7 +32,7 @@ async function ask(url, timeoutMs, question) {
   const signal = AbortSignal.timeout(timeoutMs);
   const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(question), signal })
     .catch(() => null);
-  // A request that is malformed has a verdict too, beside the status 400.
+  // What Slidegate cannot decide, such as a malformed request, has a status too, and may not pass.
   const decision = await answer?.json().catch(() => null);
-  return decision?.verdict ? decision : null;
+  return decision?.verdict || decision?.status ? decision : null;
 }

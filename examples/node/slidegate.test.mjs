@@ -6,9 +6,9 @@ import { slidegate } from "./slidegate.mjs";
 
 const client = () => "203.0.113.8";
 
-async function login(middleware, method = "POST") {
+async function login(middleware, method = "POST", headers = { accept: "*/*" }) {
   const context = {
-    req: { method, url: "http://example.com/login?x", header: () => ({ accept: "*/*" }) },
+    req: { method, url: "http://example.com/login?x", header: () => headers },
     res: null,
   };
   const refusal = await middleware(context, async () => { context.res = new Response("hello"); });
@@ -37,4 +37,6 @@ test("without an answer it does as told", async () => {
 test("a malformed request is refused and does not pass for want of an answer", async () => {
   const limit = slidegate({ url: process.env.SLIDEGATE_URL, timeoutMs: 5000, client });
   assert.equal((await login(limit, "post")).status, 400);
+  const many = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`x-${i}`, "y"]));
+  assert.equal((await login(limit, "GET", many)).status, 400);
 });

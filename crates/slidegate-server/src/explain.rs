@@ -95,6 +95,10 @@ impl ExplainArguments {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
         let _ = writeln!(text, "client: {}", self.found(client, &rules.client_address));
+        if let Err(error) = rules.policies.check(&facts) {
+            let _ = writeln!(text, "\nit is refused with 400: {error}");
+            return Ok(text);
+        }
         let _ = write!(text, "\n{}", rules.policies.explain(&facts));
         Ok(text)
     }

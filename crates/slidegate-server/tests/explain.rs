@@ -144,7 +144,7 @@ fn a_path_that_is_written_in_a_roundabout_way() {
     check(
         &["--method", "POST", "--path", "/a/..//%6cogin?x=1", "--client", "203.0.113.7"],
         "request: POST /a/..//%6cogin?x=1\n\
-         path: also read as /login\n\
+         path: also read as /a/../login, /login\n\
          client: 203.0.113.7, as given\n\n\
          flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
          api: takes 1 unit of 60/min, 10000/day from ip:203.0.113.7, plan free, having no user, api-key\n\
@@ -183,5 +183,18 @@ fn what_is_wrong_is_told_without_secrets() {
         assert_eq!(output.status.code(), Some(code), "{told}");
         assert!(told.contains(expected), "{told}");
         assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[test]
+fn a_malformed_request_is_said_to_be_refused() {
+    for (arguments, why) in [
+        (&["--method", "post", "--path", "/login"][..], "differs from POST only in case"),
+        (&["--path", "/login%00"], "control character"),
+        (&["--path", "/", "--header", "x-plan: a", "--header", "x-plan: b"], "x-plan"),
+    ] {
+        let output = explain(arguments);
+        let told = String::from_utf8(output.stdout).expect("text");
+        assert!(told.contains("refused with 400") && told.contains(why), "{told}");
     }
 }

@@ -35,17 +35,16 @@ pub(crate) fn has_one_meaning(path: &str) -> bool {
     {
         return false;
     }
-    let segments: Vec<&[u8]> = decoded.split(|byte| *byte == b'/').collect();
-    let (first, last) = (0, segments.len() - 1);
-    segments.iter().enumerate().all(|(i, segment)| {
-        let end = segment.iter().position(|byte| *byte == b';').unwrap_or(segment.len());
-        let name = &segment[..end];
-        match name {
-            // Before the first slash and after the last.
-            b"" => segment.is_empty() && (i == first || i == last),
-            b"." | b".." => false,
-            _ => name.trim_ascii() == name && segment.trim_ascii() == *segment,
-        }
+    let Some(rest) = decoded.strip_prefix(b"/") else { return false };
+    let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+    if rest.is_empty() {
+        return decoded.len() == 1;
+    }
+    rest.split(|byte| *byte == b'/').all(|segment| {
+        let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
+        !matches!(name, b"" | b"." | b"..")
+            && name.trim_ascii() == name
+            && segment.trim_ascii() == segment
     })
 }
 
@@ -106,6 +105,8 @@ mod tests {
             "/static/./login",
             "/static//login",
             "//login",
+            "//",
+            "*",
             "/static/..;/login",
             "/static/..;x=1/login",
             "/static/%2e%2e/login",

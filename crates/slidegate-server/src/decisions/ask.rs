@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde_json::error::Category;
 use slidegate::Policies;
 
 use super::charges::{self, ChargeAsk};
@@ -120,8 +121,13 @@ pub(crate) fn check_members(
     true
 }
 
-/// What is wrong with a text that is not JSON, without any of the text.
+/// What is wrong with a text that is not JSON, or too much of it, without any of the text.
 pub(crate) fn not_json(error: &serde_json::Error) -> String {
-    let what = if error.is_eof() { "incomplete JSON" } else { "not JSON" };
+    let what = match error.classify() {
+        Category::Eof => "incomplete JSON",
+        // The only one of ours.
+        Category::Data => return error.to_string(),
+        _ => "not JSON",
+    };
     format!("{what}, at line {} column {}", error.line(), error.column())
 }

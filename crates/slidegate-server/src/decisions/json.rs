@@ -1,9 +1,10 @@
 //! JSON as it was sent, borrowed from its text: what is wrong with it is said later, all at once.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::quick;
 
@@ -27,21 +28,44 @@ pub(super) const FEW: usize = 8;
 /// The most characters of a text that are shown in a message.
 const MOST_SHOWN: usize = 64;
 
+/// The most values in a text, of any kind and at any depth: a hundred for each of a hundred
+/// questions. A value takes far more room in memory than in a text.
+pub(super) const MOST_VALUES: usize = 10_000;
+
 impl<'a> Json<'a> {
     pub(crate) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
-        quick::read(text).map_or_else(|| serde_json::from_slice(text), Ok)
+        quick::read(text).map_or_else(|| Self::parse_any(text), Ok)
+    }
+
+    /// Reads what is unusual, too, and says what is wrong with it.
+    pub(super) fn parse_any(text: &'a [u8]) -> Result<Self, serde_json::Error> {
+        let left = Cell::new(MOST_VALUES);
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let json = Values { left: &left }.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(json)
     }
 }
 
-impl<'de> Deserialize<'de> for Json<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Whole)
+/// Reads as many values as are left.
+#[derive(Clone, Copy)]
+struct Values<'c> {
+    left: &'c Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Values<'_> {
+    type Value = Json<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
+        let Some(left) = self.left.get().checked_sub(1) else {
+            return Err(D::Error::custom(format_args!("more than {MOST_VALUES} values")));
+        };
+        self.left.set(left);
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Whole;
-
-impl<'de> Visitor<'de> for Whole {
+impl<'de> Visitor<'de> for Values<'_> {
     type Value = Json<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +102,7 @@ impl<'de> Visitor<'de> for Whole {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json<'de>, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Json::List(list))
@@ -86,8 +110,8 @@ impl<'de> Visitor<'de> for Whole {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json<'de>, A::Error> {
         let mut object = Vec::with_capacity(FEW);
-        while let Some((Key(name), value)) = members.next_entry()? {
-            object.push((name, value));
+        while let Some(Key(name)) = members.next_key()? {
+            object.push((name, members.next_value_seed(self)?));
         }
         Ok(Json::Object(object))
     }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{FEW, Json, Members};
+use super::json::{FEW, Json, MOST_VALUES, Members};
 use super::writer::needs_escape;
 
 /// Deeper than any question.
@@ -13,7 +13,7 @@ const MOST_DEPTH: u32 = 8;
 /// Reads a text, unless there is anything unusual in it: an escape, a number that is not whole,
 /// an empty list or object, or what is not JSON at all.
 pub(super) fn read(text: &[u8]) -> Option<Json<'_>> {
-    let mut reader = Reader { text: str::from_utf8(text).ok()?, at: 0 };
+    let mut reader = Reader { text: str::from_utf8(text).ok()?, at: 0, left: MOST_VALUES };
     let json = reader.value(MOST_DEPTH)?;
     reader.next().is_none().then_some(json)
 }
@@ -21,10 +21,13 @@ pub(super) fn read(text: &[u8]) -> Option<Json<'_>> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// How many more values there may be.
+    left: usize,
 }
 
 impl<'a> Reader<'a> {
     fn value(&mut self, depth: u32) -> Option<Json<'a>> {
+        self.left = self.left.checked_sub(1)?;
         match self.next()? {
             b'"' => self.text().map(Json::Text),
             b'{' => self.object(depth.checked_sub(1)?).map(Json::Object),
@@ -111,7 +114,7 @@ mod tests {
 
     /// What serde_json makes of a text.
     fn carefully(text: &str) -> Option<Json<'_>> {
-        serde_json::from_str(text).ok()
+        Json::parse_any(text.as_bytes()).ok()
     }
 
     #[test]
@@ -174,6 +177,17 @@ mod tests {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
         assert_eq!(read(b"\"\xff\""), None);
+    }
+
+    #[test]
+    fn values_are_counted_by_both_alike() {
+        // The list itself is a value, too.
+        let list = |items: usize| format!("[{}]", vec!["1"; items].join(","));
+        assert!(read(list(MOST_VALUES - 1).as_bytes()).is_some());
+        assert!(carefully(&list(MOST_VALUES - 1)).is_some());
+        assert_eq!(read(list(MOST_VALUES).as_bytes()), None);
+        let error = Json::parse(list(MOST_VALUES).as_bytes()).unwrap_err();
+        assert!(error.is_data() && error.to_string().contains("more than 10000 values"), "{error}");
     }
 
     proptest! {

@@ -29,6 +29,9 @@ const MEMBERS: &str =
 /// The most header lines that are looked at, as many as servers commonly take.
 const MOST_HEADERS: usize = 256;
 
+/// The longest path, as the gateway has it.
+const MOST_PATH_BYTES: usize = 65_534;
+
 impl Default for RequestAsk<'_> {
     fn default() -> Self {
         Self {
@@ -59,6 +62,9 @@ impl<'a> RequestAsk<'a> {
                 Ok(method) => self.method = method,
                 Err(_) => problems.expected(at, "a method such as GET", &Json::Text(text)),
             },
+            ("path", Json::Text(text)) if text.len() > MOST_PATH_BYTES => {
+                problems.add(at, format_args!("longer than {MOST_PATH_BYTES} bytes"));
+            }
             ("path", Json::Text(text)) if text.starts_with('/') || text == "*" => self.path = text,
             ("headers", Json::Object(lines)) => self.headers = headers(&lines, at, problems),
             ("client", Json::Text(text)) => match text.parse() {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderName, HeaderValue, Method, Request};
 
-use crate::support::{Front, Http2Client, Upstream, Wire, data, frames, gateway};
+use crate::support::{Front, Http2Client, Upstream, Wire, chunk, data, frames, gateway};
 
 /// The most processor time that one request may take, in seconds. Tests run an optimised build.
 const MOST_SECONDS: f64 = 0.020;
@@ -41,9 +41,14 @@ impl Costly {
         let Self { method, path, headers, body, .. } = self;
         let fields: String =
             headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let length = body.len();
+        // Trailers are looked at after chunks only.
+        let (framing, body) = if headers.iter().any(|(name, _)| name == "trailer") {
+            ("Transfer-Encoding: chunked".to_owned(), format!("{}0\r\n\r\n", chunk("hello")))
+        } else {
+            (format!("Content-Length: {}", body.len()), body.clone())
+        };
         wire.send(format!(
-            "{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: a\r\n{framing}\r\n{fields}\r\n{body}"
         ));
         wire.response().status()
     }
@@ -94,6 +99,10 @@ fn heads() -> Vec<Costly> {
     }
     fields.extend([("connection".into(), half[..30_000].into()), ("trailer".into(), "a".into())]);
     heads.push(Costly::head("both and fields", "/".into(), fields));
+    let (half, other) =
+        (pieces(30_000, |i| format!("{i:x},")), pieces(30_000, |i| format!("x{i:x},")));
+    let both = vec![("connection".into(), half), ("trailer".into(), other)];
+    heads.push(Costly::head("names in both", "/".into(), both));
     let same = (0..90).map(|_| ("x-api-key".into(), "k".repeat(600))).collect();
     heads.push(Costly::head("one field again and again", "/".into(), same));
     let scheme = vec![("authorization".into(), format!("{} t", "s".repeat(HEAD_BYTES)))];
@@ -143,7 +152,8 @@ fn bodies(path: &str) -> Vec<Costly> {
         ("questions of many members", format!("[{questions}]")),
         ("a list", wrapped("[", pieces(BODY_BYTES, |_| "1,".into()), "]")),
         ("lists in lists", pieces(BODY_BYTES, |_| "[".into())),
-        ("a path", format!("{{\"path\":\"/{}\"}}", "a;b%20/%2e%2E;/".repeat(BODY_BYTES / 16))),
+        ("a path", format!("{{\"path\":\"/{}\"}}", "a;b%20/%2e%2E;/".repeat(4000))),
+        ("a long path", format!("{{\"path\":\"/{}\"}}", "a;b%20/%2e%2E;/".repeat(16_000))),
         ("a text", format!("{{\"reason\":\"{}\"}}", "\\n".repeat(BODY_BYTES / 2 - 10))),
     ]
     .map(|(what, body)| Costly::body(what, path, body))

@@ -145,10 +145,19 @@ async fn a_member_twice_is_a_mistake() {
 #[tokio::test]
 async fn header_lines_and_problems_are_bounded() {
     let desk = desk();
-    let lines = vec!["v"; 100_000 / 4];
+    let lines = vec!["v"; 1000];
     let got = desk.post("/v1/decide", json!({"headers": {"x-a": lines}}).to_string()).await;
     assert_eq!(got.status, 400);
     assert!(got.text().contains("more than 256 header lines"), "{}", got.text());
+    let got = desk.post("/v1/decide", json!(vec![0; 10_000]).to_string()).await;
+    assert!(got.text().contains("more than 10000 values"), "{}", got.text());
+    let members: Vec<String> = (0..65).map(|i| format!("\"m{i}\":1")).collect();
+    let got = desk.post("/v1/decide", format!("{{{}}}", members.join(","))).await;
+    assert!(got.text().contains("65 members; expected at most 64"), "{}", got.text());
+    let path = |bytes: usize| json!({"path": format!("/{}", "a".repeat(bytes - 1))}).to_string();
+    assert_eq!(desk.post("/v1/decide", path(65_534)).await.status, 200);
+    let got = desk.post("/v1/decide", path(65_535)).await;
+    assert!(got.text().contains("path: longer than 65534 bytes"), "{}", got.text());
     let wrong = vec![json!({"cost": 0}); 100];
     let got = desk.post("/v1/decide", Value::Array(wrong).to_string()).await;
     assert_eq!(got.json()["problems"].as_array().unwrap().len(), 20);
