@@ -125,7 +125,13 @@ impl Part {
         let counted: Vec<Charge<'_>> =
             crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();
         store.refund_at_once(&counted, Some(receipt.at)).await?;
-        let now = store.decide_at_once(Mode::Peek, &charges).await?;
+        let mut now = store.decide_at_once(Mode::Peek, &charges).await?;
+        // What this part had room for, it had room for, whatever counting the denial has left.
+        for (standing, before) in now.standings.iter_mut().zip(&receipt.standings) {
+            if !before.is_violated() {
+                *standing = standing.with_room();
+            }
+        }
         Ok(Receipt { spent: false, ..now })
     }
 }

@@ -245,6 +245,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The bytes of where a ledger stands: units left, when the charge fits, when the first unit is free
+/// again, and whether there was room for the charge.
+const STANDING_BYTES: usize = 17;
+
 /// The bytes of the time that a reply begins with.
 pub(crate) const TIME_BYTES: usize = 8;
 
@@ -255,7 +259,7 @@ pub(crate) fn answer_of<'r>(
     reply: &'r [u8],
 ) -> Option<(RedisResult<&'r [u8]>, &'r [u8])> {
     if reply.first() != Some(&FAILED) {
-        let (own, rest) = reply.split_at_checked(1 + 16 * request.ledgers())?;
+        let (own, rest) = reply.split_at_checked(1 + STANDING_BYTES * request.ledgers())?;
         return Some((Ok(own), rest));
     }
     let (length, rest) = reply[1..].split_at_checked(2)?;
@@ -285,14 +289,14 @@ pub(crate) fn receipt(charges: &[Charge<'_>], reply: &Value) -> Option<Receipt> 
         ..Receipt::default()
     };
     for quota in charges.iter().flat_map(|charge| charge.quotas().as_slice()) {
-        let (standing, after) = rest.split_at_checked(16)?;
-        let remaining = u32::try_from(number(&standing[..4])?).ok()?;
-        receipt.standings.push(
-            Standing::untouched(*quota)
-                .with_remaining(remaining)
-                .with_retry_after(Duration::from_micros(number(&standing[4..10])?))
-                .with_reset_after(Duration::from_micros(number(&standing[10..])?)),
-        );
+        let (bytes, after) = rest.split_at_checked(STANDING_BYTES)?;
+        let remaining = u32::try_from(number(&bytes[..4])?).ok()?;
+        let standing = Standing::untouched(*quota)
+            .with_remaining(remaining)
+            .with_retry_after(Duration::from_micros(number(&bytes[4..10])?))
+            .with_reset_after(Duration::from_micros(number(&bytes[10..16])?));
+        let had_room = bytes[16] == 1;
+        receipt.standings.push(if had_room { standing.with_room() } else { standing });
         rest = after;
     }
     rest.is_empty().then_some(receipt)

@@ -478,7 +478,7 @@ pub(crate) fn spent_by<'r, 'a>(
     let mut standings = receipt.standings.iter();
     charges.iter().copied().filter(move |charge| {
         let own = standings.by_ref().take(charge.quotas().as_slice().len());
-        own.fold(true, |fits, standing| fits & standing.retry_after().is_zero())
+        own.fold(true, |fits, standing| fits & !standing.is_violated())
     })
 }
 

@@ -157,7 +157,7 @@ impl KeptQuota {
             quota: standing.quota(),
             remaining: standing.remaining(),
             effective_window_s: seconds::ceil(seconds::effective_window(standing)),
-            is_violated: !standing.retry_after().is_zero(),
+            is_violated: standing.is_violated(),
         }
     }
 
@@ -166,6 +166,6 @@ impl KeptQuota {
             && self.quota == standing.quota()
             && self.remaining == standing.remaining()
             && self.effective_window_s == seconds::ceil(seconds::effective_window(standing))
-            && self.is_violated != standing.retry_after().is_zero()
+            && self.is_violated == standing.is_violated()
     }
 }

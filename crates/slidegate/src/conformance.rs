@@ -72,6 +72,7 @@ pub async fn run(harness: &impl Harness) {
     denied_leaves_nothing(harness).await;
     counted_denials_keep_out(harness).await;
     counted_denials_are_recorded_whoever_denied(harness).await;
+    counted_denials_violate_only_what_had_no_room(harness).await;
     retry_after_is_true(harness).await;
     shadow_never_denies(harness).await;
     peek_spends_nothing(harness).await;
@@ -291,6 +292,36 @@ async fn counted_denials_are_recorded_whoever_denied(harness: &impl Harness) {
     }
     assert_eq!(remaining(&peek(&store, counting.charge()).await), [6]);
     assert_eq!(remaining(&peek(&store, narrow.charge()).await), [0]);
+}
+
+async fn counted_denials_violate_only_what_had_no_room(harness: &impl Harness) {
+    let store = harness.store().await;
+    // Several identities, so that a store that spreads accounts has them on either side.
+    for user in ["a", "b", "c", "d"] {
+        let identity = Identity::user(user);
+        let roomy = Payer { identity, ..Payer::new("roomy", &[Quota::per_minute(2)]) };
+        let narrow = Payer::new(user, &[Quota::per_minute(1)]);
+        let both = charges([roomy.charge().count_denied(true), narrow.charge()]);
+        let receipts =
+            [store.spend(&both).await, store.spend(&both).await, store.spend(&both).await];
+        let [first, second, third] = receipts.map(|receipt| receipt.expect("the store answers"));
+        let violated = |receipt: &Receipt| -> Vec<bool> {
+            receipt.standings.iter().map(Standing::is_violated).collect()
+        };
+        assert!(first.spent && !second.spent && !third.spent);
+        assert_eq!(violated(&first), [false, false]);
+        assert_eq!(violated(&second), [false, true], "it had room for what it counted");
+        assert_eq!(second.standings[0].retry_after(), MINUTE, "and has none for the next");
+        assert_eq!(violated(&third), [true, true]);
+        assert!(peek(&store, roomy.charge()).await.standings[0].is_violated());
+    }
+    let windows = Payer::new("windows", &[Quota::per_minute(1), Quota::per_hour(2)]);
+    let counted = windows.charge().count_denied(true);
+    assert!(spend(&store, counted).await.spent);
+    let denied = spend(&store, counted).await;
+    assert!(denied.standings[0].is_violated(), "a minute's worth is spent");
+    assert!(!denied.standings[1].is_violated(), "an hour's worth was not");
+    assert_eq!(denied.standings[1].retry_after(), 60 * MINUTE);
 }
 
 async fn retry_after_is_true(harness: &impl Harness) {

@@ -132,7 +132,10 @@ impl Decision {
         let mut standings = receipt.standings.iter();
         for policy in &mut self.policies {
             let own = policy.standings.iter_mut().zip(&mut standings);
-            own.for_each(|(old, new)| *old = *new);
+            // What was spent first had room, whatever counting the denial has left of it.
+            own.for_each(|(old, new)| {
+                *old = if old.is_violated() { *new } else { new.with_room() }
+            });
         }
         let enforced = self.policies.iter().filter(|policy| !policy.shadow);
         let longest = enforced.flat_map(|p| &p.standings).map(Standing::retry_after).max();
@@ -191,16 +194,17 @@ impl Decision {
         self.degraded
     }
 
-    /// The standing that binds the client most: of a denial the one that takes longest, else the
-    /// one with the least remaining. Shadow policies bind nobody.
+    /// The standing that binds the client most: of a denial the violated one that takes longest,
+    /// else the one with the least remaining. Shadow policies bind nobody.
     pub fn tightest(&self) -> Option<(&PolicyStanding, &Standing)> {
         self.policies
             .iter()
             .filter(|policy| !policy.shadow)
             .flat_map(|policy| policy.standings.iter().map(move |standing| (policy, standing)))
             .min_by(|(_, a), (_, b)| {
-                b.retry_after_ns
-                    .cmp(&a.retry_after_ns)
+                b.is_violated()
+                    .cmp(&a.is_violated())
+                    .then(b.retry_after_ns.cmp(&a.retry_after_ns))
                     .then(a.remaining.cmp(&b.remaining))
                     .then(b.reset_after_ns.cmp(&a.reset_after_ns))
             })
@@ -234,8 +238,8 @@ impl PolicyStanding {
     }
 
     /// Whether the request did not fit this policy; of a shadow policy, whether it would have
-    /// denied.
+    /// denied. A policy that counts denied requests and had room for this one is not violated.
     pub fn is_violated(&self) -> bool {
-        self.standings.iter().any(|standing| standing.retry_after_ns > 0)
+        self.standings.iter().any(Standing::is_violated)
     }
 }

@@ -16,7 +16,8 @@ use crate::quota::Quota;
 /// - `spend` is one atomic step: whatever else goes on, it spends every charge or none.
 /// - Over any interval of a quota's window, an account is never spent more than the units.
 /// - A denied request leaves nothing behind, except in charges that count denied requests; those
-///   are recorded at the expense of the oldest units.
+///   are recorded at the expense of the oldest units. Which quotas are
+///   [violated](Standing::is_violated) is settled before they are recorded.
 /// - A shadow charge is spent if it fits and the request is allowed, and denies nothing.
 /// - Receipts are true at the instant of the call: see [`Standing`].
 /// - History goes with the account and the window: a call may bring other units than the last.
@@ -85,6 +86,8 @@ pub type Standings = SmallVec<[Standing; 2]>;
 pub struct Standing {
     pub(crate) quota: Quota,
     pub(crate) remaining: u32,
+    /// Whether the request fitted and was counted although another quota denied it.
+    pub(crate) had_room: bool,
     pub(crate) retry_after_ns: u64,
     pub(crate) reset_after_ns: u64,
 }
@@ -92,7 +95,13 @@ pub struct Standing {
 impl Standing {
     /// The standing of a quota that nothing has been spent from.
     pub fn untouched(quota: Quota) -> Self {
-        Self { quota, remaining: quota.units().get(), retry_after_ns: 0, reset_after_ns: 0 }
+        Self {
+            quota,
+            remaining: quota.units().get(),
+            had_room: false,
+            retry_after_ns: 0,
+            reset_after_ns: 0,
+        }
     }
 
     /// The standing of a quota with this much left and some of it spent.
@@ -101,16 +110,30 @@ impl Standing {
         Self { remaining: units, ..self }
     }
 
-    /// Says how long until the same request would fit.
+    /// Says how long until the same request would fit: if that is not zero, it does not fit now.
     #[must_use]
     pub fn with_retry_after(self, after: Duration) -> Self {
-        Self { retry_after_ns: nanos(after), ..self }
+        Self { retry_after_ns: nanos(after), had_room: false, ..self }
     }
 
     /// Says how long until the first spent unit is free again.
     #[must_use]
     pub fn with_reset_after(self, after: Duration) -> Self {
         Self { reset_after_ns: nanos(after), ..self }
+    }
+
+    /// Says that the request fitted this quota when it was decided. A charge that counts denied
+    /// requests may have no room left once a request that another quota denied has been counted:
+    /// the wait is then real, but this quota is not [violated](Self::is_violated).
+    #[must_use]
+    pub fn with_room(self) -> Self {
+        Self { had_room: self.retry_after_ns > 0, ..self }
+    }
+
+    /// The same standing, of another quota.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        Self { quota, ..self }
     }
 
     /// The quota.
@@ -127,6 +150,11 @@ impl Standing {
     /// fits, or was spent.
     pub fn retry_after(&self) -> Duration {
         Duration::from_nanos(self.retry_after_ns)
+    }
+
+    /// Whether the request did not fit this quota, as of before it was counted.
+    pub fn is_violated(&self) -> bool {
+        self.retry_after_ns > 0 && !self.had_room
     }
 
     /// How long until the first spent unit is free again. Zero if none is spent.

@@ -434,3 +434,48 @@ fn a_denied_decision_shows_local_policies_without_the_request() {
         assert_eq!(left, [4, 0, 0], "and the watched one keeps what the first request took");
     }
 }
+
+#[test]
+fn a_policy_that_counts_denials_is_not_violated_by_what_another_denied() {
+    for scope in [Scope::Local, Scope::Shared] {
+        let clock = ManualClock::default();
+        let gate = gate(
+            &clock,
+            [
+                Policy::new("counting")
+                    .scope(scope)
+                    .quota(Quota::per_minute(2))
+                    .count_denied()
+                    .ban(Ban::after(Quota::per_minute(1))),
+                Policy::new("narrow").quota(Quota::per_hour(1)),
+            ],
+        );
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+        let denied = gate.decide_now(&client()).unwrap();
+        let violated: Vec<bool> = denied.policies().iter().map(|p| p.is_violated()).collect();
+        assert_eq!(violated, [false, true], "{scope:?}: the first had room");
+        assert_eq!(remaining(&gate, "counting"), 0, "{scope:?}: and counted it");
+        assert_eq!(&**denied.tightest().unwrap().0.policy(), "narrow", "{scope:?}");
+        assert_eq!(gate.ban_stats().begun, 0, "{scope:?}: its ban is not on the way");
+
+        let denied = gate.decide_now(&client()).unwrap();
+        assert!(denied.policies()[0].is_violated(), "{scope:?}: now it has no room itself");
+        assert_eq!(gate.ban_stats().begun, 1, "{scope:?}");
+    }
+}
+
+#[test]
+fn a_wait_that_counting_a_denial_caused_is_told() {
+    let clock = ManualClock::default();
+    let list = [
+        Policy::new("counting").quota(Quota::per_hour(2)).count_denied(),
+        Policy::new("narrow").quota(Quota::per_minute(1)),
+    ];
+    let gate = gate(&clock, list);
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    let denied = gate.decide_now(&client()).unwrap();
+    assert_eq!(denied.retry_after(), Some(60 * MINUTE), "not a minute: it would be denied then");
+    assert_eq!(&**denied.tightest().unwrap().0.policy(), "narrow");
+    clock.advance(MINUTE);
+    assert!(!gate.peek_now(&client()).unwrap().is_allowed());
+}

@@ -21,7 +21,8 @@ local function decide(from, to)
         peek, allowed = has(flags, PEEK), allowed and not has(flags, DENY)
         ledger.cost, ledger.flags, ledger.charge = cost, flags, charge
         ledgers[#ledgers + 1] = ledger
-        if ledger.used + cost > units then
+        ledger.had_room = ledger.used + cost <= units
+        if not ledger.had_room then
             fitting[charge] = false
             allowed = allowed and has(flags, SHADOW)
         end
@@ -50,7 +51,8 @@ local function decide(from, to)
         if ledger.used > 0 then
             reset_us = (ledger.oldest + ledger.window) * 1000 - now_us
         end
-        reply[i + 1] = pack('<I4I6I6', math.max(0, ledger.units - ledger.used), retry_us, reset_us)
+        reply[i + 1] = pack('<I4I6I6B', math.max(0, ledger.units - ledger.used), retry_us, reset_us,
+            ledger.had_room and 1 or 0)
     end
     return table.concat(reply)
 end

@@ -245,8 +245,8 @@ local function decide_usual()
                     call('SETRANGE', key, at, state)
                 end
             end
-            local answer = pack('<BI4I6I6', allowed and 1 or 0, units > used and units - used or 0,
-                retry_us, used > 0 and (oldest + window) * 1000 - now_us or 0)
+            local answer = pack('<BI4I6I6B', allowed and 1 or 0, units > used and units - used or 0,
+                retry_us, used > 0 and (oldest + window) * 1000 - now_us or 0, retry_us == 0 and 1 or 0)
             answers[place] = i == from and answer or answers[place] .. sub(answer, 2)
         end
         request = place

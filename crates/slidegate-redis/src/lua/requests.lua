@@ -6,7 +6,8 @@
 --          has one
 --
 -- Returns the time in us; then for each request whether all was spent, and for each of its keys:
--- units left, and how long until the charge fits and until the first unit is free again, in us.
+-- units left, how long until the charge fits and until the first unit is free again, in us, and
+-- whether the charge fitted before anything was counted.
 -- Of several requests, one that fails leaves the others alone; for it there is FAILED, and the error
 -- with its length.
 local FAILED = 2

@@ -123,15 +123,9 @@ fn standings(asked: &Charges<'_>, receipt: &Receipt) -> Standings {
         .iter()
         .flat_map(|charge| charge.quotas().as_slice().iter().map(move |quota| (charge, quota)));
     quotas
-        .map(|(charge, quota)| {
-            let untouched = Standing::untouched(*quota);
-            match is_local(charge).then(|| found.next()).flatten() {
-                Some(standing) => untouched
-                    .with_remaining(standing.remaining())
-                    .with_retry_after(standing.retry_after())
-                    .with_reset_after(standing.reset_after()),
-                None => untouched,
-            }
+        .map(|(charge, quota)| match is_local(charge).then(|| found.next()).flatten() {
+            Some(standing) => standing.with_quota(*quota),
+            None => Standing::untouched(*quota),
         })
         .collect()
 }

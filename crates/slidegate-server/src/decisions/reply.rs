@@ -128,7 +128,7 @@ fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Stan
     out.put(r#","retry_after_ms":"#);
     out.number(ceil_ms(standing.retry_after()));
     out.put(r#","violated":"#);
-    out.flag(!standing.retry_after().is_zero());
+    out.flag(standing.is_violated());
     out.put(r#","shadow":"#);
     out.flag(policy.is_shadow());
     out.put("}");

@@ -98,7 +98,8 @@ impl<'a> Denial<'a> {
         }
         let mut shadows = decision.policies().iter().filter(|policy| policy.is_shadow());
         let policy = shadows.find(|policy| policy.is_violated())?;
-        let standing = policy.standings().iter().max_by_key(|standing| standing.retry_after())?;
+        let longest = |standing: &&Standing| (standing.is_violated(), standing.retry_after());
+        let standing = policy.standings().iter().max_by_key(longest)?;
         Some(Self { policy, standing })
     }
 

@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use slidegate_testbed::RedisServer;
+
 use crate::support::{Http2Client, Message, Upstream, gateway, response};
 
 #[test]
@@ -264,4 +266,43 @@ fn who_is_exempt_or_blocked_is_not_counted() {
     }
     assert_eq!(front.status("/"), 200);
     assert_eq!(front.status("/"), 429);
+}
+
+#[test]
+fn a_policy_that_counts_denials_answers_only_for_its_own() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let on_redis = |layout: &str| {
+        let (url, prefix) = (redis.url(), layout);
+        let template = format!("{prefix}:{{<kind>:<identity>}}:<policy>:<window>");
+        format!(
+            "[store]\nkind = \"redis\"\nurl = {url:?}\nlayout = {layout:?}\ndeadline = \"2s\"\n\
+             key_template = {template:?}"
+        )
+    };
+    let down = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:1\"".to_owned();
+    let memory = "[store]\nkind = \"memory\"".to_owned();
+    for store in [memory, on_redis("packed"), on_redis("sorted-set"), down] {
+        let counting = "count_denied = true\nban = { after = \"1/min\" }\nrefusal = \"bare\"";
+        let front = gateway(&upstream)
+            .tables(&store)
+            .policy("counting", "2/min", counting)
+            .policy("narrow", "1/hour", "")
+            .start();
+        assert_eq!(front.status("/"), 200, "{store}");
+        let refusal = front.get("/", "");
+        assert_eq!(refusal.problem(), 429, "{store}: the refusal of the policy that denied");
+        let text = refusal.text();
+        assert!(text.contains("\"violated-policies\":[\"narrow\"]"), "{store}: {text}");
+        let exceeded = |policy: &str| front.metric("rate_limit_exceeded_total", policy);
+        assert_eq!((exceeded("counting"), exceeded("narrow")), (0.0, 1.0), "{store}");
+        assert_eq!(front.metric("slidegate_bans_total", ""), 0.0, "{store}");
+
+        let refusal = front.get("/", "");
+        let bare = (429, "Too Many Requests".to_owned());
+        assert_eq!((refusal.status(), refusal.text()), bare, "{store}: now it denies");
+        assert_eq!((exceeded("counting"), exceeded("narrow")), (1.0, 2.0), "{store}");
+        // Denials while the store is in trouble begin no ban.
+        let bans = if store.contains("127.0.0.1:1\"") { 0.0 } else { 1.0 };
+        assert_eq!(front.metric("slidegate_bans_total", ""), bans, "{store}");
+    }
 }

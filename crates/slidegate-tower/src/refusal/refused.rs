@@ -140,7 +140,7 @@ impl<'a> Refused<'a> {
         let policies = self.decision.map_or(&[][..], Decision::policies).iter();
         policies.filter(|policy| !policy.is_shadow()).flat_map(|policy| {
             let standings = policy.standings().iter();
-            let violated = standings.filter(|standing| !standing.retry_after().is_zero());
+            let violated = standings.filter(|standing| standing.is_violated());
             violated.map(move |standing| (policy, standing))
         })
     }

@@ -217,6 +217,7 @@ impl KeptStanding {
         Standing {
             quota,
             remaining: load(&self.units) as u32,
+            had_room: false,
             retry_after_ns: after(&self.retry_ns),
             reset_after_ns: after(&self.reset_ns),
         }

@@ -2,6 +2,8 @@
 
 use std::sync::MutexGuard;
 
+use smallvec::SmallVec;
+
 use super::hasher::AccountHasher;
 use super::shard::{Place, Shard};
 use crate::charge::Charge;
@@ -17,11 +19,14 @@ pub(super) struct Placed<'c, 'a> {
     pub(super) place: Place,
     /// Whether it is spent.
     pub(super) takes: bool,
+    /// Of a denied request that is counted: which of its quotas had room for it before.
+    had_room: SmallVec<[bool; 2]>,
 }
 
 impl<'c, 'a> Placed<'c, 'a> {
     pub(super) fn new(charge: &'c Charge<'a>, hash: u64) -> Self {
-        Self { charge, hash, lock: 0, place: Place::New, takes: true }
+        let had_room = SmallVec::new();
+        Self { charge, hash, lock: 0, place: Place::New, takes: true, had_room }
     }
 
     /// Whether the same request will be denied again until a unit of its own account leaves.
@@ -54,6 +59,7 @@ impl<'c, 'a> Placed<'c, 'a> {
             if self.takes {
                 ledger.spend(*quota, cost, now);
             } else {
+                self.had_room.push(ledger.admits(*quota, cost));
                 ledger.spend_denied(*quota, cost, now);
             }
         }
@@ -64,7 +70,7 @@ impl<'c, 'a> Placed<'c, 'a> {
     pub(super) fn report(&self, shard: &Shard, now: Timestamp, standings: &mut Standings) {
         let book = shard.book(self.place);
         let cost = self.charge.cost().get();
-        for &quota in self.charge.quotas().as_slice() {
+        for (i, &quota) in self.charge.quotas().as_slice().iter().enumerate() {
             let ledger = book.and_then(|book| book.ledger(quota));
             let mut standing = Standing::untouched(quota);
             if let Some(ledger) = ledger {
@@ -72,6 +78,9 @@ impl<'c, 'a> Placed<'c, 'a> {
                 standing.reset_after_ns = ledger.reset_after_ns(now);
                 if !self.takes {
                     standing = standing.with_retry_after(ledger.retry_after(quota, cost, now));
+                    if self.had_room.get(i) == Some(&true) {
+                        standing = standing.with_room();
+                    }
                 }
             }
             standings.push(standing);
