@@ -22,8 +22,9 @@ use slidegate::{Identity, Name, Quota};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate(Vec<Piece>);
 
+/// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+pub(crate) enum Piece {
     Text(String),
     Kind,
     Identity,
@@ -52,6 +53,10 @@ impl KeyTemplate {
             }
         }
         key
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.0
     }
 
     /// The key of the board that belongs to the ledgers: what all their keys begin with, and a word.
@@ -83,6 +88,13 @@ fn push_window(key: &mut String, quota: Quota) {
     write!(key, "{quota}").expect("a string takes any text");
     let slash = key[start..].find('/').expect("a quota has units and a window");
     key.replace_range(start..=start + slash, "");
+}
+
+/// The window as keys have it.
+pub(crate) fn window_text(quota: Quota) -> String {
+    let mut text = String::new();
+    push_window(&mut text, quota);
+    text
 }
 
 impl Default for KeyTemplate {

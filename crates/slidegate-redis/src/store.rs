@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use slidegate::{Charge, Charges, Name, Receipt, Spent, Store, StoreError, Timestamp};
+use slidegate::{Charge, Charges, Name, Policies, Receipt, Spent, Store, StoreError, Timestamp};
 
 use crate::address::Address;
 use crate::apart::{Apart, by_slot};
 use crate::board::Board;
 use crate::builder::RedisStoreBuilder;
 use crate::checkup::{Finding, findings};
+use crate::collision::KeyCollisions;
 use crate::failure::Failure;
 use crate::key::KeyTemplate;
 use crate::layout::Layout;
@@ -143,14 +144,46 @@ impl RedisStore {
         self.by_deadline(look).await
     }
 
+    /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or
+    /// two policies, under the key templates of this store. Call it before policies are put in
+    /// force on the store, and again before they are replaced. The default template never fails.
+    ///
+    /// It goes by the identities that policies find in requests, and takes the client's address to
+    /// be known of each. An identity that a caller names, as in
+    /// [`Gate::decide_named`](slidegate::Gate::decide_named), may be of any kind; should two charges
+    /// of one request then have one key, the request is a store's error.
+    ///
+    /// ```
+    /// use slidegate::{Policies, Policy, Quota};
+    /// use slidegate_redis::RedisStore;
+    ///
+    /// let template = "ratelimit:<kind>:<identity>".parse()?;
+    /// let redis = RedisStore::builder("redis://127.0.0.1:6379").key_template(template).build()?;
+    /// let api = Policy::new("api").quota(Quota::per_minute(100));
+    /// let login = Policy::new("login").quota(Quota::per_minute(5));
+    ///
+    /// let one = Policies::builder().policy(api.clone()).build()?;
+    /// assert!(redis.check_policies(&one).is_ok());
+    /// let both = Policies::builder().policy(api).policy(login).build()?;
+    /// assert!(redis.check_policies(&both).is_err(), "both would count in ratelimit:ip:203.0.113.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
+        KeyCollisions::check(policies, |policy| self.template_of(policy))
+    }
+
+    fn template_of(&self, policy: &Name) -> &KeyTemplate {
+        match self.0.policy_templates.is_empty() {
+            true => &self.0.template,
+            false => self.0.policy_templates.get(policy).unwrap_or(&self.0.template),
+        }
+    }
+
     /// The keys of the charges' ledgers, in order.
     fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, Failure> {
         let mut keys: Vec<String> = Vec::with_capacity(charges.len());
         for charge in charges {
-            let template = match self.0.policy_templates.is_empty() {
-                true => &self.0.template,
-                false => self.0.policy_templates.get(charge.policy()).unwrap_or(&self.0.template),
-            };
+            let template = self.template_of(charge.policy());
             for quota in charge.quotas().as_slice() {
                 let key = template.key(charge.policy(), charge.identity(), *quota);
                 if keys.contains(&key) {

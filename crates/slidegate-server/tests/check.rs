@@ -49,6 +49,21 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 #[test]
+fn keys_that_two_policies_would_share_are_an_error() {
+    let template = "url = \"redis://10.0.2.5:6379\"\nkey_template = \"rl:<window>:<identity>\"";
+    let bad = GOOD.replace("url = \"redis://10.0.2.5:6379\"", template);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("shared-keys.toml");
+    std::fs::write(&file, &bad).expect("a file");
+    let serve = slidegate(&["serve", "--config", file.to_str().expect("a path")]).output();
+    for output in [check(&bad, &[]), serve.expect("the binary ends")] {
+        let told = text(output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let line = ":7: store.key_template: policies \"api\" and \"login\" would share Redis keys";
+        assert!(told.contains(line) && told.contains("add <policy> to it"), "{told}");
+    }
+}
+
+#[test]
 fn a_good_file_is_told_in_words() {
     let output = check(GOOD, &[]);
     let told = text(output.stdout);

@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slidegate_redis::{Address, KeyTemplate, Layout, Share};
+use slidegate::Name;
+use slidegate_redis::{Address, KeyTemplate, Layout, RedisStore, RedisStoreBuilder, Share};
 
 use crate::config::gateway::TlsFiles;
 
@@ -47,6 +48,17 @@ pub(crate) struct RedisConfig {
 }
 
 impl RedisConfig {
+    /// The store, but for its certificates.
+    pub(crate) fn builder(&self) -> RedisStoreBuilder {
+        let builder = RedisStore::builder(&self.url).layout(self.layout).deadline(self.deadline);
+        let builder = self.key_template.iter().fold(builder, |b, t| b.key_template(t.clone()));
+        let named = |(policy, template): (&String, &KeyTemplate)| {
+            Some((policy.parse::<Name>().ok()?, template.clone()))
+        };
+        let templates = self.key_templates.iter().filter_map(named);
+        templates.fold(builder, |b, (policy, template)| b.key_template_of(policy, template))
+    }
+
     /// Where Redis is, without a password.
     pub(crate) fn shown(&self) -> String {
         let address = self.url.parse::<Address>();

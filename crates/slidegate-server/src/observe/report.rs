@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slidegate::{BanStats, Gate, Measure, MemoryStats, MemoryStore, Policies, Store};
-use slidegate_redis::{ResilienceStats, ResilientStore};
+use slidegate_redis::{KeyCollisions, ResilienceStats, ResilientStore};
 
 /// A store that can be asked how it is.
 pub(crate) trait StoreReport: Send + Sync + 'static {
@@ -15,6 +15,9 @@ pub(crate) trait StoreReport: Send + Sync + 'static {
 
     /// How it gets on with a server, if there is one.
     fn resilience(&self) -> Option<ResilienceStats>;
+
+    /// Checks that no two ledgers of these policies would share a key.
+    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions>;
 }
 
 impl StoreReport for MemoryStore {
@@ -29,6 +32,10 @@ impl StoreReport for MemoryStore {
     fn resilience(&self) -> Option<ResilienceStats> {
         None
     }
+
+    fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
+        Ok(())
+    }
 }
 
 impl StoreReport for ResilientStore {
@@ -42,6 +49,10 @@ impl StoreReport for ResilientStore {
 
     fn resilience(&self) -> Option<ResilienceStats> {
         Some(self.stats())
+    }
+
+    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
+        self.redis().check_policies(policies)
     }
 }
 

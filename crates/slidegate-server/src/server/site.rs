@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use slidegate::{Store, SystemClock};
 
-use crate::config::{self, Config, Sources};
+use crate::config::{self, Config, Loaded, Sources};
 use crate::decisions::Decisions;
 use crate::desk::{Desk, Place};
 use crate::gateway::Gateway;
@@ -62,19 +62,30 @@ impl<S: Store + StoreReport> Site<S> {
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.
     pub(crate) fn reload(&mut self, cause: Cause) {
-        match config::load(&self.sources) {
+        match self.load() {
             Ok(loaded) => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.put_in_force(loaded.config);
             }
             Err(problems) => {
                 self.observer.reload_failed();
-                tracing::error!("not reloaded, everything stays as it was: {problems}");
+                tracing::error!("not reloaded, everything stays as it was: {problems:#}");
             }
         }
         if cause == Cause::Signal {
             self.reload_certificate();
         }
+    }
+
+    /// Loads a configuration whose policies can be put in force on the store as it is: a reload
+    /// leaves the store's settings alone.
+    fn load(&self) -> anyhow::Result<Loaded> {
+        let loaded = config::load(&self.sources)?;
+        let store = self.live.gate().store();
+        store
+            .check_policies(&loaded.config.rules.policies)
+            .context("[store] has changed too, which takes a restart; as it is in force")?;
+        Ok(loaded)
     }
 
     /// Writes down that this is the end, and waits until it is on the disk, a moment.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use slidegate::MemoryStore;
-use slidegate_redis::{RedisStore, ResilientStore, Tls};
+use slidegate_redis::{ResilientStore, Tls};
 
 use crate::config::RedisConfig;
 
@@ -21,15 +21,7 @@ pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
 
 /// A store on Redis, which decides by itself while Redis cannot.
 pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<ResilientStore> {
-    let mut builder =
-        RedisStore::builder(&config.url).layout(config.layout).deadline(config.deadline);
-    if let Some(template) = &config.key_template {
-        builder = builder.key_template(template.clone());
-    }
-    for (policy, template) in &config.key_templates {
-        let policy = policy.parse().with_context(|| format!("store.key_templates.{policy}"))?;
-        builder = builder.key_template_of(policy, template.clone());
-    }
+    let mut builder = config.builder();
     if let Some(tls) = tls(config)? {
         builder = builder.tls(tls);
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use slidegate_testbed::RedisServer;
+
 use crate::support::{Front, Setup, Upstream, Wire, gateway, options, response, wait_until};
 
 /// Reloads that were well, or not.
@@ -165,4 +167,30 @@ fn reloading_under_load_costs_no_request_and_admits_none_too_many() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(allowed, 200);
+}
+
+#[test]
+fn policies_that_would_share_keys_in_redis_are_not_put_in_force() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let store = |template: &str| {
+        let url = redis.url();
+        format!("[store]\nurl = {url:?}\nkey_template = {template:?}\ndeadline = \"2s\"")
+    };
+    let one =
+        |template: &str| gateway(&upstream).tables(&store(template)).policy("api", "2/min", "");
+    let both = |template: &str| one(template).policy("login", "9/min", "");
+    let front = one("rl:<identity>").start();
+    assert_eq!(allowed(&front), 2);
+
+    // In the file, and against the template in force, which a reload does not change.
+    for (times, bad) in [(1.0, both("rl:<identity>")), (2.0, both("rl:<identity>:<policy>"))] {
+        front.reconfigure(&bad.text());
+        front.signal("HUP");
+        wait_until("the failure", || reloads(&front, "failed") >= times);
+        assert_eq!(front.status("/"), 429, "as before");
+    }
+    let output = front.output();
+    assert!(output.contains("would share Redis keys under the key template"), "{output}");
+    assert!(output.contains("which takes a restart"), "{output}");
+    assert_eq!(reloads(&front, "ok"), 0.0);
 }

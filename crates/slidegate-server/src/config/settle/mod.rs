@@ -27,7 +27,7 @@ pub(super) fn settle(
     let admin = doors::admin(written);
     doors::check_collisions(written, problems);
     let store = store::store(written, problems);
-    let rules = rules::rules(written, problems);
+    let rules = rules::rules(written, store.as_ref(), problems);
     if let (Some(gateway), Some(rules)) = (&gateway, &rules) {
         gateway::check_dropped_headers(written, gateway, rules, problems);
     }

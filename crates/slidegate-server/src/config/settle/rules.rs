@@ -6,13 +6,22 @@ use slidegate_tower::{Answers, ClientAddress, Headers};
 use crate::config::outline::Outline;
 use crate::config::problem::Problem;
 use crate::config::rules::Rules;
+use crate::config::settle::store::check_keys;
 use crate::config::spot::Spot;
+use crate::config::store::StoreConfig;
 use crate::config::written::{Written, WrittenApiKey, WrittenPlan, WrittenPolicy, WrittenRoster};
 
-pub(super) fn rules(written: &Written, problems: &mut Vec<Problem>) -> Option<Rules> {
+pub(super) fn rules(
+    written: &Written,
+    store: Option<&StoreConfig>,
+    problems: &mut Vec<Problem>,
+) -> Option<Rules> {
     let enforced = written.enforced.as_ref().is_none_or(|said| said.value);
     check_names(written, problems);
     let policies = builder(written, true).build();
+    if let (Ok(policies), Some(store)) = (&policies, store) {
+        check_keys(written, store, policies, problems);
+    }
     let policies = match policies {
         Ok(policies) if enforced => Some(policies),
         Ok(_) => builder(written, false).build().ok(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use slidegate::Name;
-use slidegate_redis::{BuildError, RedisStore, Tls};
+use slidegate::Policies;
+use slidegate_redis::{BuildError, KeyCollision, Tls};
 
 use crate::config::problem::Problem;
 use crate::config::secret::Secret;
@@ -82,6 +82,35 @@ fn redis(
     Some(StoreConfig::Redis(config))
 }
 
+/// Reports ledgers that would share a key.
+pub(super) fn check_keys(
+    written: &Written,
+    store: &StoreConfig,
+    policies: &Policies,
+    problems: &mut Vec<Problem>,
+) {
+    let StoreConfig::Redis(config) = store else { return };
+    // A store that cannot be built has been reported.
+    let Ok(store) = config.builder().build() else { return };
+    if let Err(collisions) = store.check_policies(policies) {
+        let problem = |collision| Problem::new(template_spot(written, collision), collision);
+        problems.extend(collisions.as_slice().iter().map(problem));
+    }
+}
+
+/// Where the template stands that gives two ledgers one key: that of the later policy, if it is in
+/// the file.
+fn template_spot(written: &Written, collision: &KeyCollision) -> Spot {
+    let store = &written.store;
+    let names = collision.policies().into_iter().rev();
+    let own = names
+        .into_iter()
+        .find_map(|name| store.key_templates.iter().find(|(policy, _)| *policy.value == **name));
+    let own = own.map(|(policy, _)| &policy.spot);
+    let shared = store.key_template.as_ref().map(|said| &said.spot);
+    own.or(shared).cloned().unwrap_or_else(|| Spot::default_of("store.key_template"))
+}
+
 fn templates(store: &WrittenStore) -> BTreeMap<String, slidegate_redis::KeyTemplate> {
     let entry =
         |(policy, template): &(Said<String>, _)| (policy.value.clone(), Clone::clone(template));
@@ -113,15 +142,9 @@ fn check_build(
     config: &RedisConfig,
     problems: &mut Vec<Problem>,
 ) {
-    let mut builder = RedisStore::builder(&config.url).deadline(config.deadline);
+    let mut builder = config.builder();
     if config.ca.is_some() || config.client.is_some() {
         builder = builder.tls(Tls::new());
-    }
-    builder = config.key_template.iter().fold(builder, |b, t| b.key_template(t.clone()));
-    for (policy, template) in &config.key_templates {
-        if let Ok(policy) = policy.parse::<Name>() {
-            builder = builder.key_template_of(policy, template.clone());
-        }
     }
     let Err(error) = builder.build() else { return };
     let template = store.key_template.as_ref().map(|said| &said.spot);

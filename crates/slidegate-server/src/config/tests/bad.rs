@@ -166,6 +166,22 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: store.key_template: the key template",
     ),
     (
+        "[[policy]]\nname = 'api'\nquotas = ['1/s', '9/min']\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
+        "test.toml:6: store.key_template: the windows min and s of policy \"api\" would share Redis keys under the key template \"rl:<identity>\": add <window> to the template",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<kind>:<identity>'",
+        "test.toml:9: store.key_template: policies \"api\" and \"login\" would share Redis keys under the key template \"rl:<kind>:<identity>\": add <policy> to it, or give",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nidentity = 'user'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'\n[store.key_templates]\nlogin = 'rl:login:<identity>'",
+        "test.toml:12: store.key_templates.login: policy \"api\" with the key template \"rl:<identity>\" and policy \"login\" with the key template \"rl:login:<identity>\" can share",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = 'a'\n[plans.a]\nquotas = '9/min'\n[plans.b]\nquotas = '9/day'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
+        "test.toml:10: store.key_template: the windows day and min of policy \"api\" would share",
+    ),
+    (
         "[store]\nurl = 'redis://a'\nca = 'ca.pem'",
         "test.toml:3: store.ca: certificates are given, but the URL does not ask for TLS",
     ),
