@@ -8,6 +8,7 @@ use slidegate::Name;
 use crate::address::{Address, AddressError};
 use crate::key::KeyTemplate;
 use crate::layout::Layout;
+use crate::score::ScoreUnit;
 use crate::store::RedisStore;
 use crate::tls::Tls;
 
@@ -16,6 +17,7 @@ use crate::tls::Tls;
 pub struct RedisStoreBuilder {
     url: String,
     pub(crate) layout: Layout,
+    pub(crate) score_unit: Option<ScoreUnit>,
     pub(crate) template: KeyTemplate,
     pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
     pub(crate) deadline: Duration,
@@ -30,6 +32,7 @@ impl RedisStoreBuilder {
         Self {
             url,
             layout: Layout::default(),
+            score_unit: None,
             template: KeyTemplate::default(),
             policy_templates: HashMap::new(),
             deadline: DEADLINE,
@@ -41,6 +44,12 @@ impl RedisStoreBuilder {
     /// choose the same.
     pub fn layout(self, layout: Layout) -> Self {
         Self { layout, ..self }
+    }
+
+    /// The unit of time of the scores, for the layout `sorted-set` only: milliseconds unless said
+    /// otherwise. Choose that of the limiters that count on the same keys.
+    pub fn score_unit(self, unit: ScoreUnit) -> Self {
+        Self { score_unit: Some(unit), ..self }
     }
 
     /// Names keys another way.
@@ -67,6 +76,9 @@ impl RedisStoreBuilder {
     /// Checks it all and makes the store, which connects when it is first used.
     pub fn build(self) -> Result<RedisStore, BuildError> {
         let address: Address = self.url.parse()?;
+        if self.score_unit.is_some() && self.layout != Layout::SortedSet {
+            return Err(BuildError::NoScores(self.layout));
+        }
         if self.deadline.is_zero() {
             return Err(BuildError::Deadline);
         }
@@ -99,6 +111,11 @@ pub enum BuildError {
     /// No call could ever be in time.
     #[error("the deadline is 0: expected at least a millisecond")]
     Deadline,
+    /// A unit of scores is given, but the layout has no scores.
+    #[error(
+        "a unit of scores is given, but the layout {0} has no scores: expected it with sorted-set"
+    )]
+    NoScores(Layout),
     /// Certificates are given, but TLS is not asked for.
     #[error(
         "certificates are given, but the URL does not ask for TLS: write rediss:// in place of redis://"

@@ -9,8 +9,8 @@ pub enum Layout {
     /// A string: a header and a ring of stamps. Small and fast.
     #[default]
     Packed,
-    /// A sorted set with a member for each unit, whose score is the stamp in milliseconds. It is
-    /// what most sliding logs on Redis are, so those and this store can count on the same key, and
+    /// A sorted set with a member for each unit, whose score is the stamp, in milliseconds or another
+    /// [unit](crate::ScoreUnit). It is what most sliding logs on Redis are, so those and this store can count on the same key, and
     /// `redis-cli` shows it. It takes a hundred bytes or more for each unit.
     SortedSet,
 }

@@ -34,6 +34,7 @@ mod line;
 mod link;
 mod owned;
 mod resilient;
+mod score;
 mod script;
 mod slot;
 mod store;
@@ -52,6 +53,7 @@ pub use resilient::{
     BreakerState, Latency, ResilienceStats, ResilientStore, ResilientStoreBuilder, Share,
     ShareError,
 };
+pub use score::{ScoreUnit, ScoreUnitError};
 pub use store::RedisStore;
 pub use tls::Tls;
 

@@ -9,6 +9,7 @@ use slidegate::{Charge, Receipt, Standing, Timestamp};
 
 use crate::layout::Layout;
 use crate::resilient::Run;
+use crate::score::ScoreUnit;
 
 /// A script and the hash that a server knows it by.
 pub(crate) struct Script {
@@ -47,9 +48,11 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn of(layout: Layout) -> &'static Self {
+    /// The unit is that of the scores of sorted sets.
+    pub(crate) fn of(layout: Layout, unit: ScoreUnit) -> &'static Self {
         static PACKED: OnceLock<Scripts> = OnceLock::new();
-        static SORTED_SET: OnceLock<Scripts> = OnceLock::new();
+        static SORTED_SET: [OnceLock<Scripts>; ScoreUnit::ALL.len()] =
+            [const { OnceLock::new() }; ScoreUnit::ALL.len()];
         let (clock, decide) = (include_str!("lua/clock.lua"), include_str!("lua/decide.lua"));
         let amend = include_str!("lua/amend.lua");
         match layout {
@@ -67,12 +70,13 @@ impl Scripts {
                     takes_several: true,
                 }
             }),
-            Layout::SortedSet => SORTED_SET.get_or_init(|| {
+            Layout::SortedSet => SORTED_SET[unit as usize].get_or_init(|| {
+                let unit = unit.constants();
                 let sorted_set = include_str!("lua/sorted_set.lua");
                 let request = include_str!("lua/request.lua");
                 Self {
-                    decide: Script::new(&[clock, sorted_set, decide, request]),
-                    amend: Script::new(&[clock, sorted_set, amend]),
+                    decide: Script::new(&[clock, unit, sorted_set, decide, request]),
+                    amend: Script::new(&[clock, unit, sorted_set, amend]),
                     takes_several: false,
                 }
             }),

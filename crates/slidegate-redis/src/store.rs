@@ -98,7 +98,7 @@ impl RedisStore {
     }
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
-        let scripts = Scripts::of(builder.layout);
+        let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
         let goes_together = scripts.takes_several && !address.is_cluster();
         let link = Arc::new(Link::new(address, builder.tls, scripts, builder.deadline));
         Self(Arc::new(Inner {

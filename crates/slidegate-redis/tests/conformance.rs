@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use slidegate::conformance::{self, Harness};
-use slidegate_redis::{Layout, RedisStore};
+use slidegate_redis::{Layout, RedisStore, ScoreUnit};
 use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
 use support::{cluster_url, sentinel_url};
 
@@ -16,6 +16,7 @@ use support::{cluster_url, sentinel_url};
 struct Redis<F: Fn()> {
     url: String,
     layout: Layout,
+    unit: Option<ScoreUnit>,
     time: ManualTime,
     flush: F,
 }
@@ -29,7 +30,8 @@ impl<F: Fn()> Harness for Redis<F> {
         self.time.advance(Duration::from_micros((1000 - past_ms) % 1000));
         // The suite spends a million units at once, which a sorted set takes a while for.
         let builder = RedisStore::builder(&self.url).deadline(Duration::from_secs(60));
-        builder.layout(self.layout).build().unwrap()
+        let builder = builder.layout(self.layout);
+        self.unit.into_iter().fold(builder, |b, unit| b.score_unit(unit)).build().unwrap()
     }
 
     async fn advance(&self, by: Duration) {
@@ -41,35 +43,43 @@ impl<F: Fn()> Harness for Redis<F> {
     }
 }
 
-async fn one_server_conforms(layout: Layout) {
+async fn one_server_conforms(layout: Layout, unit: Option<ScoreUnit>) {
     let time = ManualTime::new();
     let server = RedisServer::options().time(&time).start();
     let flush = || server.command(&["FLUSHALL"]).expect_ok();
-    conformance::run(&Redis { url: server.url(), layout, time, flush }).await;
+    conformance::run(&Redis { url: server.url(), layout, unit, time, flush }).await;
 }
 
 async fn behind_sentinels_conforms(layout: Layout) {
     let time = ManualTime::new();
     let sentinels = RedisSentinels::start_under(&time);
     let flush = || sentinels.primary().command(&["FLUSHALL"]).expect_ok();
-    conformance::run(&Redis { url: sentinel_url(&sentinels), layout, time, flush }).await;
+    conformance::run(&Redis { url: sentinel_url(&sentinels), layout, unit: None, time, flush })
+        .await;
 }
 
 async fn a_cluster_conforms(layout: Layout) {
     let time = ManualTime::new();
     let cluster = RedisCluster::options().without_replicas().time(&time).start();
     let flush = || cluster.nodes().iter().for_each(|node| node.command(&["FLUSHALL"]).expect_ok());
-    conformance::run(&Redis { url: cluster_url(&cluster), layout, time, flush }).await;
+    conformance::run(&Redis { url: cluster_url(&cluster), layout, unit: None, time, flush }).await;
 }
 
 #[tokio::test]
 async fn packed_on_one_server() {
-    one_server_conforms(Layout::Packed).await;
+    one_server_conforms(Layout::Packed, None).await;
 }
 
 #[tokio::test]
 async fn sorted_set_on_one_server() {
-    one_server_conforms(Layout::SortedSet).await;
+    one_server_conforms(Layout::SortedSet, None).await;
+}
+
+#[tokio::test]
+async fn sorted_set_in_units_that_are_rounded() {
+    for unit in [ScoreUnit::Seconds, ScoreUnit::Nanoseconds] {
+        one_server_conforms(Layout::SortedSet, Some(unit)).await;
+    }
 }
 
 #[tokio::test]

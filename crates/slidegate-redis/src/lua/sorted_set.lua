@@ -1,9 +1,33 @@
--- A sorted-set ledger: a member of its own for each unit, its score the stamp in ms. Limiters that
--- keep a sliding log the usual way read and write the same.
+-- A sorted-set ledger: a member of its own for each unit, its score the stamp in the unit that is set.
+-- Limiters that keep a sliding log the usual way read and write the same.
+--
+-- Before this stand TIMES and PARTS, by which a time in ms is multiplied and divided to be a score; PAD,
+-- which is added to a score so that a stamp that is no exact double is rounded up and never down; and
+-- SLOP, in ms, more than that adds to a stamp, and about the resolution of the clock, which is taken off
+-- when a score is read.
 local SLACK_MS = 1000
 
 local function layout()
-    local ceil, floor, min = math.ceil, math.floor, math.min
+    local ceil, floor, min, text = math.ceil, math.floor, math.min, string.format
+
+    -- The score of a stamp. Lua itself would write 14 digits.
+    local function score_of(stamp)
+        return text('%.17g', stamp * TIMES / PARTS + PAD)
+    end
+
+    -- The greatest score that is read as this stamp.
+    local function last_score_of(stamp)
+        return text('%.17g', (stamp + SLOP) * TIMES / PARTS)
+    end
+
+    -- Fails if the score at this rank is a time in another unit: one is a thousand of the next.
+    local function check_unit(key, rank)
+        local score = call('ZRANGE', key, rank, rank, 'WITHSCORES')[2]
+        local ratio = tonumber(score) * PARTS / TIMES / now_ms
+        if ratio > 30 and ratio < 3e10 or ratio < 1 / 30 and ratio > 1 / 3e10 then
+            error('SCOREUNIT the score ' .. score .. ' is a time in another unit', 0)
+        end
+    end
 
     local function tick_of(ledger)
         return ledger.coarse and ceil(ledger.window / FINE_UNITS) or 1
@@ -19,15 +43,16 @@ local function layout()
     -- are no ticks.
     local function stamp_at(ledger, place)
         local found = call('ZRANGE', ledger.key, place, place, 'WITHSCORES')
-        return stamp_of(ledger, ceil(tonumber(found[2])))
+        return stamp_of(ledger, ceil(tonumber(found[2]) * PARTS / TIMES - SLOP))
     end
 
     -- Adds members, in pieces that a call can take.
     local function add(ledger, stamp, names)
+        local score = score_of(stamp)
         for from = 1, #names, 2000 do
             local scored = {}
             for i = from, min(from + 1999, #names) do
-                scored[#scored + 1] = stamp
+                scored[#scored + 1] = score
                 scored[#scored + 1] = names[i]
             end
             call('ZADD', ledger.key, spread(scored))
@@ -69,13 +94,21 @@ local function layout()
         ledger.coarse = units > FINE_UNITS or nil
         -- A stamp that is not a tick is read as the next one.
         local tick = tick_of(ledger)
-        ledger.gone = call('ZCOUNT', key, '-inf', floor((now_ms - window) / tick) * tick)
+        local gone = last_score_of(floor((now_ms - window) / tick) * tick)
+        ledger.gone = call('ZCOUNT', key, '-inf', gone)
+        if ledger.gone > 0 then
+            check_unit(key, 0)
+        end
         count(ledger)
         local present = stamp_of(ledger, now_ceil_ms)
         -- A clock that stepped back, or another's that is ahead, leaves stamps in the future.
         local pulled = false
         repeat
-            local ahead = call('ZRANGEBYSCORE', key, '(' .. present, '+inf', 'LIMIT', 0, FINE_UNITS)
+            local ahead = call('ZRANGEBYSCORE', key, '(' .. last_score_of(present), '+inf',
+                'LIMIT', 0, FINE_UNITS)
+            if #ahead > 0 then
+                check_unit(key, -1)
+            end
             add(ledger, present, ahead)
             pulled = pulled or #ahead > 0
         until #ahead < FINE_UNITS
@@ -113,7 +146,7 @@ local function layout()
         local from, to = '-inf', '+inf'
         if stamp then
             -- Whatever is read as this stamp.
-            from, to = '(' .. stamp - tick_of(ledger), stamp
+            from, to = '(' .. last_score_of(stamp - tick_of(ledger)), last_score_of(stamp)
         end
         local range = { 'ZREVRANGEBYSCORE', ledger.key, to, from, 'LIMIT', 0, units }
         forget_expired(ledger)

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slidegate::Name;
-use slidegate_redis::{Address, KeyTemplate, Layout, RedisStore, RedisStoreBuilder, Share};
+use slidegate_redis::{
+    Address, KeyTemplate, Layout, RedisStore, RedisStoreBuilder, ScoreUnit, Share,
+};
 
 use crate::config::gateway::TlsFiles;
 
@@ -35,6 +37,7 @@ pub(crate) struct RedisConfig {
     /// It may have a password in it.
     pub(crate) url: String,
     pub(crate) layout: Layout,
+    pub(crate) score_unit: Option<ScoreUnit>,
     pub(crate) deadline: Duration,
     pub(crate) key_template: Option<KeyTemplate>,
     /// By policy.
@@ -51,6 +54,7 @@ impl RedisConfig {
     /// The store, but for its certificates.
     pub(crate) fn builder(&self) -> RedisStoreBuilder {
         let builder = RedisStore::builder(&self.url).layout(self.layout).deadline(self.deadline);
+        let builder = self.score_unit.iter().fold(builder, |b, unit| b.score_unit(*unit));
         let builder = self.key_template.iter().fold(builder, |b, t| b.key_template(t.clone()));
         let named = |(policy, template): (&String, &KeyTemplate)| {
             Some((policy.parse::<Name>().ok()?, template.clone()))

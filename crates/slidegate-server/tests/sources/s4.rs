@@ -133,3 +133,30 @@ fn who_hammers_is_banned() {
     assert_eq!(send(&mut wire, "GET /abc", "203.0.113.8", "").status(), 200);
     assert_eq!(front.metric("slidegate_bans_total", "") as usize, 1);
 }
+
+/// The old limiter's commands, on the key that the gateway counts on too.
+fn go_limiter_allows(redis: &RedisServer, key: &str) -> bool {
+    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let (now, left) = (now_ns.to_string(), (now_ns - 60_000_000_000).to_string());
+    redis.command(&["ZREMRANGEBYSCORE", key, "0", &left]).integer();
+    let count = redis.command(&["ZCARD", key]).integer();
+    redis.command(&["ZADD", key, &now, &now]).integer();
+    redis.command(&["EXPIRE", key, "60"]).integer();
+    count < 100
+}
+
+#[test]
+fn beside_the_old_instances_one_budget_is_admitted() {
+    let (front, upstream, redis) = shortener();
+    let (mut wire, began) = (front.wire(), Instant::now());
+    let mut admitted = 0;
+    for _ in 0..200 {
+        admitted += usize::from(go_limiter_allows(&redis, "ratelimit:203.0.113.7"));
+        let answer = send(&mut wire, "GET /abc", "203.0.113.7", "");
+        admitted += usize::from(answer.status() == 200);
+    }
+    assert!(began.elapsed().as_secs() < 60, "a machine this slow shows nothing");
+    assert_eq!(admitted, 100);
+    let ours = upstream.heard().len();
+    assert!((49..=51).contains(&ours), "they took turns: {ours}");
+}

@@ -41,6 +41,7 @@ fn check_memory(store: &WrittenStore, problems: &mut Vec<Problem>) {
     let spots = [
         store.url.as_ref().map(|said| &said.spot),
         store.layout.as_ref().map(|said| &said.spot),
+        store.score_unit.as_ref().map(|said| &said.spot),
         store.deadline.as_ref().map(|said| &said.spot),
         store.key_template.as_ref().map(|said| &said.spot),
         store.key_templates.first().map(|(policy, _)| &policy.spot),
@@ -70,6 +71,7 @@ fn redis(
     let config = RedisConfig {
         url: url.reveal().to_owned(),
         layout: store.layout.as_ref().map(|said| said.value).unwrap_or_default(),
+        score_unit: store.score_unit.as_ref().map(|said| said.value),
         deadline: store.deadline.as_ref().map_or(DEADLINE, |said| said.value),
         key_template: store.key_template.as_ref().map(|said| said.value.clone()),
         key_templates: templates(store),
@@ -153,6 +155,7 @@ fn check_build(
     let spot = match error {
         BuildError::ClusterTemplate(_) => template.or(first),
         BuildError::UnusedCertificates => certificate,
+        BuildError::NoScores(_) => store.score_unit.as_ref().map(|said| &said.spot),
         _ => None,
     };
     problems.push(Problem::new(spot.unwrap_or(&url.spot).clone(), error));

@@ -146,6 +146,15 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: store.layout = \"list\": \"list\" is no layout: expected packed or sorted-set",
     ),
     (
+        "[store]\nurl = 'redis://a'\nlayout = 'sorted-set'\nscore_unit = 'minutes'",
+        "test.toml:4: store.score_unit = \"minutes\": \"minutes\" is no unit of scores: expected s, ms, us or ns",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nscore_unit = 'ns'",
+        "test.toml:3: store.score_unit: a unit of scores is given, but the layout packed has no scores",
+    ),
+    ("[store]\nscore_unit = 'ns'", "test.toml:2: store.score_unit: only for kind = \"redis\""),
+    (
         "[store]\nurl = 'redis://a'\ndeadline = '2min'",
         "test.toml:3: store.deadline = \"2min\": expected at most 1min",
     ),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slidegate_redis::{KeyTemplate, Layout, Share};
+use slidegate_redis::{KeyTemplate, Layout, ScoreUnit, Share};
 
 use crate::config::gateway::TlsFiles;
 use crate::config::reader::{Table, Value};
@@ -17,6 +17,7 @@ pub(in crate::config) struct WrittenStore {
     pub(in crate::config) kind: Option<Said<StoreKind>>,
     pub(in crate::config) url: Option<Said<Secret>>,
     pub(in crate::config) layout: Option<Said<Layout>>,
+    pub(in crate::config) score_unit: Option<Said<ScoreUnit>>,
     pub(in crate::config) deadline: Option<Said<Duration>>,
     pub(in crate::config) key_template: Option<Said<KeyTemplate>>,
     pub(in crate::config) key_templates: Vec<(Said<String>, KeyTemplate)>,
@@ -48,6 +49,7 @@ impl WrittenStore {
             kind: table.said("kind", |value| value.word(&kinds)),
             url: table.said("url", Value::secret),
             layout: table.said("layout", Value::parsed),
+            score_unit: table.said("score_unit", Value::parsed),
             deadline: table.said("deadline", |value| value.period(LONGEST_DEADLINE)),
             key_template: table.said("key_template", Value::parsed),
             key_templates: table
