@@ -28,13 +28,50 @@ pub enum Failure {
     Reply,
 }
 
-impl Failure {
-    /// Whether it is about this one request, and says nothing of how Redis is.
-    pub(crate) fn is_of_the_request(&self) -> bool {
+/// What is wrong with a key that Redis cannot count in. It concerns the requests that need the key;
+/// Redis itself is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyErrorReason {
+    /// The key has a value of another type, such as a ledger in the other layout.
+    WrongType,
+    /// The Redis user may not touch the key, or may not run the command on it.
+    NoPermission,
+    /// The scores are times in another unit than the store's [`ScoreUnit`](crate::ScoreUnit).
+    ScoreUnit,
+    /// The value is of the right type and no ledger.
+    Unreadable,
+    /// Two ledgers of one request have the key.
+    SharedKey,
+    /// The server keeps the keys of one request in different slots.
+    OtherSlot,
+    /// The reply of the script cannot be read.
+    Reply,
+}
+
+impl KeyErrorReason {
+    /// The reason in one or two words, for labels and logs.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Unreachable(_) => false,
-            Self::Redis(error) => matches!(error.code(), Some("WRONGTYPE" | "CROSSSLOT")),
-            Self::SameKey { .. } | Self::Reply => true,
+            Self::WrongType => "wrong-type",
+            Self::NoPermission => "no-permission",
+            Self::ScoreUnit => "score-unit",
+            Self::Unreadable => "unreadable",
+            Self::SharedKey => "shared-key",
+            Self::OtherSlot => "other-slot",
+            Self::Reply => "reply",
+        }
+    }
+}
+
+impl Failure {
+    /// What is wrong with a key of this one request, if that is it: then Redis itself is well.
+    pub fn key_error(&self) -> Option<KeyErrorReason> {
+        match self {
+            Self::Unreachable(_) => None,
+            Self::Redis(error) => key_error(error),
+            Self::SameKey { .. } => Some(KeyErrorReason::SharedKey),
+            Self::Reply => Some(KeyErrorReason::Reply),
         }
     }
 
@@ -46,6 +83,12 @@ impl Failure {
         }
     }
 
+    /// The failure that made a store's error and is about a key, if it was such a one.
+    pub(crate) fn about_a_key(error: &StoreError) -> Option<(&Self, KeyErrorReason)> {
+        let failure = Self::behind(error)?;
+        Some((failure, failure.key_error()?))
+    }
+
     /// The failure that made a store's error, if it was one.
     pub(crate) fn behind(error: &StoreError) -> Option<&Self> {
         match error {
@@ -55,15 +98,53 @@ impl Failure {
     }
 }
 
+fn key_error(error: &RedisError) -> Option<KeyErrorReason> {
+    match error.code()? {
+        "WRONGTYPE" => Some(KeyErrorReason::WrongType),
+        "NOPERM" => Some(KeyErrorReason::NoPermission),
+        "CROSSSLOT" => Some(KeyErrorReason::OtherSlot),
+        "ERR" => script_error(&error.to_string()),
+        _ => None,
+    }
+}
+
+/// What is wrong with a key by what a script says that failed. Before Redis 7 the code of a command's
+/// error is in the text.
+fn script_error(text: &str) -> Option<KeyErrorReason> {
+    let says = |word: &str| text.contains(word);
+    if says("SCOREUNIT") {
+        return Some(KeyErrorReason::ScoreUnit);
+    }
+    let of_the_server = ["OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "SCRIPT KILL"];
+    if !says("user_script") || of_the_server.into_iter().any(says) {
+        return None;
+    }
+    Some(if says("WRONGTYPE ") {
+        KeyErrorReason::WrongType
+    } else if says("NOPERM ") {
+        KeyErrorReason::NoPermission
+    } else {
+        KeyErrorReason::Unreadable
+    })
+}
+
 /// An error of Redis, with what to do about it where that is not plain.
 fn hinted(error: &RedisError) -> String {
-    let hint = match error.code() {
-        Some("WRONGTYPE") => {
+    let hint = match (key_error(error), error.code()) {
+        (Some(KeyErrorReason::WrongType), _) => {
             " (the key has something else, perhaps a ledger in the other layout: use another key template, or wait until such keys are gone)"
         }
-        Some("OOM") => " (give Redis more memory, or an instance of its own)",
-        Some("NOPERM") => " (docs/redis.md lists what the user must be allowed to do)",
-        Some("READONLY") => " (this is a replica: connect to the primary)",
+        (Some(KeyErrorReason::ScoreUnit), _) => {
+            " (another limiter counts on the key: set score_unit to the unit of its scores)"
+        }
+        (Some(KeyErrorReason::Unreadable), _) => {
+            " (the value is perhaps no ledger but another program's: use another key template)"
+        }
+        (Some(KeyErrorReason::NoPermission), _) => {
+            " (docs/redis.md lists what the user must be allowed to do)"
+        }
+        (_, Some("OOM")) => " (give Redis more memory, or an instance of its own)",
+        (_, Some("READONLY")) => " (this is a replica: connect to the primary)",
         _ => "",
     };
     format!("{error}{hint}")
@@ -72,5 +153,46 @@ fn hinted(error: &RedisError) -> String {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         Self::Unavailable(Box::new(failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_about_a_key_is_told_from_what_is_about_the_server() {
+        use KeyErrorReason::{NoPermission, OtherSlot, ScoreUnit, Unreadable, WrongType};
+        for (reply, expected) in [
+            ("WRONGTYPE Operation against a key script: 5f, on @user_script:9.", Some(WrongType)),
+            (
+                "ERR Error running script (call to f_5f): @user_script:9: WRONGTYPE Operation",
+                Some(WrongType),
+            ),
+            ("NOPERM this user has no permissions to access one of the keys", Some(NoPermission)),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Some(OtherSlot)),
+            ("ERR SCOREUNIT the score 1 is a time in another unit script: 5f", Some(ScoreUnit)),
+            (
+                "ERR user_script:9: data string too short script: 5f, on @user_script:9.",
+                Some(Unreadable),
+            ),
+            (
+                "ERR Error running script (call to f_5f): @user_script:9: -OOM command not allowed",
+                None,
+            ),
+            (
+                "ERR Error running script: @user_script:9: Script killed by user with SCRIPT KILL...",
+                None,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", None),
+            ("ERR unknown command", None),
+            ("LOADING Redis is loading the dataset in memory", None),
+        ] {
+            let parsed = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
+            let error = parsed.and_then(Value::extract_error).unwrap_err();
+            assert_eq!(Failure::from(error).key_error(), expected, "{reply}");
+        }
     }
 }

@@ -55,6 +55,21 @@ impl KeyTemplate {
         key
     }
 
+    /// A pattern, as Redis' permissions have them, of all keys of a policy: its ledgers, and the
+    /// marks beside them.
+    pub(crate) fn pattern(&self, policy: &Name) -> String {
+        let mut pattern = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => text.chars().for_each(|c| push_literal(&mut pattern, c)),
+                Piece::Policy => pattern.push_str(policy),
+                Piece::Kind | Piece::Identity | Piece::Window => push_any(&mut pattern),
+            }
+        }
+        push_any(&mut pattern);
+        pattern
+    }
+
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.0
     }
@@ -75,6 +90,19 @@ impl KeyTemplate {
         let text = self.to_string();
         let tag = text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         tag.is_some_and(|(tag, _)| !tag.is_empty() && !tag.contains("<window>"))
+    }
+}
+
+fn push_literal(pattern: &mut String, c: char) {
+    if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+        pattern.push('\\');
+    }
+    pattern.push(c);
+}
+
+fn push_any(pattern: &mut String) {
+    if !pattern.ends_with('*') || pattern.ends_with("\\*") {
+        pattern.push('*');
     }
 }
 
@@ -219,6 +247,20 @@ mod tests {
                 let ledger = key(template, "board", &Identity::user(name), Quota::per_minute(1));
                 assert_ne!(ledger, board);
             }
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_the_ledgers_of_a_policy_and_what_is_beside_them() {
+        for (template, expected) in [
+            ("slidegate:{<kind>:<identity>}:<policy>:<window>", "slidegate:{*:*}:api:*"),
+            ("rate_limit:<identity>:post_shorten", "rate_limit:*:post_shorten*"),
+            ("<identity>", "*"),
+            ("a*[b]<kind><identity>", "a\\*\\[b\\]*"),
+            ("<identity>*", "*\\**"),
+        ] {
+            let template: KeyTemplate = template.parse().unwrap();
+            assert_eq!(template.pattern(&"api".parse().unwrap()), expected);
         }
     }
 

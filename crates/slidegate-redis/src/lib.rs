@@ -46,11 +46,11 @@ pub use board::{Board, BoardError, Notice, Reading, Version};
 pub use builder::{BuildError, RedisStoreBuilder};
 pub use checkup::Finding;
 pub use collision::{KeyCollision, KeyCollisions};
-pub use failure::Failure;
+pub use failure::{Failure, KeyErrorReason};
 pub use key::{KeyTemplate, KeyTemplateError};
 pub use layout::{Layout, LayoutError};
 pub use resilient::{
-    BreakerState, Latency, ResilienceStats, ResilientStore, ResilientStoreBuilder, Share,
+    BreakerState, KeyError, Latency, ResilienceStats, ResilientStore, ResilientStoreBuilder, Share,
     ShareError,
 };
 pub use score::{ScoreUnit, ScoreUnitError};

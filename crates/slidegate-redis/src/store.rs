@@ -172,6 +172,11 @@ impl RedisStore {
         KeyCollisions::check(policies, |policy| self.template_of(policy))
     }
 
+    /// The permission that a Redis user needs for the keys of a policy.
+    pub(crate) fn pattern_of(&self, policy: &Name) -> String {
+        format!("~{}", self.template_of(policy).pattern(policy))
+    }
+
     fn template_of(&self, policy: &Name) -> &KeyTemplate {
         match self.0.policy_templates.is_empty() {
             true => &self.0.template,
@@ -180,7 +185,7 @@ impl RedisStore {
     }
 
     /// The keys of the charges' ledgers, in order.
-    fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, Failure> {
+    pub(crate) fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, Failure> {
         let mut keys: Vec<String> = Vec::with_capacity(charges.len());
         for charge in charges {
             let template = self.template_of(charge.policy());

@@ -10,7 +10,7 @@ use slidegate::{
     Charge, Charges, Clock, Identity, ManualClock, Name, OnStoreError, Quota, Quotas, Receipt,
     Spent, Store,
 };
-use slidegate_redis::{BreakerState, Layout, RedisStore, ResilientStore, Share};
+use slidegate_redis::{BreakerState, KeyErrorReason, Layout, RedisStore, ResilientStore, Share};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::until;
 
@@ -339,4 +339,34 @@ async fn one_bad_key_is_nobody_elses_trouble() {
     world.server.restart();
     until("it closes", || store.stats().breaker == BreakerState::Closed).await;
     assert_eq!(remaining(&world.redis(), good.charge()).await, 0);
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_ledger_is_told_until_there_was_none_for_a_minute() {
+    let world = World::new();
+    let store = world.store();
+    let payer = Payer::new("42", Quota::per_minute(10));
+    let key = "slidegate:{user:42}:api:min";
+    world.server.command(&["LPUSH", key, "a"]).integer();
+    for _ in 0..5 {
+        assert!(spend(&store, payer.charge()).await.degraded);
+    }
+    let told = || {
+        let stats = store.stats();
+        assert_eq!((stats.breaker, stats.opened), (BreakerState::Closed, 0), "Redis is well");
+        let [error] = &stats.key_errors[..] else { panic!("{:?}", stats.key_errors) };
+        assert_eq!((&*error.policy, error.reason), ("api", KeyErrorReason::WrongType));
+        (error.count, error.recent)
+    };
+    // What was counted here meanwhile is told to Redis, in vain.
+    until("it is told", || store.stats().unmerged == 0).await;
+    let (count, recent) = told();
+    assert!(count > 5 && recent, "{count}");
+    world.advance(59 * SECOND);
+    assert_eq!(told(), (count, true));
+    world.advance(SECOND);
+    assert_eq!(told(), (count, false));
+    world.server.command(&["DEL", key]).integer();
+    assert!(!spend(&store, payer.charge()).await.degraded);
+    assert_eq!(told(), (count, false));
 }

@@ -161,15 +161,17 @@ impl Inner {
                     add(&self.counters.merges, 1);
                     add(&self.counters.merged_units, merge.units());
                 }
-                // It would fail for ever.
-                Err(error) if Failure::behind(&error).is_some_and(Failure::is_of_the_request) => {
-                    tracing::warn!(error = ?error, "Redis cannot take what was admitted without it");
-                    add(&self.counters.unrecorded, 1);
-                }
-                Err(error) => {
-                    self.journal.put_off(merge.number);
-                    return Err(error);
-                }
+                Err(error) => match Failure::about_a_key(&error) {
+                    // It would fail for ever.
+                    Some((failure, reason)) => {
+                        self.key_failed(failure, reason, &[merge.charge()]);
+                        add(&self.counters.unrecorded, 1);
+                    }
+                    None => {
+                        self.journal.put_off(merge.number);
+                        return Err(error);
+                    }
+                },
             }
         }
         self.journal.confirm(merge.number);

@@ -4,6 +4,7 @@ mod breaker;
 mod builder;
 mod denials;
 mod journal;
+mod key_errors;
 mod mender;
 mod share;
 mod stats;
@@ -11,8 +12,8 @@ mod warm;
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate::{Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError};
@@ -23,11 +24,13 @@ pub use self::builder::ResilientStoreBuilder;
 use self::denials::{Denials, Trip};
 use self::journal::Journal;
 pub(crate) use self::journal::Run;
+pub use self::key_errors::KeyError;
+use self::key_errors::KeyErrors;
 pub use self::share::{Share, ShareError};
 use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
 use self::warm::Warm;
-use crate::failure::Failure;
+use crate::failure::{Failure, KeyErrorReason};
 use crate::script::Mode;
 use crate::store::RedisStore;
 
@@ -52,6 +55,7 @@ pub(crate) struct Inner {
     journal: Journal,
     denials: Denials,
     counters: Counters,
+    key_errors: KeyErrors,
     in_flight: AtomicUsize,
     most_in_flight: usize,
     /// Whether somebody is seeing to it that Redis comes back and is told.
@@ -77,6 +81,7 @@ impl ResilientStore {
             journal: Journal::new(),
             denials: Denials::new(),
             counters: Counters::default(),
+            key_errors: KeyErrors::default(),
             in_flight: AtomicUsize::new(0),
             most_in_flight: builder.most_in_flight,
             mending: AtomicBool::new(false),
@@ -89,7 +94,8 @@ impl ResilientStore {
     pub fn stats(&self) -> ResilienceStats {
         let inner = &self.0;
         let (breaker, cached) = (inner.breaker.state(), inner.denials.len());
-        inner.counters.snapshot(breaker, cached, inner.journal.accounts())
+        let key_errors = inner.key_errors.snapshot(inner.clock.now());
+        inner.counters.snapshot(breaker, cached, inner.journal.accounts(), key_errors)
     }
 
     /// The store that it makes resilient.
@@ -123,7 +129,7 @@ impl ResilientStore {
                 Ok(receipt)
             }
             Err(error) => {
-                self.failed(&error);
+                self.failed(&error, charges);
                 self.fall_back(mode, charges, error)
             }
         }
@@ -164,15 +170,15 @@ impl ResilientStore {
         Ok(decided.into_receipt())
     }
 
-    fn failed(&self, error: &StoreError) {
+    fn failed(&self, error: &StoreError, charges: &Charges<'_>) {
         let inner = &self.0;
         let counter = match error {
             StoreError::Deadline(_) => &inner.counters.deadlines,
             _ => &inner.counters.errors,
         };
         add(counter, 1);
-        if Failure::behind(error).is_some_and(Failure::is_of_the_request) {
-            tracing::debug!(error = ?error, "a request that Redis cannot count");
+        if let Some((failure, reason)) = Failure::about_a_key(error) {
+            inner.key_failed(failure, reason, charges.as_slice());
         } else if inner.breaker.failed() {
             add(&inner.counters.opened, 1);
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
@@ -195,6 +201,30 @@ impl ResilientStore {
 }
 
 impl Inner {
+    /// Counts a request that Redis cannot count because of one of its keys, and warns of it.
+    fn key_failed(&self, failure: &Failure, reason: KeyErrorReason, charges: &[Charge<'_>]) {
+        let policies = charges.iter().map(Charge::policy);
+        if !self.key_errors.count(policies.clone(), reason, self.clock.now()) {
+            return;
+        }
+        let list = |items: Vec<String>| items.join(" ");
+        let grant = match reason {
+            KeyErrorReason::NoPermission => {
+                Some(list(policies.clone().map(|policy| self.redis.pattern_of(policy)).collect()))
+            }
+            _ => None,
+        };
+        tracing::warn!(
+            address = %self.redis,
+            policy = list(policies.map(ToString::to_string).collect()),
+            reason = reason.as_str(),
+            keys = list(self.redis.keys(charges).unwrap_or_default()),
+            grant = grant.as_deref(),
+            cause = %failure,
+            "Redis cannot count in a key of this policy: such requests are decided by on_store_error"
+        );
+    }
+
     /// Remembers what an answer of Redis says of the requests to come.
     fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: Trip) {
         if receipt.spent {
@@ -235,7 +265,7 @@ impl Store for ResilientStore {
         }
         self.must_be_closed()?;
         let outcome = inner.redis.refund(&elsewhere, spent).await;
-        outcome.inspect_err(|error| self.failed(error))?;
+        outcome.inspect_err(|error| self.failed(error, &elsewhere))?;
         elsewhere.as_slice().iter().for_each(|charge| inner.warm.refund(charge, Spent::Newest));
         // A denial that was under way meanwhile may have been kept since.
         inner.denials.forget(charges);
@@ -248,7 +278,8 @@ impl Store for ResilientStore {
         charges.as_slice().iter().for_each(|charge| inner.journal.forget(charge));
         inner.denials.forget(charges);
         self.must_be_closed()?;
-        let outcome = inner.redis.reset(charges).await.inspect_err(|error| self.failed(error));
+        let outcome = inner.redis.reset(charges).await;
+        let outcome = outcome.inspect_err(|error| self.failed(error, charges));
         // A denial that was under way meanwhile may have been kept since.
         inner.denials.forget(charges);
         outcome

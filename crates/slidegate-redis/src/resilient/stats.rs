@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::breaker::BreakerState;
+use super::key_errors::KeyError;
 
 /// What a [`ResilientStore`](crate::ResilientStore) has done so far.
 ///
@@ -40,6 +41,8 @@ pub struct ResilienceStats {
     pub merged_units: u64,
     /// Spends without Redis that found no room to be written down, and that it will not be told of.
     pub unrecorded: u64,
+    /// Requests that Redis could not count because of one of their keys, by policy and reason.
+    pub key_errors: Vec<KeyError>,
     /// How long the answered calls took.
     pub latency: Latency,
 }
@@ -99,6 +102,7 @@ impl Counters {
         breaker: BreakerState,
         cached: usize,
         unmerged: usize,
+        key_errors: Vec<KeyError>,
     ) -> ResilienceStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let latency = Latency {
@@ -120,6 +124,7 @@ impl Counters {
             merges: read(&self.merges),
             merged_units: read(&self.merged_units),
             unrecorded: read(&self.unrecorded),
+            key_errors,
             latency,
         }
     }
@@ -139,7 +144,7 @@ mod tests {
         for us in [0, 64, 65, 128, 129, 1_000_000, 1_000_000_000] {
             counters.answered(Duration::from_micros(us));
         }
-        let latency = counters.snapshot(BreakerState::Closed, 0, 0).latency;
+        let latency = counters.snapshot(BreakerState::Closed, 0, 0, Vec::new()).latency;
         assert_eq!(latency.counts[..3], [2, 2, 1]);
         assert_eq!(latency.counts[14], 1, "a second is up to {:?}", Latency::bound(14));
         assert_eq!(latency.counts[15], 1, "and a thousand are beyond all bounds");

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::Serialize;
 use slidegate::{OnStoreError, PolicyOutline, Scope};
-use slidegate_redis::{BreakerState, ResilienceStats};
+use slidegate_redis::{BreakerState, KeyError, ResilienceStats};
 
 use crate::observe::{GateReport, Observer, breaker_word};
 use crate::shutdown::Shutdown;
@@ -32,23 +32,36 @@ struct Readiness {
     /// Of the breaker before Redis, or `untried` if nothing has been asked of it yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
+    /// What is wrong with keys of policies, if there was such an error in the last minute.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    key_errors: Vec<KeyTrouble>,
     /// The policies whose requests are refused, because they say `deny` to a store in trouble.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusing: Vec<String>,
+}
+
+/// Requests under a policy that Redis cannot count because of a key.
+#[derive(Debug, Serialize)]
+struct KeyTrouble {
+    policy: String,
+    reason: &'static str,
 }
 
 impl Readiness {
     fn of(gate: &dyn GateReport, draining: bool) -> Self {
         let store = gate.store();
         let resilience = store.resilience();
-        let degraded = resilience.as_ref().is_some_and(|s| s.breaker != BreakerState::Closed);
-        let refusing = if degraded { refusing(gate) } else { Vec::new() };
+        let is_cut_off = resilience.as_ref().is_some_and(|s| s.breaker != BreakerState::Closed);
+        let key_errors = resilience.as_ref().map(key_errors).unwrap_or_default();
+        let refusing = if is_cut_off { refusing(gate) } else { Vec::new() };
         Self {
+            // A key that cannot be counted in concerns some identities of some policies.
             ready: !draining && refusing.is_empty(),
-            degraded,
+            degraded: is_cut_off || !key_errors.is_empty(),
             draining,
             store: store.kind(),
             state: resilience.as_ref().map(state),
+            key_errors,
             refusing,
         }
     }
@@ -63,6 +76,15 @@ fn refusing(gate: &dyn GateReport) -> Vec<String> {
     };
     let policies = gate.policies();
     policies.outlines().filter(refuses).map(|policy| policy.name.to_string()).collect()
+}
+
+fn key_errors(stats: &ResilienceStats) -> Vec<KeyTrouble> {
+    let recent = stats.key_errors.iter().filter(|error| error.recent);
+    let trouble = |error: &KeyError| KeyTrouble {
+        policy: error.policy.to_string(),
+        reason: error.reason.as_str(),
+    };
+    recent.map(trouble).collect()
 }
 
 fn state(stats: &ResilienceStats) -> &'static str {

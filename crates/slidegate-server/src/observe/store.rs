@@ -108,6 +108,14 @@ fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
             ([("outcome", "error")], stats.errors),
         ],
     )?;
+    page.counters(
+        "slidegate_store_key_errors",
+        "Requests that Redis could not count because of one of their keys, by policy and reason: \
+         wrong-type, no-permission, score-unit, unreadable, shared-key, other-slot, reply.",
+        stats.key_errors.iter().map(|error| {
+            ([("policy", &*error.policy), ("reason", error.reason.as_str())], error.count)
+        }),
+    )?;
     page.histogram(
         "slidegate_store_latency_seconds",
         "Time that the answered calls of Redis took.",

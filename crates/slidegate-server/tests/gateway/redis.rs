@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slidegate_testbed::{FaultyNetwork, RedisServer};
 
-use crate::support::{Setup, Upstream, gateway, wait_until};
+use crate::support::{Front, Setup, Upstream, gateway, wait_until};
 
 fn on_redis(setup: Setup, url: &str) -> Setup {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
@@ -127,4 +127,66 @@ fn a_gateway_that_starts_before_redis_finds_it() {
         front.status("/");
         redis.command(&["DBSIZE"]).integer() > 0
     });
+}
+
+/// Lines of the log with this text.
+fn logged(front: &Front, text: &str) -> Vec<String> {
+    front.output().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+}
+
+/// A user of this server who may touch these keys only.
+fn with_user(keys: &str) -> RedisServer {
+    RedisServer::options().appendonly().line(&format!("user gate on >secret {keys} +@all")).start()
+}
+
+fn as_user(redis: &RedisServer) -> String {
+    redis.url().replace("redis://", "redis://gate:secret@")
+}
+
+#[test]
+fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
+    let upstream = Upstream::simple();
+    let key = "slidegate:{ip:127.0.0.1}:api:min";
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("packed", &["LPUSH", key, "a"], "wrong-type"),
+        ("packed", &["SET", key, "5"], "unreadable"),
+        ("sorted-set", &["SET", key, "5"], "wrong-type"),
+        ("sorted-set", &["ZADD", key, "1700000000000000000", "a"], "score-unit"),
+        ("packed", &["PING"], "no-permission"),
+    ];
+    for (layout, command, reason) in cases {
+        let keys = if reason == "no-permission" { "~other:*" } else { "~slidegate:*" };
+        let redis = with_user(keys);
+        redis.command(command);
+        let front = on_redis(gateway(&upstream), &as_user(&redis))
+            .tables(&format!("layout = {layout:?}"))
+            .policy("api", "100/min", "")
+            .policy(
+                "others",
+                "100/min",
+                "match = { path = \"/others\" }\nidentity = [\"everyone\"]",
+            )
+            .start();
+        for _ in 0..8 {
+            assert_eq!(front.status("/"), 200, "{reason}");
+        }
+        let label = format!("policy=\"api\",reason=\"{reason}\"");
+        assert_eq!(front.metric("slidegate_store_key_errors_total", &label), 8.0, "{reason}");
+        let ready = front.admin_page("/readyz");
+        let expected = format!("\"key_errors\":[{{\"policy\":\"api\",\"reason\":\"{reason}\"}}]");
+        assert_eq!(ready.status(), 200, "{reason}");
+        assert!(ready.text().contains("\"degraded\":true"), "{reason}: {}", ready.text());
+        assert!(ready.text().contains("\"state\":\"closed\""), "Redis is well: {}", ready.text());
+        assert!(ready.text().contains(&expected), "{reason}: {}", ready.text());
+
+        let warnings = logged(&front, "Redis cannot count in a key");
+        assert_eq!(warnings.len(), 1, "{reason}: once a minute: {warnings:?}");
+        let warning = &warnings[0];
+        for part in ["WARN", "\"policy\":\"api\"", &format!("\"reason\":\"{reason}\""), key] {
+            assert!(warning.contains(part), "{reason}: {part}: {warning}");
+        }
+        let granted = warning.contains("\"grant\":\"~slidegate:{*:*}:api:*\"");
+        assert_eq!(granted, reason == "no-permission", "{warning}");
+        assert!(!warning.contains("secret"), "{warning}");
+    }
 }

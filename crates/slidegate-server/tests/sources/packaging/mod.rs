@@ -1,6 +1,7 @@
-//! The image, the unit and the manifest: what can be known of them without Docker, systemd and
+//! The image, the unit, the manifest and the alerts: what can be known of them without Docker, systemd and
 //! Kubernetes. Their command lines, files, probes and numbers are held against the real program.
 
+mod alerts;
 mod dockerfile;
 mod kubernetes;
 mod manifest;
