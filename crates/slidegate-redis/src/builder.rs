@@ -18,7 +18,7 @@ pub struct RedisStoreBuilder {
     url: String,
     pub(crate) layout: Layout,
     pub(crate) score_unit: Option<ScoreUnit>,
-    pub(crate) template: KeyTemplate,
+    pub(crate) template: Option<KeyTemplate>,
     pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
     pub(crate) deadline: Duration,
     pub(crate) tls: Option<Tls>,
@@ -33,7 +33,7 @@ impl RedisStoreBuilder {
             url,
             layout: Layout::default(),
             score_unit: None,
-            template: KeyTemplate::default(),
+            template: None,
             policy_templates: HashMap::new(),
             deadline: DEADLINE,
             tls: None,
@@ -54,7 +54,7 @@ impl RedisStoreBuilder {
 
     /// Names keys another way.
     pub fn key_template(self, template: KeyTemplate) -> Self {
-        Self { template, ..self }
+        Self { template: Some(template), ..self }
     }
 
     /// Names the keys of one policy another way.
@@ -73,6 +73,16 @@ impl RedisStoreBuilder {
         Self { tls: Some(tls), ..self }
     }
 
+    /// The key of the board: it begins as the template for all policies does or, if none is set, as
+    /// those of policies if they all begin alike. So a user with the keys of the policies has it too.
+    pub(crate) fn board_key(&self) -> String {
+        let mut own = self.policy_templates.values().map(KeyTemplate::board_key);
+        match (&self.template, own.next()) {
+            (None, Some(key)) if own.all(|other| other == key) => key,
+            (template, _) => template.clone().unwrap_or_default().board_key(),
+        }
+    }
+
     /// Checks it all and makes the store, which connects when it is first used.
     pub fn build(self) -> Result<RedisStore, BuildError> {
         let address: Address = self.url.parse()?;
@@ -86,7 +96,7 @@ impl RedisStoreBuilder {
             return Err(BuildError::UnusedCertificates);
         }
         if address.is_cluster() {
-            let templates = std::iter::once(&self.template).chain(self.policy_templates.values());
+            let templates = self.template.iter().chain(self.policy_templates.values());
             for template in templates {
                 if !template.keeps_windows_together() {
                     return Err(BuildError::ClusterTemplate(template.to_string()));

@@ -23,6 +23,15 @@ pub enum Failure {
         /// The template.
         template: String,
     },
+    /// The user may not touch a key that is no ledger's.
+    #[error("{error}: grant the Redis user the key ~{key}")]
+    KeyDenied {
+        /// The key.
+        key: String,
+        /// What Redis says.
+        #[source]
+        error: RedisError,
+    },
     /// The reply is not what the script says.
     #[error("Redis gave an unexpected reply to a script")]
     Reply,
@@ -71,6 +80,7 @@ impl Failure {
             Self::Unreachable(_) => None,
             Self::Redis(error) => key_error(error),
             Self::SameKey { .. } => Some(KeyErrorReason::SharedKey),
+            Self::KeyDenied { .. } => Some(KeyErrorReason::NoPermission),
             Self::Reply => Some(KeyErrorReason::Reply),
         }
     }

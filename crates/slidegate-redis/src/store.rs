@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use slidegate::{Charge, Charges, Name, Policies, Receipt, Spent, Store, StoreError, Timestamp};
+use slidegate::{
+    Charge, Charges, Name, Policies, Receipt, Scope, Spent, Store, StoreError, Timestamp,
+};
 
 use crate::address::Address;
 use crate::apart::{Apart, by_slot};
@@ -62,6 +64,7 @@ struct Inner {
     layout: Layout,
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
+    board_key: String,
     deadline: Duration,
     /// What no other process calls its calls.
     process: String,
@@ -98,6 +101,7 @@ impl RedisStore {
     }
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
+        let board_key = builder.board_key();
         let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
         let goes_together = scripts.takes_several && !address.is_cluster();
         let link = Arc::new(Link::new(address, builder.tls, scripts, builder.deadline));
@@ -107,7 +111,8 @@ impl RedisStore {
             link,
             scripts,
             layout: builder.layout,
-            template: builder.template,
+            board_key,
+            template: builder.template.unwrap_or_default(),
             policy_templates: builder.policy_templates,
             deadline: builder.deadline,
             process: format!("{:x}", fastrand::u64(..)),
@@ -132,9 +137,10 @@ impl RedisStore {
         self.0.link.connections()
     }
 
-    /// The board of notices beside the ledgers, for all stores whose key template begins alike.
+    /// The board of notices beside the ledgers, for all stores whose key template begins alike: the
+    /// one for all policies or, if none is set, those of policies if they all begin alike.
     pub fn board(&self) -> Board {
-        Board::new(self.clone(), self.0.template.board_key())
+        Board::new(self.clone(), self.0.board_key.clone())
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
@@ -170,6 +176,18 @@ impl RedisStore {
     /// ```
     pub fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
         KeyCollisions::check(policies, |policy| self.template_of(policy))
+    }
+
+    /// The patterns of all keys that are touched for these policies, as `~` has them in the
+    /// permissions of a Redis user: those of the shared policies, and the [board](Self::board).
+    pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
+        let shared = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
+        let mut patterns: Vec<String> =
+            shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
+        patterns.push(self.0.board_key.clone());
+        patterns.sort_unstable();
+        patterns.dedup();
+        patterns
     }
 
     /// The permission that a Redis user needs for the keys of a policy.

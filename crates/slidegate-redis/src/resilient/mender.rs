@@ -1,8 +1,9 @@
 //! Sees to it that Redis is asked again, and told what it missed.
 
 use std::mem;
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use slidegate::{Charge, Identity, Name, Quota, Quotas, Store, StoreError};
@@ -25,6 +26,48 @@ const ROUNDS: usize = 8;
 /// A Redis that gives signs of life but cannot be told, so many times, decides again all the same:
 /// what cannot be told may all be with one node of a cluster.
 const MOST_IN_VAIN: usize = 3;
+
+/// An account that nobody has, to ask for a sign of life with.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe {
+    policy: Name,
+    identity: Identity,
+    quotas: Quotas,
+}
+
+const PROBE: &str = "slidegate-probe";
+
+impl Probe {
+    /// Beside the account of a charge: its key differs from the charge's in nothing but the value of
+    /// the identity, so whoever may touch the keys of a policy may touch it.
+    pub(crate) fn beside(charge: &Charge<'_>) -> Self {
+        let identity = format!("{}:{PROBE}", charge.identity().kind());
+        let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
+        let shortest = windows.min().expect("a charge has quotas");
+        let quota = Quota::new(PROBE_UNITS, shortest).expect("the window of a quota");
+        Self {
+            policy: charge.policy().clone(),
+            // A kind that is nobody's, or too long for it, has no keys of its own to be careful of.
+            identity: identity.parse().unwrap_or_else(|_| Identity::user(PROBE)),
+            quotas: Quotas::from(quota),
+        }
+    }
+
+    fn charge(&self) -> Charge<'_> {
+        Charge::new(&self.policy, &self.identity, &self.quotas)
+    }
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        let policy = PROBE.parse().expect("a good name");
+        let quotas = Quotas::from(Quota::per_second(PROBE_UNITS.get()));
+        Self { policy, identity: Identity::user(PROBE), quotas }
+    }
+}
+
+/// Enough that a probe is a write.
+const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
 /// Makes sure that somebody is at it.
 pub(crate) fn send_for(store: &ResilientStore) {
@@ -96,13 +139,14 @@ async fn mend(store: &Weak<Inner>) {
 }
 
 impl Inner {
-    /// A sign of life that takes all that a decision takes: the script, the clock, a write.
+    /// A sign of life that takes all that a decision takes: the script, the clock, a write. An answer
+    /// about the key, such as that it may not be touched, is one too.
     async fn probe(&self) -> Result<(), StoreError> {
-        let policy: Name = "slidegate-probe".parse().expect("a good name");
-        let identity = Identity::user("slidegate-probe");
-        let quotas = Quotas::from(Quota::per_second(1000));
-        let charge = Charge::new(&policy, &identity, &quotas);
-        self.redis.spend(&charge.into()).await.map(|_| ())
+        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match self.redis.spend(&probe.charge().into()).await {
+            Err(error) if Failure::about_a_key(&error).is_none() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Tells Redis everything there is, and closes the breaker at a moment when there is nothing.

@@ -13,7 +13,7 @@ mod warm;
 use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use slidegate::{Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError};
@@ -26,6 +26,7 @@ use self::journal::Journal;
 pub(crate) use self::journal::Run;
 pub use self::key_errors::KeyError;
 use self::key_errors::KeyErrors;
+use self::mender::Probe;
 pub use self::share::{Share, ShareError};
 use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
@@ -56,6 +57,8 @@ pub(crate) struct Inner {
     denials: Denials,
     counters: Counters,
     key_errors: KeyErrors,
+    /// What the next sign of life is asked with.
+    probe: Mutex<Probe>,
     in_flight: AtomicUsize,
     most_in_flight: usize,
     /// Whether somebody is seeing to it that Redis comes back and is told.
@@ -82,6 +85,7 @@ impl ResilientStore {
             denials: Denials::new(),
             counters: Counters::default(),
             key_errors: KeyErrors::default(),
+            probe: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             most_in_flight: builder.most_in_flight,
             mending: AtomicBool::new(false),
@@ -181,6 +185,9 @@ impl ResilientStore {
             inner.key_failed(failure, reason, charges.as_slice());
         } else if inner.breaker.failed() {
             add(&inner.counters.opened, 1);
+            if let Some(charge) = charges.as_slice().first() {
+                *inner.probe.lock().unwrap_or_else(PoisonError::into_inner) = Probe::beside(charge);
+            }
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             tracing::warn!(
                 address = %inner.redis,

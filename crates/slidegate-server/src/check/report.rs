@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slidegate::Quota;
+use slidegate::{Policies, Quota};
 use slidegate_redis::KeyTemplate;
 
 use super::memory;
@@ -20,7 +20,7 @@ pub(super) fn report(loaded: &Loaded) -> String {
     let outline = &config.rules.outline;
     let mut text = String::new();
     section(&mut text, "listeners", listeners(config));
-    section(&mut text, "store", vec![store(&config.store)]);
+    section(&mut text, "store", store(config));
     section(&mut text, "policies", lines(&outline.policies));
     section(&mut text, "plans", plans(outline));
     section(&mut text, "exempt", outline.exempt.clone());
@@ -88,18 +88,31 @@ fn addresses(listen: &[ListenAddress]) -> String {
     lines(listen).join(", ")
 }
 
-fn store(store: &StoreConfig) -> String {
-    match store {
+fn store(config: &Config) -> Vec<String> {
+    match &config.store {
         StoreConfig::Memory { capacity, snapshot } => {
             let capacity = capacity.unwrap_or(DEFAULT_CAPACITY);
             let saved = snapshot.as_ref().map(|s| format!(", saved in {}", s.file.display()));
-            format!("in memory, for {capacity} accounts{}", saved.unwrap_or_default())
+            vec![format!("in memory, for {capacity} accounts{}", saved.unwrap_or_default())]
         }
         StoreConfig::Redis(redis) => {
             let (layout, deadline) = (redis.layout, redis.deadline.as_millis());
-            format!("Redis at {}, {layout}, deadline {deadline} ms", redis.shown())
+            let scores = redis.score_unit.map(|unit| format!(" with scores in {unit}"));
+            let scores = scores.unwrap_or_default();
+            let place = redis.shown();
+            let mut lines =
+                vec![format!("Redis at {place}, {layout}{scores}, deadline {deadline} ms")];
+            lines.extend(permissions(redis, &config.rules.policies));
+            lines
         }
     }
+}
+
+/// What a Redis user has to be allowed that has not all keys.
+fn permissions(redis: &RedisConfig, policies: &Policies) -> Option<String> {
+    let patterns = redis.builder().build().ok()?.key_patterns(policies);
+    let granted: Vec<String> = patterns.iter().map(|pattern| format!("~{pattern}")).collect();
+    Some(format!("keys for its user, if it may not touch all: {}", granted.join(" ")))
 }
 
 /// What one account of each policy takes at its worst, and a full store in all.

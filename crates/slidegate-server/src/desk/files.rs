@@ -1,6 +1,7 @@
 //! What is known of the orders, and how that becomes what is in force.
 
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::time::Duration;
 
 use slidegate::{Gate, Order, Orders, Store, Timestamp};
@@ -60,6 +61,7 @@ impl Files {
         match error {
             Some(error) if !was_cut_off => tracing::warn!(
                 %error,
+                cause = error.source().map(tracing::field::display),
                 "the operator's orders cannot be read from Redis: those that were last read stay \
                  in force"
             ),

@@ -1,12 +1,14 @@
 //! Several gateways on one Redis, and what happens without it.
 
+use std::fs;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use slidegate_testbed::{FaultyNetwork, RedisServer};
 
-use crate::support::{Front, Setup, Upstream, gateway, wait_until};
+use crate::support::{Front, Place, Setup, Upstream, gateway, wait_until};
 
 fn on_redis(setup: Setup, url: &str) -> Setup {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
@@ -189,4 +191,100 @@ fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
         assert_eq!(granted, reason == "no-permission", "{warning}");
         assert!(!warning.contains("secret"), "{warning}");
     }
+}
+
+/// Goes through an outage and back. Of twenty a minute, three are spent before it and six in it.
+fn survive_an_outage(front: &Front, redis: &RedisServer, path: &str) {
+    let pass = |times: usize, when: &str| {
+        for _ in 0..times {
+            assert_eq!(front.status(path), 200, "{when}: {}", front.output());
+        }
+    };
+    let ready = |part: &str| front.admin_page("/readyz").text().contains(part);
+    pass(3, "before");
+    redis.kill();
+    pass(6, "without Redis");
+    assert!(ready("\"state\":\"open\""), "{}", front.output());
+    redis.restart();
+    wait_until("Redis to decide again", || ready("\"state\":\"closed\""));
+    pass(11, "after");
+    assert_eq!(front.status(path), 429, "Redis was told of the six: {}", front.output());
+    assert!(ready("\"degraded\":false"), "{}", front.output());
+    assert_eq!(front.metric("slidegate_store_merged_units_total", ""), 6.0);
+    assert_eq!(front.metric("slidegate_store_unrecorded_total", ""), 0.0);
+}
+
+#[test]
+fn a_redis_user_with_the_keys_of_the_policies_alone_is_enough_through_an_outage() {
+    let upstream = Upstream::simple();
+    for layout in ["packed", "sorted-set"] {
+        let redis = with_user("~rate_limit:*");
+        let front = on_redis(gateway(&upstream), &as_user(&redis))
+            .tables(&format!("layout = {layout:?}"))
+            .tables("[store.key_templates]\nshorten = \"rate_limit:<identity>:post_shorten\"")
+            .policy("shorten", "20/min", "match = { path = \"/shorten\" }")
+            .start();
+        survive_an_outage(&front, &redis, "/shorten");
+        assert_eq!(logged(&front, "NoPerm"), [""; 0], "neither ledgers nor the board are denied");
+    }
+}
+
+#[test]
+fn check_names_the_keys_to_grant_and_those_are_enough() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let templates = "[store.key_templates]\na = \"first:<kind>:<identity>\"\n\
+                     b = \"second:[<identity>]:<window>\"";
+    let setup = |url: &str| {
+        on_redis(gateway(&upstream), url)
+            .tables(templates)
+            .policy("a", "20/min", "match = { path = \"/a\" }")
+            .policy("b", "20/min", "match = { path = \"/b\" }")
+    };
+    let file = place.path("slidegate.toml");
+    fs::write(&file, setup("redis://127.0.0.1:1").text()).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    let output = check.arg("check").arg(&file).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let line = told.lines().find(|line| line.contains("keys for its user")).unwrap();
+    let (_, patterns) = line.split_once(": ").unwrap();
+    assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:board");
+
+    let redis = RedisServer::options().appendonly().start();
+    let grant = |patterns: &str| {
+        let rule = ["ACL", "SETUSER", "gate", "reset", "on", ">secret", "+@all"];
+        redis.command(&[&rule[..], &patterns.split(' ').collect::<Vec<_>>()].concat()).expect_ok();
+    };
+    // Users are not kept over a restart, so the server has its own for that.
+    grant("~first:*");
+    let front = setup(&as_user(&redis)).start();
+    assert_eq!(front.status("/a"), 200);
+    assert_eq!(front.status("/b"), 200);
+    wait_until("the log to name what is missing", || {
+        let denied = logged(&front, "NoPerm");
+        let has = |pattern: &str| denied.iter().any(|line| line.contains(pattern));
+        has("~second:\\\\[*\\\\]:*") && has("~slidegate:board")
+    });
+    assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"b\""), 1.0);
+    assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"a\""), 0.0);
+    drop(front);
+
+    grant(patterns);
+    let front = setup(&as_user(&redis)).start();
+    assert_eq!(front.status("/b"), 200);
+    thread::sleep(Duration::from_millis(600));
+    assert_eq!(logged(&front, "NoPerm"), [""; 0], "the board is read four times a second");
+
+    let redis = with_user(patterns);
+    let front = setup(&as_user(&redis)).start();
+    survive_an_outage(&front, &redis, "/b");
+    assert_eq!(logged(&front, "NoPerm"), [""; 0]);
+}
+
+#[test]
+fn a_probe_that_is_denied_shows_that_redis_answers() {
+    let upstream = Upstream::simple();
+    // Not even the template of the policy: one client's key.
+    let redis = with_user("~slidegate:{ip:127.0.0.1}:api:*");
+    let front = on_redis(gateway(&upstream), &as_user(&redis)).policy("api", "20/min", "").start();
+    survive_an_outage(&front, &redis, "/");
 }
