@@ -9,7 +9,7 @@ use slidegate::{Decision, PolicyStanding, StoreError};
 use crate::body::ResponseBody;
 use crate::decided::Decided;
 use crate::headers::{Fields, Headers};
-use crate::kept::{self, Edition, Told};
+use crate::kept::{self, Edition, Shown, Told};
 use crate::refusal::{Refusal, Refused, is_grpc_call};
 use crate::shared::SharedRefusal;
 
@@ -116,21 +116,25 @@ impl Answers {
     ) -> Option<Answer> {
         let refused = Refused::of_decision(decision)?;
         let refusal = self.refusal_of(&refused);
-        let Some((decision, policy, tightest)) = refused.tightest() else {
+        let Some((decision, tightest)) = refused.tightest() else {
             return Some(Answer::Own(refusal.respond(&refused, request).into()));
         };
-        let reset = self.headers.reset(decision, tightest);
+        let shown = decision
+            .tightest_in_headers()
+            .map(|(_, standing)| Shown { standing, reset: self.headers.reset(decision, standing) });
         let make = || {
             let mut response = refusal.respond(&refused, request);
-            if self.headers.are_for(response.status()) {
-                self.headers.write_standing(decision, tightest, reset, response.headers_mut());
+            if let Some(Shown { standing, reset }) = shown
+                && self.headers.are_for(response.status())
+            {
+                self.headers.write_standing(decision, standing, reset, response.headers_mut());
             }
             response
         };
         if !refusal.is_steady() || is_grpc_call(request) {
             return Some(Answer::Own(make().into()));
         }
-        let told = Told { refused: &refused, edition: self.edition, policy, tightest, reset };
+        let told = Told { refused: &refused, edition: self.edition, tightest, shown };
         Some(Answer::Shared(kept::refusal(&told, make)))
     }
 

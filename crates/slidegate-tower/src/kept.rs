@@ -42,9 +42,16 @@ impl Default for Edition {
 pub(crate) struct Told<'a> {
     pub(crate) refused: &'a Refused<'a>,
     pub(crate) edition: Edition,
-    /// The policy and the standing that bind the client most.
-    pub(crate) policy: &'a PolicyStanding,
+    /// The standing that binds the client most.
     pub(crate) tightest: &'a Standing,
+    /// None if no policy that took part is in the headers.
+    pub(crate) shown: Option<Shown<'a>>,
+}
+
+/// The standing that is told in headers with room for one.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) standing: &'a Standing,
     pub(crate) reset: Reset,
 }
 
@@ -52,12 +59,13 @@ pub(crate) struct Told<'a> {
 struct Kept {
     edition: Edition,
     reason: Reason,
-    reset: Reset,
+    reset: Option<Reset>,
     retry_after_s: Option<u64>,
     quotas: SmallVec<[KeptQuota; 2]>,
-    /// Which of them binds the client most.
+    /// Which of them binds the client most, and which is told in headers with room for one.
     tightest: usize,
-    /// Of that one, and where its customers can get more.
+    shown: Option<usize>,
+    /// The plan that is told, and where its customers can get more.
     plan: Option<(Name, Option<String>)>,
     refusal: Arc<SharedRefusal>,
 }
@@ -69,6 +77,7 @@ struct KeptQuota {
     remaining: u32,
     effective_window_s: u64,
     is_violated: bool,
+    is_in_headers: bool,
 }
 
 /// The refusal as it was told before, or else a new one, which is kept.
@@ -78,7 +87,11 @@ pub(crate) fn refusal(
 ) -> Arc<SharedRefusal> {
     // At any moment, who waits for as many seconds may do so until one of two seconds of the
     // calendar. The sum has places for both, and others for those who wait longer.
-    let place = told.reset.after_s.wrapping_add(told.reset.at_s) as usize % KEPT;
+    let place = match told.reset() {
+        Some(reset) => reset.after_s.wrapping_add(reset.at_s),
+        None => told.refused.retry_after_s().unwrap_or_default(),
+    };
+    let place = place as usize % KEPT;
     REFUSALS.with_borrow_mut(|refusals| {
         if refusals.is_empty() {
             refusals.resize_with(KEPT, || None);
@@ -97,7 +110,7 @@ pub(crate) fn refusal(
 impl Told<'_> {
     fn is_in(&self, kept: &Kept) -> bool {
         kept.edition == self.edition
-            && kept.reset == self.reset
+            && kept.reset == self.reset()
             && kept.reason == self.refused.reason()
             && kept.retry_after_s == self.refused.retry_after_s()
             && self.has_quotas_of(kept)
@@ -108,15 +121,16 @@ impl Told<'_> {
         let mut kept_quotas = kept.quotas.iter().enumerate();
         let same = self.quotas().all(|(policy, standing)| {
             kept_quotas.next().is_some_and(|(place, quota)| {
-                let is_tightest = place == kept.tightest;
-                quota.tells(policy, standing) && is_tightest == self.is_tightest(standing)
+                quota.tells(policy, standing)
+                    && (place == kept.tightest) == self.is_tightest(standing)
+                    && (Some(place) == kept.shown) == self.is_shown(standing)
             })
         });
         same && kept_quotas.next().is_none()
     }
 
     fn has_plan_of(&self, kept: &Kept) -> bool {
-        match (&kept.plan, self.policy.plan()) {
+        match (&kept.plan, self.refused.plan()) {
             (None, None) => true,
             (Some((name, url)), Some(plan)) => {
                 name == plan.name() && url.as_deref() == plan.upgrade_url()
@@ -128,14 +142,16 @@ impl Told<'_> {
     fn keep(&self, refusal: Arc<SharedRefusal>) -> Kept {
         let quotas = self.quotas().map(|(policy, standing)| KeptQuota::of(policy, standing));
         let tightest = self.quotas().position(|(_, standing)| self.is_tightest(standing));
-        let plan = self.policy.plan();
+        let shown = self.quotas().position(|(_, standing)| self.is_shown(standing));
+        let plan = self.refused.plan();
         Kept {
             edition: self.edition,
             reason: self.refused.reason(),
-            reset: self.reset,
+            reset: self.reset(),
             retry_after_s: self.refused.retry_after_s(),
             quotas: quotas.collect(),
             tightest: tightest.expect("it is one of the quotas that bind the client"),
+            shown,
             plan: plan.map(|plan| (plan.name().clone(), plan.upgrade_url().map(str::to_owned))),
             refusal,
         }
@@ -143,6 +159,14 @@ impl Told<'_> {
 
     fn quotas(&self) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
         self.refused.decision().into_iter().flat_map(enforced)
+    }
+
+    fn reset(&self) -> Option<Reset> {
+        self.shown.map(|shown| shown.reset)
+    }
+
+    fn is_shown(&self, standing: &Standing) -> bool {
+        self.shown.is_some_and(|shown| std::ptr::eq(standing, shown.standing))
     }
 
     fn is_tightest(&self, standing: &Standing) -> bool {
@@ -158,6 +182,7 @@ impl KeptQuota {
             remaining: standing.remaining(),
             effective_window_s: seconds::ceil(seconds::effective_window(standing)),
             is_violated: standing.is_violated(),
+            is_in_headers: policy.is_in_headers(),
         }
     }
 
@@ -167,5 +192,6 @@ impl KeptQuota {
             && self.remaining == standing.remaining()
             && self.effective_window_s == seconds::ceil(seconds::effective_window(standing))
             && self.is_violated == standing.is_violated()
+            && self.is_in_headers == policy.is_in_headers()
     }
 }

@@ -382,6 +382,8 @@ fn what_is_told_again_is_what_would_be_told_anew() {
         policies([named("api").quota(Quota::per_day(5))]),
         policies([Policy::new("api").quota(Quota::per_minute(3))]),
         policies([named("api"), named("other").scope(Scope::Local)]),
+        policies([named("api"), named("other").scope(Scope::Local).in_headers()]),
+        policies([named("api").not_in_headers(), Policy::new("own").quota(Quota::per_minute(4))]),
         policies([named("api"), Policy::new("other").quota(Quota::per_hour(2))]),
         policies([named("api").shadow(), named("own")]),
         policies([Policy::new("own").quota(Quota::per_minute(2)).count_denied()]),

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::paths::Paths;
 use crate::plan::{CheckedPlan, Plan};
 use crate::policies::{CheckedPolicy, Limits, Policies};
-use crate::policy::Policy;
+use crate::policy::{Cost, CostRule, Policy, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Roster};
 
@@ -161,7 +161,7 @@ impl Errors {
             self.add(place, "identity", "[]", problem);
         }
         let limits = self.limits(place, &policy, plans);
-        let cost = self.cost(place, policy.cost, limits.as_ref(), plans);
+        let cost = self.cost(place, &policy, limits.as_ref(), plans);
         let ban = self.ban(place, policy.ban);
         let exempt = self.roster(place, "exempt", policy.exempt);
         Some(CheckedPolicy {
@@ -171,11 +171,12 @@ impl Errors {
             patterns: policy.paths,
             sources: policy.sources,
             limits: limits?,
-            cost,
+            cost: cost?,
             count_denied: policy.count_denied,
             ban: ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
+            in_headers: policy.in_headers.unwrap_or(policy.scope == Scope::Shared),
             on_store_error: policy.on_store_error,
             exempt,
         })
@@ -232,11 +233,17 @@ impl Errors {
     fn cost(
         &mut self,
         place: &str,
-        cost: Option<u32>,
+        policy: &Policy,
         limits: Option<&Limits>,
         plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<NonZeroU32> {
-        let cost = cost?;
+    ) -> Option<Cost> {
+        let cost = match (policy.cost, policy.scope) {
+            (CostRule::Units(cost), _) => cost,
+            (CostRule::Unset, Scope::Local) => 1,
+            (CostRule::Request, _) | (CostRule::Unset, Scope::Shared) => {
+                return Some(Cost::Request);
+            }
+        };
         let Some(units) = NonZeroU32::new(cost) else {
             self.add(place, "cost", cost, "expected at least 1".to_owned());
             return None;
@@ -253,7 +260,7 @@ impl Errors {
             let problem = format!("no request could ever pass a quota of {tightest} units");
             self.add(place, "cost", cost, problem);
         }
-        Some(units)
+        Some(Cost::Units(units))
     }
 
     fn ban(&mut self, place: &str, ban: Option<Ban>) -> Option<Ban> {

@@ -24,6 +24,7 @@ pub struct Charge<'a> {
     shadow: bool,
     on_store_error: OnStoreError,
     plan: Option<&'a Arc<CheckedPlan>>,
+    in_headers: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -38,6 +39,7 @@ impl<'a> Charge<'a> {
             shadow: false,
             on_store_error: OnStoreError::Local,
             plan: None,
+            in_headers: true,
         }
     }
 
@@ -67,6 +69,10 @@ impl<'a> Charge<'a> {
 
     pub(crate) fn with_plan(self, plan: Option<&'a Arc<CheckedPlan>>) -> Self {
         Self { plan, ..self }
+    }
+
+    pub(crate) fn in_headers(self, in_headers: bool) -> Self {
+        Self { in_headers, ..self }
     }
 
     /// The policy's name.
@@ -106,6 +112,10 @@ impl<'a> Charge<'a> {
 
     pub(crate) fn plan(&self) -> Option<&'a Arc<CheckedPlan>> {
         self.plan
+    }
+
+    pub(crate) fn is_in_headers(&self) -> bool {
+        self.in_headers
     }
 
     fn same_account(&self, other: &Self) -> bool {

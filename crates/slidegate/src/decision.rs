@@ -71,6 +71,7 @@ pub struct PolicyStanding {
     identity: Identity,
     plan: Option<Arc<CheckedPlan>>,
     shadow: bool,
+    in_headers: bool,
     standings: Standings,
 }
 
@@ -121,6 +122,7 @@ impl Decision {
                 identity: *charge.identity(),
                 plan: charge.plan().cloned(),
                 shadow: charge.is_shadow(),
+                in_headers: charge.is_in_headers(),
                 standings: Standings::from_slice(own),
             });
         }
@@ -194,21 +196,32 @@ impl Decision {
         self.degraded
     }
 
-    /// The standing that binds the client most: of a denial the violated one that takes longest,
-    /// else the one with the least remaining. Shadow policies bind nobody.
+    /// The standing that binds the client most: of a denial the violated one that takes longest, else
+    /// the one with the smallest part of its units left, and of equal parts that of the longer window.
+    /// Shadow policies bind nobody.
     pub fn tightest(&self) -> Option<(&PolicyStanding, &Standing)> {
-        self.policies
-            .iter()
-            .filter(|policy| !policy.shadow)
-            .flat_map(|policy| policy.standings.iter().map(move |standing| (policy, standing)))
-            .min_by(|(_, a), (_, b)| {
-                b.is_violated()
-                    .cmp(&a.is_violated())
-                    .then(b.retry_after_ns.cmp(&a.retry_after_ns))
-                    .then(a.remaining.cmp(&b.remaining))
-                    .then(b.reset_after_ns.cmp(&a.reset_after_ns))
-            })
+        tightest(self.policies.iter().filter(|policy| !policy.shadow))
     }
+
+    /// The [tightest](Self::tightest) standing among the policies that response headers tell of.
+    /// None if there is no such policy, as when a local one denied before the others were asked.
+    pub fn tightest_in_headers(&self) -> Option<(&PolicyStanding, &Standing)> {
+        tightest(self.policies.iter().filter(|policy| policy.is_in_headers()))
+    }
+}
+
+fn tightest<'d>(
+    policies: impl Iterator<Item = &'d PolicyStanding>,
+) -> Option<(&'d PolicyStanding, &'d Standing)> {
+    policies
+        .flat_map(|policy| policy.standings.iter().map(move |standing| (policy, standing)))
+        .min_by(|(_, a), (_, b)| {
+            b.is_violated()
+                .cmp(&a.is_violated())
+                .then_with(|| b.retry_after_ns.cmp(&a.retry_after_ns))
+                .then_with(|| a.cmp_part_left(b))
+                .then_with(|| b.quota.window().cmp(&a.quota.window()))
+        })
 }
 
 impl PolicyStanding {
@@ -230,6 +243,11 @@ impl PolicyStanding {
     /// Whether the policy is only watching.
     pub fn is_shadow(&self) -> bool {
         self.shadow
+    }
+
+    /// Whether response headers tell of it. Shadow policies are never shown.
+    pub fn is_in_headers(&self) -> bool {
+        self.in_headers && !self.shadow
     }
 
     /// Where each of its quotas stands.

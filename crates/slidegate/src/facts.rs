@@ -87,7 +87,8 @@ impl<'a> Facts<'a> {
         Self { plan: Some(name), ..self }
     }
 
-    /// What the request costs, for policies that do not fix a cost themselves.
+    /// What the request costs, for policies that do not fix a cost themselves. Local policies count
+    /// requests unless they say [`request_cost`](crate::Policy::request_cost).
     #[must_use]
     pub fn cost(self, units: NonZeroU32) -> Self {
         Self { cost: Some(units), ..self }

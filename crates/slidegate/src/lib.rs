@@ -89,7 +89,7 @@ pub use crate::orders::{Measure, Order, Orders, TooManyOrders};
 pub use crate::outline::PolicyOutline;
 pub use crate::plan::{CheckedPlan, Plan};
 pub use crate::policies::{NamedCharge, NamedChargeError, Policies, Skip};
-pub use crate::policy::{OnStoreError, OnStoreErrorError, Policy, Scope};
+pub use crate::policy::{Cost, OnStoreError, OnStoreErrorError, Policy, Scope};
 pub use crate::quota::{Quota, QuotaError, Quotas, QuotasError};
 pub use crate::roster::{Listed, Roster};
 pub use crate::source::{Source, SourceError};

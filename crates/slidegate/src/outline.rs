@@ -1,7 +1,5 @@
 //! What policies say, for those who look at them from outside.
 
-use std::num::NonZeroU32;
-
 use http::{HeaderName, Method};
 
 use crate::ban::Ban;
@@ -9,7 +7,7 @@ use crate::identity::Identity;
 use crate::name::Name;
 use crate::plan::CheckedPlan;
 use crate::policies::{CheckedPolicy, Limits, Policies};
-use crate::policy::{OnStoreError, Scope};
+use crate::policy::{Cost, OnStoreError, Scope};
 use crate::quota::Quota;
 use crate::roster::Roster;
 use crate::source::Source;
@@ -32,8 +30,8 @@ pub struct PolicyOutline {
     pub default_plan: Option<Name>,
     /// The header that names the plan.
     pub plan_header: Option<HeaderName>,
-    /// What each request costs, if the policy fixes it.
-    pub cost: Option<NonZeroU32>,
+    /// What each request costs.
+    pub cost: Cost,
     /// Whether denied requests count too.
     pub count_denied: bool,
     /// When an identity is banned.
@@ -42,6 +40,8 @@ pub struct PolicyOutline {
     pub shadow: bool,
     /// Where its accounts are kept.
     pub scope: Scope,
+    /// Whether response headers tell of it.
+    pub in_headers: bool,
     /// What happens when the store cannot count.
     pub on_store_error: OnStoreError,
     /// Requests that this policy, and no other, passes over.
@@ -98,6 +98,7 @@ impl PolicyOutline {
             ban: policy.ban,
             shadow: policy.shadow,
             scope: policy.scope,
+            in_headers: policy.in_headers,
             on_store_error: policy.on_store_error,
             exempt: policy.exempt.roster().clone(),
         }

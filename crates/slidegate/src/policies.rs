@@ -22,7 +22,7 @@ use crate::name::Name;
 use crate::orders::OrdersAt;
 use crate::paths::Paths;
 use crate::plan::CheckedPlan;
-use crate::policy::{OnStoreError, Scope};
+use crate::policy::{Cost, OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Listed};
 use crate::source::{Source, identify};
@@ -62,12 +62,13 @@ pub(crate) struct CheckedPolicy {
     pub(crate) patterns: Vec<String>,
     pub(crate) sources: Vec<Source>,
     pub(crate) limits: Limits,
-    pub(crate) cost: Option<NonZeroU32>,
+    pub(crate) cost: Cost,
     pub(crate) count_denied: bool,
     /// A policy that only watches has none.
     pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
+    pub(crate) in_headers: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: CheckedRoster,
 }
@@ -197,7 +198,7 @@ impl Policies {
                 (&plan.quotas, Some(plan))
             }
         };
-        let cost = policy.cost.or(facts.cost).unwrap_or(NonZeroU32::MIN);
+        let cost = policy.cost.of_request(facts.cost);
         let identity = identify(&policy.sources, facts);
         Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, cost })
     }
@@ -222,7 +223,7 @@ impl Policies {
                 true => Cow::Borrowed(in_force),
                 false => Quotas::new(quotas).map_or(Cow::Borrowed(in_force), Cow::Owned),
             };
-            let cost = policy.cost.or(facts.cost).unwrap_or(NonZeroU32::MIN);
+            let cost = policy.cost.of_request(facts.cost);
             let cost = cost.min(quotas.fewest_units());
             let identity = *standing.identity();
             matches.0.push(Match { policy, identity, quotas, plan: None, cost });
@@ -305,5 +306,6 @@ impl Match<'_> {
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
             .with_plan(self.plan)
+            .in_headers(self.policy.in_headers)
     }
 }

@@ -1,6 +1,7 @@
 //! What one policy says, as it is written down.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use http::{HeaderName, Method};
@@ -32,13 +33,25 @@ pub struct Policy {
     pub(crate) sources: Vec<Source>,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
-    pub(crate) cost: Option<u32>,
+    pub(crate) cost: CostRule,
     pub(crate) count_denied: bool,
     pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
+    /// None is as the scope has it.
+    pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: Roster,
+}
+
+/// What a request costs, as it is written down.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum CostRule {
+    /// As the policy's scope has it.
+    #[default]
+    Unset,
+    Units(u32),
+    Request,
 }
 
 /// How a policy that goes by plans finds a request's plan.
@@ -58,11 +71,12 @@ impl Policy {
             sources: vec![Source::ip()],
             quotas: Vec::new(),
             plans: None,
-            cost: None,
+            cost: CostRule::default(),
             count_denied: false,
             ban: None,
             shadow: false,
             scope: Scope::default(),
+            in_headers: None,
             on_store_error: OnStoreError::default(),
             exempt: Roster::new(),
         }
@@ -113,11 +127,21 @@ impl Policy {
         self
     }
 
-    /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says; one unit if
-    /// neither says anything.
+    /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says.
+    ///
+    /// Without it a shared policy charges what the facts say, or one unit if they say nothing, and
+    /// a [local](Scope::Local) one charges one unit: a flood guard counts requests.
     #[must_use]
     pub fn cost(mut self, units: u32) -> Self {
-        self.cost = Some(units);
+        self.cost = CostRule::Units(units);
+        self
+    }
+
+    /// Charges what [`Facts::cost`](crate::Facts::cost) says, or one unit if it says nothing, in a
+    /// [local](Scope::Local) policy too.
+    #[must_use]
+    pub fn request_cost(mut self) -> Self {
+        self.cost = CostRule::Request;
         self
     }
 
@@ -155,6 +179,23 @@ impl Policy {
         self
     }
 
+    /// Tells clients in response headers where they stand under this policy, although it is
+    /// [local](Scope::Local). Shared policies do so anyway.
+    #[must_use]
+    pub fn in_headers(mut self) -> Self {
+        self.in_headers = Some(true);
+        self
+    }
+
+    /// Keeps the policy's quotas and standings out of response headers, so that customers see where
+    /// they stand under their plan and not under a guard. Local policies are kept out unless they
+    /// say [`in_headers`](Self::in_headers). Nothing else changes: the policy denies as ever.
+    #[must_use]
+    pub fn not_in_headers(mut self) -> Self {
+        self.in_headers = Some(false);
+        self
+    }
+
     /// What happens when the store cannot count.
     #[must_use]
     pub fn on_store_error(mut self, action: OnStoreError) -> Self {
@@ -167,6 +208,34 @@ impl Policy {
     pub fn exempt(mut self, roster: Roster) -> Self {
         self.exempt = roster;
         self
+    }
+}
+
+/// What a request costs under a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cost {
+    /// Always this many units.
+    Units(NonZeroU32),
+    /// What [`Facts::cost`](crate::Facts::cost) says, or one unit if it says nothing.
+    Request,
+}
+
+impl Cost {
+    /// The units that a request is charged, given what the facts say.
+    pub(crate) fn of_request(self, facts: Option<NonZeroU32>) -> NonZeroU32 {
+        match self {
+            Self::Units(units) => units,
+            Self::Request => facts.unwrap_or(NonZeroU32::MIN),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Request => f.write_str("request"),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where ledgers are kept: the contract of a store.
 
+use std::cmp::Ordering;
 use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
@@ -144,6 +145,13 @@ impl Standing {
     /// How many units are left.
     pub fn remaining(&self) -> u32 {
         self.remaining
+    }
+
+    /// Compares by which part of the units is left.
+    pub(crate) fn cmp_part_left(&self, other: &Self) -> Ordering {
+        let scaled =
+            |one: &Self, by: &Self| u64::from(one.remaining) * u64::from(by.quota.units().get());
+        scaled(self, other).cmp(&scaled(other, self))
     }
 
     /// How long until the same request would fit this quota if nobody else spends. Zero if it

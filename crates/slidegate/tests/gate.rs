@@ -105,6 +105,82 @@ fn a_decision_reports_every_quota_and_the_tightest() {
 }
 
 #[test]
+fn the_tightest_quota_has_the_smallest_part_of_its_units_left() {
+    let quota = |text: &str| text.parse::<Quota>().unwrap();
+    // Two quotas of one policy, how many requests have passed, and the one that binds first.
+    for (one, other, requests, expected) in [
+        ("50/s", "60/min", 30, "50/s"),
+        ("1000/min", "10/h", 1, "10/h"),
+        ("1000/min", "100000/day", 10, "1000/min"),
+        ("100/min", "1000/h", 10, "100/min"),
+        ("4294967295/min", "4294967294/h", 1, "4294967294/h"),
+        // The same part: the longer window.
+        ("10/min", "10/h", 3, "10/h"),
+        ("10/h", "10/min", 3, "10/h"),
+    ] {
+        let clock = ManualClock::default();
+        let gate = gate(&clock, [Policy::new("api").quota(quota(one)).quota(quota(other))]);
+        let mut decision = Decision::default();
+        for _ in 0..requests {
+            decision = gate.decide_now(&client()).unwrap();
+        }
+        let (_, standing) = decision.tightest().unwrap();
+        assert_eq!(standing.quota(), quota(expected), "{one} and {other} after {requests}");
+    }
+}
+
+#[test]
+fn fewer_units_left_of_a_larger_part_do_not_bind_first() {
+    let clock = ManualClock::default();
+    let list = [
+        Policy::new("login").path("/login").quota(Quota::per_minute(5)),
+        Policy::new("api").quota(Quota::per_minute(60)),
+    ];
+    let gate = gate(&clock, list);
+    for _ in 0..50 {
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    }
+    let login = Facts::new(&Method::POST, "/login").client(IpAddr::from([203, 0, 113, 7]));
+    let decision = gate.decide_now(&login).unwrap();
+    // 4 of 5 are left of one and 9 of 60 of the other.
+    assert_eq!(&**decision.tightest().unwrap().0.policy(), "api");
+}
+
+#[test]
+fn headers_are_told_of_shared_policies_unless_policies_say_otherwise() {
+    let clock = ManualClock::default();
+    let minute = |name, units| Policy::new(name).quota(Quota::per_minute(units));
+    let gate = gate(
+        &clock,
+        [
+            minute("guard", 2).scope(Scope::Local),
+            minute("shown", 20).scope(Scope::Local).in_headers(),
+            minute("secret", 4).not_in_headers(),
+            minute("watched", 3).shadow().in_headers(),
+            minute("api", 10),
+        ],
+    );
+    let decision = gate.decide_now(&client()).unwrap();
+    let shown: Vec<&str> = decision
+        .policies()
+        .iter()
+        .filter(|own| own.is_in_headers())
+        .map(|own| &**own.policy())
+        .collect();
+    assert_eq!(shown, ["shown", "api"]);
+    assert_eq!(&**decision.tightest().unwrap().0.policy(), "guard");
+    assert_eq!(&**decision.tightest_in_headers().unwrap().0.policy(), "api");
+    let outlines: Vec<bool> = gate.policies().outlines().map(|own| own.in_headers).collect();
+    assert_eq!(outlines, [false, true, false, true, true]);
+
+    let _ = gate.decide_now(&client()).unwrap();
+    let denied = gate.decide_now(&client()).unwrap();
+    assert!(!denied.is_allowed());
+    assert_eq!(&**denied.tightest().unwrap().0.policy(), "guard");
+    assert_eq!(&**denied.tightest_in_headers().unwrap().0.policy(), "shown", "local, and known");
+}
+
+#[test]
 fn local_policies_are_decided_before_the_store_is_asked() {
     let list = [
         Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(2)),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
@@ -10,6 +12,7 @@ use slidegate::{
     Block, Decision, Effect, Facts, Gate, MemoryStore, OnStoreError, Plan, Policies, Policy,
     PolicyErrors, Prefixes, Quota, Roster, Scope, Source, Verdict,
 };
+use support::now;
 
 const CLIENT: &str = "203.0.113.7";
 
@@ -292,6 +295,57 @@ fn costs_come_from_the_policy_or_the_request() {
     };
     assert_eq!(left(facts), [98, 99]);
     assert_eq!(left(facts.cost(NonZeroU32::new(10).unwrap())), [96, 89]);
+}
+
+#[test]
+fn a_local_policy_counts_requests_unless_it_follows_their_cost() {
+    let flood = |name| Policy::new(name).scope(Scope::Local).quota(Quota::per_minute(50));
+    let gate = gate(
+        Policies::builder()
+            .policy(flood("flood"))
+            .policy(flood("three").cost(3))
+            .policy(flood("following").request_cost())
+            .policy(Policy::new("api").quota(Quota::per_minute(100))),
+    );
+    let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    let left = |decision: Decision| -> Vec<u32> {
+        decision.policies().iter().map(|own| own.standings()[0].remaining()).collect()
+    };
+    let ten = facts.cost(NonZeroU32::new(10).unwrap());
+    assert_eq!(left(gate.decide_now(&ten).unwrap()), [49, 47, 40, 90]);
+    assert_eq!(
+        left(gate.decide_now(&facts).unwrap()),
+        [48, 44, 39, 89],
+        "one unit if none is said"
+    );
+    let costs: Vec<String> =
+        gate.policies().outlines().map(|outline| outline.cost.to_string()).collect();
+    assert_eq!(costs, ["1", "3", "request", "request"]);
+
+    // More than the guard allows in a whole window is no reason to refuse a request.
+    let gate = only(Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(5)));
+    assert!(allowed(&gate, ten));
+    let gate =
+        only(Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(5)).request_cost());
+    assert!(!allowed(&gate, ten));
+}
+
+#[test]
+fn a_refund_of_a_dear_request_gives_back_what_each_policy_took() {
+    let gate = gate(
+        Policies::builder()
+            .policy(Policy::new("flood").scope(Scope::Local).quota(Quota::per_minute(50)))
+            .policy(Policy::new("api").quota(Quota::per_minute(100))),
+    );
+    let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    let ten = facts.cost(NonZeroU32::new(10).unwrap());
+    let _ = gate.decide_now(&facts).unwrap();
+    let decision = gate.decide_now(&ten).unwrap();
+    now(gate.refund(&ten, &decision)).unwrap();
+    let after = gate.peek_now(&facts).unwrap();
+    let left: Vec<u32> =
+        after.policies().iter().map(|own| own.standings()[0].remaining()).collect();
+    assert_eq!(left, [49, 99]);
 }
 
 #[test]

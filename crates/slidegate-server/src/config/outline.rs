@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slidegate::{Quota, Scope};
+use slidegate::{Cost, Quota, Scope};
 
 use crate::config::period::Period;
 use crate::config::written::{Written, WrittenPolicy};
@@ -104,8 +104,18 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
     if policy.shadow {
         notes.push("only watching".to_owned());
     }
-    if let Some(cost) = &policy.cost {
-        notes.push(format!("{} units a request", cost.value));
+    match policy.cost.as_ref().map(|said| said.value) {
+        Some(Cost::Units(units)) => notes.push(format!("{units} units a request")),
+        Some(Cost::Request) if policy.scope == Scope::Local => {
+            notes.push("takes what a request costs".to_owned());
+        }
+        Some(Cost::Request) | None => {}
+    }
+    let by_default = policy.scope == Scope::Shared;
+    match policy.headers {
+        Some(true) if !by_default => notes.push("in the headers".to_owned()),
+        Some(false) if by_default => notes.push("not in the headers".to_owned()),
+        _ => {}
     }
     if policy.count_denied.as_ref().is_some_and(|said| said.value) {
         notes.push("denied requests count too".to_owned());

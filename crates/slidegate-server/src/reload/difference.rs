@@ -41,7 +41,7 @@ fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
 }
 
 /// What a policy says, but for its list of exemptions: the word for it, and the value.
-fn facets(policy: &PolicyOutline) -> [(&'static str, String); 12] {
+fn facets(policy: &PolicyOutline) -> [(&'static str, String); 13] {
     [
         ("method", list(&policy.methods)),
         ("path", list(&policy.paths)),
@@ -49,11 +49,12 @@ fn facets(policy: &PolicyOutline) -> [(&'static str, String); 12] {
         ("quotas", list(&policy.quotas)),
         ("default plan", option(policy.default_plan.as_ref())),
         ("plan header", option(policy.plan_header.as_ref())),
-        ("cost", option(policy.cost)),
+        ("cost", policy.cost.to_string()),
         ("count_denied", policy.count_denied.to_string()),
         ("ban", option(policy.ban)),
         ("shadow", policy.shadow.to_string()),
         ("scope", policy.scope.to_string()),
+        ("headers", policy.in_headers.to_string()),
         ("on_store_error", policy.on_store_error.to_string()),
     ]
 }
@@ -172,7 +173,9 @@ mod tests {
                 .policy(ten.scope(Scope::Local).on_store_error(OnStoreError::Deny)),
             &[
                 "policy login: quotas 5/min -> 10/min",
+                "policy login: cost request -> 1",
                 "policy login: scope shared -> local",
+                "policy login: headers true -> false",
                 "policy login: on_store_error local -> deny",
                 "policy old removed",
                 "policy search added",

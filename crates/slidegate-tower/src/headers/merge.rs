@@ -8,7 +8,7 @@ use slidegate::{Decision, Standing};
 
 use crate::headers::dialect::{Item, Part};
 use crate::headers::name::write_name;
-use crate::headers::value::enforced;
+use crate::headers::value::shown;
 
 /// How many layers with policies of one name are kept apart.
 const MOST_COPIES: u32 = 100;
@@ -46,7 +46,7 @@ pub(super) fn copy(decision: &Decision, parts: &[Part], headers: &HeaderMap) -> 
     let lines: Vec<&[u8]> =
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();
     let is_free = |copy: &u32| {
-        enforced(decision).all(|(policy, standing)| {
+        shown(decision).all(|(policy, standing)| {
             let mut name = Vec::from(b"\"");
             write_name(&mut name, policy, standing, *copy);
             name.extend_from_slice(b"\"");

@@ -25,7 +25,8 @@ use crate::seconds;
 /// Which headers tell a client where it stands, in which dialects.
 ///
 /// The default is the IETF draft's fields and `X-RateLimit-*` with the reset in Unix seconds.
-/// Shadow policies are never shown, and a request that no policy counted gets no headers.
+/// Shadow policies and those that are [kept out](slidegate::Policy::not_in_headers) are never shown,
+/// and a request that no other policy counted gets no headers.
 ///
 /// ```
 /// use slidegate_tower::{Dialect, Headers};
@@ -89,7 +90,7 @@ impl Headers {
         if self.parts.is_empty() {
             return;
         }
-        if let Some((_, tightest)) = decision.tightest() {
+        if let Some((_, tightest)) = decision.tightest_in_headers() {
             self.write_standing(decision, tightest, self.reset(decision, tightest), headers);
         }
     }
@@ -135,7 +136,7 @@ impl Headers {
 
     /// Tells where the client stands to whoever sends headers in another form than HTTP's.
     pub(crate) fn tell(&self, decision: &Decision, fields: &mut impl Fields) {
-        let Some((_, tightest)) = decision.tightest() else { return };
+        let Some((_, tightest)) = decision.tightest_in_headers() else { return };
         let reset = self.reset(decision, tightest);
         for part in &self.parts {
             match part {

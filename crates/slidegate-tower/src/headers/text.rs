@@ -6,7 +6,7 @@ use slidegate::{Decision, PolicyStanding, Standing};
 use crate::headers::Reset;
 use crate::headers::dialect::{Item, parameter};
 use crate::headers::name::write_name;
-use crate::headers::value::{enforced, has_stricter_twin};
+use crate::headers::value::{has_stricter_twin, shown};
 use crate::seconds;
 
 /// Takes a value piece by piece.
@@ -34,10 +34,10 @@ impl Text for Vec<u8> {
     }
 }
 
-/// An item for each quota that binds the client.
+/// An item for each quota that headers tell of.
 pub(super) fn put_list(text: &mut impl Text, decision: &Decision, item: Item, copy: u32) {
     let mut is_first = true;
-    for (policy, standing) in enforced(decision) {
+    for (policy, standing) in shown(decision) {
         if matches!(item, Item::Unnamed) && has_stricter_twin(decision, standing) {
             continue;
         }

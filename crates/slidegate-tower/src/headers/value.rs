@@ -66,9 +66,9 @@ impl Values {
         text
     }
 
-    /// The quotas that bind the client, by name.
+    /// The quotas that headers tell of, by name.
     pub(super) fn quotas(&mut self, decision: &Decision, copy: u32) -> HeaderValue {
-        let wanted = || enforced(decision).map(|(policy, standing)| (policy, standing.quota()));
+        let wanted = || shown(decision).map(|(policy, standing)| (policy, standing.quota()));
         if let (Some((kept, text)), 1) = (&self.quotas, copy)
             && kept.len() == wanted().count()
             && kept.iter().zip(wanted()).all(|((name, quota), (policy, wanted))| {
@@ -91,7 +91,7 @@ impl Values {
         self.take()
     }
 
-    /// An item for each quota that binds the client.
+    /// An item for each quota that headers tell of.
     pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
         put_list(&mut self.buffer, decision, item, copy);
         self.take()
@@ -129,6 +129,11 @@ fn small(value: u64) -> Option<HeaderValue> {
     SMALL.get(usize::try_from(value).ok()?).cloned()
 }
 
+/// Every quota that headers tell of, with its policy.
+pub(super) fn shown(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    enforced(decision).filter(|(policy, _)| policy.is_in_headers())
+}
+
 /// Every quota that binds the client, with its policy.
 pub(crate) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
     let policies = decision.policies().iter().filter(|policy| !policy.is_shadow());
@@ -140,7 +145,7 @@ pub(crate) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStan
 pub(super) fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
     let (units, window) = (standing.quota().units(), standing.quota().window());
     let mut before = true;
-    enforced(decision).map(|(_, other)| other).any(|other| {
+    shown(decision).map(|(_, other)| other).any(|other| {
         before &= !std::ptr::eq(other, standing);
         let longer = other.quota().window() > window;
         let same_before = before && other.quota().window() == window;

@@ -70,11 +70,11 @@ impl<'a> Refused<'a> {
         self.retry_after().map(|after| u64::try_from(whole(after)).unwrap_or(u64::MAX))
     }
 
-    /// The decision, and in it the policy and the standing that bind the client most.
-    pub(crate) fn tightest(&self) -> Option<(&'a Decision, &'a PolicyStanding, &'a Standing)> {
+    /// The decision, and in it the standing that binds the client most.
+    pub(crate) fn tightest(&self) -> Option<(&'a Decision, &'a Standing)> {
         let decision = self.decision?;
-        let (policy, standing) = decision.tightest()?;
-        Some((decision, policy, standing))
+        let (_, standing) = decision.tightest()?;
+        Some((decision, standing))
     }
 
     /// The policy that binds the client most.
@@ -94,14 +94,19 @@ impl<'a> Refused<'a> {
         name.map(|name| &**name)
     }
 
-    /// The units of the quota that binds the client most.
+    /// The units of the violated quota that binds the client most. None if only policies were
+    /// violated that are kept out of the headers: their quotas are not told here either.
     pub fn limit(&self) -> Option<u32> {
-        Some(self.decision?.tightest()?.1.quota().units().get())
+        Some(self.violated_in_headers()?.1.quota().units().get())
     }
 
-    /// The plan that the violated quota came from.
+    /// The plan that the same quota came from.
     pub fn plan(&self) -> Option<&'a CheckedPlan> {
-        self.policy()?.plan()
+        self.violated_in_headers()?.0.plan()
+    }
+
+    fn violated_in_headers(&self) -> Option<(&'a PolicyStanding, &'a Standing)> {
+        self.decision?.tightest_in_headers().filter(|(policy, _)| policy.is_violated())
     }
 
     /// The plan's name.

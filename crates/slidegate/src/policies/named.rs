@@ -71,7 +71,7 @@ impl Policies {
                 (&plan.quotas, Some(plan))
             }
         };
-        let cost = charge.cost.or(policy.cost).unwrap_or(NonZeroU32::MIN);
+        let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
         Match {
             policy,
             identity: policy.account_of(charge.identity),

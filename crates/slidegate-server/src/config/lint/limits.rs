@@ -1,6 +1,6 @@
 //! Quotas that do not matter, and costs that leave little.
 
-use slidegate::Quota;
+use slidegate::{Cost, Quota};
 
 use crate::config::spot::Said;
 use crate::config::warning::Warning;
@@ -43,14 +43,15 @@ fn most_within(short: Quota, long: Quota) -> u128 {
 /// A cost that only one request of a whole window can pay.
 fn cost(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
     let Some(cost) = &policy.cost else { return };
+    let Cost::Units(per_request) = cost.value else { return };
     let fewest = policy.quotas.quotas.iter().min_by_key(|quota| quota.units());
     let Some(fewest) = fewest else { return };
-    let units = fewest.units().get();
-    if cost.value > 1 && cost.value > units / 2 && cost.value < units {
+    let (units, per_request) = (fewest.units().get(), per_request.get());
+    if per_request > 1 && per_request > units / 2 && per_request < units {
         let text = format!(
             "one request fits {}, and {} units of it can never be spent",
             **fewest,
-            units - cost.value
+            units - per_request
         );
         warnings.push(Warning::new(&cost.spot, text));
     }

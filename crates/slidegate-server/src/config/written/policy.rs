@@ -1,7 +1,9 @@
 //! `[[policy]]`.
 
+use std::num::NonZeroU32;
+
 use http::{HeaderName, Method};
-use slidegate::{Ban, OnStoreError, Policy, Prefixes, Quota, Scope, Source};
+use slidegate::{Ban, Cost, OnStoreError, Policy, Prefixes, Quota, Scope, Source};
 
 use crate::config::period::Period;
 use crate::config::reader::{Table, Value};
@@ -19,11 +21,12 @@ pub(in crate::config) struct WrittenPolicy {
     pub(in crate::config) identity: Said<Vec<WrittenSource>>,
     pub(in crate::config) quotas: WrittenQuotas,
     pub(in crate::config) plan: Option<Said<PlanChoice>>,
-    pub(in crate::config) cost: Option<Said<u32>>,
+    pub(in crate::config) cost: Option<Said<Cost>>,
     pub(in crate::config) count_denied: Option<Said<bool>>,
     pub(in crate::config) ban: Option<Said<Ban>>,
     pub(in crate::config) shadow: bool,
     pub(in crate::config) scope: Scope,
+    pub(in crate::config) headers: Option<bool>,
     pub(in crate::config) on_store_error: OnStoreError,
     pub(in crate::config) refusal: Option<WrittenRefusal>,
     pub(in crate::config) exempt: WrittenRoster,
@@ -59,6 +62,7 @@ impl WrittenPolicy {
             ban: None,
             shadow: false,
             scope: Scope::default(),
+            headers: None,
             on_store_error: OnStoreError::default(),
             refusal: None,
             exempt: WrittenRoster::default(),
@@ -81,11 +85,12 @@ impl WrittenPolicy {
             identity: identity(table),
             quotas,
             plan,
-            cost: table.said("cost", |value| value.number(1..=u32::MAX)),
+            cost: table.said("cost", cost),
             count_denied: table.said("count_denied", Value::boolean),
             ban: table.said("ban", |value| value.table(ban)?),
             shadow: table.get("shadow").and_then(|value| value.boolean()).unwrap_or_default(),
             scope: table.get("scope").and_then(|value| value.word(&scopes)).unwrap_or_default(),
+            headers: table.get("headers").and_then(|value| value.boolean()),
             on_store_error: table
                 .get("on_store_error")
                 .and_then(|value| value.parsed())
@@ -111,9 +116,16 @@ impl WrittenPolicy {
                 None => policy.plans(plan.default.value.clone()),
             };
         }
-        if let Some(cost) = &self.cost {
-            policy = policy.cost(cost.value);
-        }
+        policy = match self.headers {
+            Some(true) => policy.in_headers(),
+            Some(false) => policy.not_in_headers(),
+            None => policy,
+        };
+        policy = match self.cost.as_ref().map(|said| said.value) {
+            Some(Cost::Units(units)) => policy.cost(units.get()),
+            Some(Cost::Request) => policy.request_cost(),
+            None => policy,
+        };
         if self.count_denied.as_ref().is_some_and(|said| said.value) {
             policy = policy.count_denied();
         }
@@ -218,6 +230,19 @@ fn header_name(value: &Value<'_>) -> Option<HeaderName> {
         value.report("expected the name of a header, such as x-tenant");
     }
     name
+}
+
+/// `10` or `"request"`.
+fn cost(value: &Value<'_>) -> Option<Cost> {
+    if value.is_text() {
+        let is_request = value.text()? == "request";
+        if !is_request {
+            value.report("expected a whole number of units, or \"request\"");
+        }
+        return is_request.then_some(Cost::Request);
+    }
+    let units = NonZeroU32::new(value.number(1..=u32::MAX)?);
+    units.map(Cost::Units)
 }
 
 /// `"free"` or `{ header = "x-plan", default = "free" }`.
