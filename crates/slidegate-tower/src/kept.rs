@@ -180,7 +180,7 @@ impl KeptQuota {
             policy: policy.policy().clone(),
             quota: standing.quota(),
             remaining: standing.remaining(),
-            effective_window_s: seconds::ceil(seconds::effective_window(standing)),
+            effective_window_s: seconds::effective_window_s(standing),
             is_violated: standing.is_violated(),
             is_in_headers: policy.is_in_headers(),
         }
@@ -190,7 +190,7 @@ impl KeptQuota {
         self.policy == *policy.policy()
             && self.quota == standing.quota()
             && self.remaining == standing.remaining()
-            && self.effective_window_s == seconds::ceil(seconds::effective_window(standing))
+            && self.effective_window_s == seconds::effective_window_s(standing)
             && self.is_violated == standing.is_violated()
             && self.is_in_headers == policy.is_in_headers()
     }

@@ -19,13 +19,21 @@ pub(crate) fn effective_window(standing: &Standing) -> Duration {
     if reset_after.is_zero() { standing.quota().window() } else { reset_after }
 }
 
+/// The effective window as headers tell it: never longer than the quota can hold a unit.
+pub(crate) fn effective_window_s(standing: &Standing) -> u64 {
+    ceil(effective_window(standing).min(standing.quota().longest_reset()))
+}
+
 /// When the same request is worth sending again.
 pub(crate) fn reset(standing: &Standing) -> Duration {
     effective_window(standing).max(standing.retry_after())
 }
 
-/// When the request is worth sending again, where only the tightest quota is told: not before a
-/// ban is over that its denial has begun.
+/// When the request is worth sending again, where only the tightest quota is told: not before a ban
+/// is over that its denial has begun, nor before another policy has room, if one of these takes
+/// longer than the quota itself.
 pub(crate) fn reset_of(decision: &Decision, tightest: &Standing) -> Duration {
-    reset(tightest).max(decision.retry_after().unwrap_or_default())
+    let own = reset(tightest).min(tightest.quota().longest_reset());
+    let wait = decision.retry_after().unwrap_or_default();
+    if wait > tightest.retry_after() { own.max(wait) } else { own }
 }

@@ -245,6 +245,69 @@ fn shadow_policies_are_never_shown() {
     assert!(fields(&Headers::default(), &alone).is_empty());
 }
 
+/// Through every dialect: a paying customer sees its plan, however little the guard has left.
+#[test]
+fn policies_that_are_kept_out_are_in_no_header() {
+    let clock = ManualClock::default();
+    let guard = || Policy::new("flood").quota(Quota::per_second(50)).scope(Scope::Local);
+    let api = || Policy::new("api").quota(Quota::per_minute(600));
+    let every = [
+        Dialect::Draft11,
+        Dialect::Draft07,
+        Dialect::Draft06,
+        Dialect::XRateLimit,
+        Dialect::XRateLimitDelta,
+    ];
+    for hidden in [
+        guard(),
+        guard().in_headers().not_in_headers(),
+        Policy::new("flood").quota(Quota::per_second(50)).not_in_headers(),
+    ] {
+        let both = gate(&clock, policies([hidden.clone(), api()]));
+        let only_api = gate(&clock, policies([api()]));
+        for dialect in every {
+            let headers = Headers::new([dialect]).clock(clock.clone());
+            assert_eq!(fields(&headers, &both), fields(&headers, &only_api), "{dialect}");
+        }
+        let alone = gate(&clock, policies([hidden]));
+        assert!(fields(&Headers::new(every), &alone).is_empty());
+    }
+    let shown = gate(&clock, policies([guard().in_headers(), api()]));
+    let map = fields(&Headers::default(), &shown);
+    assert_eq!(field(&map, "ratelimit-policy"), r#""flood";q=50;w=1, "api";q=600;w=60"#);
+    assert_eq!(field(&map, "x-ratelimit-limit"), "50");
+}
+
+#[test]
+fn the_quota_with_the_smallest_part_left_is_the_one_shown() {
+    let clock = ManualClock::default();
+    let small = Policy::new("small").quota(Quota::per_minute(10));
+    let large = Policy::new("large").quota(Quota::per_day(1000));
+    // 8 of 10 are fewer than 300 of 1000, and a larger part.
+    for (left, expected) in [([8, 300], "1000"), ([2, 300], "10"), ([5, 500], "1000")] {
+        let standings = left.map(|left| (left, SECOND, Duration::ZERO)).to_vec();
+        let policies = policies([small.clone(), large.clone()]).build().unwrap();
+        let gate = Gate::new(policies, Scripted { spent: true, standings });
+        let mut map = HeaderMap::new();
+        Headers::default().clock(clock.clone()).write(&decide(&gate).unwrap(), &mut map);
+        assert_eq!(field(&map, "x-ratelimit-limit"), expected, "{left:?} left");
+    }
+}
+
+/// A unit is held for its window and a part of a millisecond, which is not told as a second more.
+#[test]
+fn the_first_answer_of_a_minute_says_a_minute() {
+    for began_ns in [0, 1, 999_999, 1_000_000, 500_000_123] {
+        let clock = ManualClock::new(Timestamp::from_nanos(began_ns));
+        let gate = gate(&clock, policies([Policy::new("api").quota(Quota::per_minute(60))]));
+        let headers = Headers::new([Dialect::Draft11, Dialect::Draft06, Dialect::XRateLimitDelta]);
+        let map = fields(&headers, &gate);
+        assert_eq!(field(&map, "ratelimit"), r#""api";r=59;t=60"#, "{began_ns}");
+        assert_eq!(field(&map, "ratelimit-reset"), "60", "{began_ns}");
+        assert_eq!(field(&map, "x-ratelimit-reset"), "60", "{began_ns}");
+    }
+}
+
 #[test]
 fn the_most_restrictive_quota_is_the_one_shown() {
     let clock = ManualClock::default();

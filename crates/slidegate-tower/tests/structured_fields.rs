@@ -13,9 +13,9 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parser};
-use slidegate::{Decision, Gate, ManualClock, Policy, Quota, Standing, Timestamp};
-use slidegate_tower::{Dialect, Headers};
-use support::{Scripted, decide, field, policies};
+use slidegate::{Clock, Decision, Facts, Gate, ManualClock, Policy, Quota, Standing, Timestamp};
+use slidegate_tower::{Answers, Dialect, Headers};
+use support::{Scripted, decide, field, gate, policies};
 
 const ALL: [Dialect; 5] = [
     Dialect::Draft11,
@@ -38,10 +38,15 @@ prop_compose! {
 
 prop_compose! {
     fn rules()(
-        rules in btree_map("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", (quotas(), any::<bool>()), 1..=4),
+        rules in btree_map(
+            "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+            (quotas(), any::<bool>(), any::<bool>()),
+            1..=4,
+        ),
     ) -> Vec<Policy> {
-        let policy = |(name, (quotas, shadow)): (String, (Vec<Quota>, bool))| {
+        let policy = |(name, (quotas, shadow, hidden)): (String, (Vec<Quota>, bool, bool))| {
             let policy = quotas.into_iter().fold(Policy::new(name), Policy::quota);
+            let policy = if hidden { policy.not_in_headers() } else { policy };
             if shadow { policy.shadow() } else { policy }
         };
         rules.into_iter().map(policy).collect()
@@ -73,8 +78,8 @@ fn dialects() -> impl Strategy<Value = Vec<Dialect>> {
 }
 
 fn shown(decision: &Decision) -> Vec<Standing> {
-    let enforced = decision.policies().iter().filter(|policy| !policy.is_shadow());
-    enforced.flat_map(|policy| policy.standings()).copied().collect()
+    let shown = decision.policies().iter().filter(|policy| policy.is_in_headers());
+    shown.flat_map(|policy| policy.standings()).copied().collect()
 }
 
 fn parse<T: FieldType>(map: &HeaderMap, name: &str) -> T {
@@ -103,9 +108,23 @@ fn is_ceil(seconds: u64, time: Duration) -> bool {
     Duration::from_secs(seconds) >= time && Duration::from_secs(seconds.saturating_sub(1)) <= time
 }
 
+/// The window, and a tick more where that is longer than a millisecond.
+fn longest_reset(quota: Quota) -> Duration {
+    let coarse = Some(quota.tick()).filter(|tick| *tick > Duration::from_millis(1));
+    quota.window() + coarse.unwrap_or_default()
+}
+
 fn effective_window(standing: &Standing) -> Duration {
     let window = standing.quota().window();
-    Some(standing.reset_after()).filter(|reset| !reset.is_zero()).unwrap_or(window)
+    let reset = Some(standing.reset_after()).filter(|reset| !reset.is_zero()).unwrap_or(window);
+    reset.min(longest_reset(standing.quota()))
+}
+
+/// What is told where there is room for one quota, of a decision that began no ban.
+fn reset(decision: &Decision, tightest: &Standing) -> Duration {
+    let own = tightest.retry_after().min(longest_reset(tightest.quota()));
+    let wait = decision.retry_after().filter(|wait| *wait > tightest.retry_after());
+    effective_window(tightest).max(own).max(wait.unwrap_or_default())
 }
 
 fn check_lists(map: &HeaderMap, standings: &[Standing]) {
@@ -125,19 +144,19 @@ fn check_lists(map: &HeaderMap, standings: &[Standing]) {
     }
 }
 
-fn check_dictionary(map: &HeaderMap, tightest: &Standing) {
+fn check_dictionary(map: &HeaderMap, decision: &Decision, tightest: &Standing) {
     let dictionary: Dictionary = parse(map, "ratelimit");
     let member = |key: &str| match &dictionary[key] {
         ListEntry::Item(item) => u64::try_from(integer(&item.bare_item)).unwrap(),
         ListEntry::InnerList(_) => panic!("an item"),
     };
-    check_tightest([member("limit"), member("remaining"), member("reset")], tightest);
+    check_tightest([member("limit"), member("remaining"), member("reset")], decision, tightest);
 }
 
-fn check_tightest([limit, remaining, reset]: [u64; 3], tightest: &Standing) {
+fn check_tightest([limit, remaining, reset_s]: [u64; 3], decision: &Decision, tightest: &Standing) {
     assert_eq!(limit, u64::from(tightest.quota().units().get()));
     assert_eq!(remaining, u64::from(tightest.remaining()));
-    assert!(is_ceil(reset, effective_window(tightest).max(tightest.retry_after())));
+    assert!(is_ceil(reset_s, reset(decision, tightest)));
 }
 
 fn check_unnamed(map: &HeaderMap, standings: &[Standing]) {
@@ -170,7 +189,7 @@ proptest! {
         let mut map = HeaderMap::new();
         headers.write(&decision, &mut map);
         let standings = shown(&decision);
-        let Some((_, tightest)) = decision.tightest() else {
+        let Some((_, tightest)) = decision.tightest_in_headers() else {
             prop_assert!(map.is_empty(), "nothing to tell");
             return Ok(());
         };
@@ -178,7 +197,7 @@ proptest! {
         use Dialect::{Draft06, Draft07, Draft11, XRateLimit, XRateLimitDelta};
         match (first(&[Draft11, Draft07]), first(&[Draft11, Draft07, Draft06])) {
             (Some(Draft11), Some(Draft11)) => check_lists(&map, &standings),
-            (Some(Draft07), Some(_)) => check_dictionary(&map, tightest),
+            (Some(Draft07), Some(_)) => check_dictionary(&map, &decision, tightest),
             (Some(Draft11), Some(Draft06)) => check_unnamed(&map, &standings),
             _ => {}
         }
@@ -186,19 +205,61 @@ proptest! {
             check_unnamed(&map, &standings);
         }
         if dialects.contains(&Draft06) {
-            check_tightest(triple(&map, "ratelimit"), tightest);
+            check_tightest(triple(&map, "ratelimit"), &decision, tightest);
         }
         match first(&[XRateLimit, XRateLimitDelta]) {
-            Some(XRateLimitDelta) => check_tightest(triple(&map, "x-ratelimit"), tightest),
+            Some(XRateLimitDelta) => {
+                check_tightest(triple(&map, "x-ratelimit"), &decision, tightest);
+            }
             Some(_) => {
-                let [limit, remaining, reset] = triple(&map, "x-ratelimit");
+                let [limit, remaining, at_s] = triple(&map, "x-ratelimit");
                 prop_assert_eq!(limit, u64::from(tightest.quota().units().get()));
                 prop_assert_eq!(remaining, u64::from(tightest.remaining()));
-                let after = effective_window(tightest).max(tightest.retry_after());
-                let at = (now + after).saturating_since(Timestamp::default());
-                prop_assert!(is_ceil(reset, at));
+                let at = now + reset(&decision, tightest);
+                prop_assert!(is_ceil(at_s, at.saturating_since(Timestamp::default())));
             }
             None => {}
+        }
+    }
+
+    /// At whatever instant requests come: no reset is later than the window (and the tick, where that
+    /// is coarse), and `Retry-After` is neither before the truth nor before `t`.
+    #[test]
+    fn no_reset_is_later_than_the_window_and_no_retry_too_early(
+        units in prop_oneof![1..=6_u32, 4000..=5000_u32],
+        window_ms in prop_oneof![1..=5000_u64, Just(60_000), Just(86_400_000)],
+        began_ns in 0..=3_000_000_000_u64,
+        steps in vec((0..=1_500_000_000_u64, 1..=6_u32), 1..12),
+    ) {
+        let quota = Quota::new(units.try_into().unwrap(), Duration::from_millis(window_ms)).unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(began_ns));
+        let gate = gate(&clock, policies([Policy::new("api").quota(quota)]));
+        let headers = Headers::new([Dialect::Draft11, Dialect::Draft06, Dialect::XRateLimit]);
+        let answers = Answers::new().headers(headers.clock(clock.clone()));
+        let most_s = longest_reset(quota).as_millis().div_ceil(1000) as u64;
+        for (step_ns, cost) in steps {
+            clock.advance(Duration::from_nanos(step_ns));
+            let cost = cost.min(units).try_into().unwrap();
+            let facts = Facts::new(&http::Method::GET, "/").cost(cost);
+            let outcome = gate.decide_now(&facts);
+            let refusal = answers.refuse(&outcome, &HeaderMap::new());
+            let mut passed = http::Response::new(());
+            answers.annotate(outcome.as_ref().unwrap(), &mut passed);
+            let map = refusal.as_ref().map_or(passed.headers(), |refusal| refusal.headers());
+            let [item] = &items(parse(map, "ratelimit"))[..] else { panic!("one quota") };
+            let t = parameter(item, "t");
+            prop_assert!((1..=most_s).contains(&t), "t={t} of {quota}");
+            let [_, _, reset_s] = triple(map, "ratelimit");
+            prop_assert!((1..=most_s).contains(&reset_s), "reset={reset_s} of {quota}");
+            let [_, _, at_s] = triple(map, "x-ratelimit");
+            let now_s = clock.now().as_nanos().div_ceil(1_000_000_000);
+            prop_assert!(at_s <= now_s + most_s, "reset at {at_s} of {quota}, at {now_s}");
+            if refusal.is_some() {
+                let retry_after: u64 = field(map, "retry-after").parse().unwrap();
+                prop_assert!(retry_after >= t);
+                let wait = outcome.unwrap().retry_after().unwrap();
+                prop_assert!(Duration::from_secs(retry_after) >= wait, "{retry_after} of {wait:?}");
+            }
         }
     }
 
@@ -218,7 +279,7 @@ proptest! {
             let names: HashSet<String> = items.iter().map(name).collect();
             prop_assert_eq!(names.len(), both);
         }
-        let tightest = [&inner, &outer].into_iter().filter_map(Decision::tightest);
+        let tightest = [&inner, &outer].into_iter().filter_map(Decision::tightest_in_headers);
         if let Some(least) = tightest.map(|(_, standing)| standing.remaining()).min() {
             let [_, remaining, _] = triple(&map, "x-ratelimit");
             prop_assert_eq!(remaining, u64::from(least));

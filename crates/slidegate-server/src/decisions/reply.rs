@@ -124,7 +124,7 @@ fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Stan
     out.put(r#","remaining":"#);
     out.number(standing.remaining().into());
     out.put(r#","reset_after_ms":"#);
-    out.number(ceil_ms(standing.reset_after()));
+    out.number(ceil_ms(standing.reset_after().min(standing.quota().longest_reset())));
     out.put(r#","retry_after_ms":"#);
     out.number(ceil_ms(standing.retry_after()));
     out.put(r#","violated":"#);

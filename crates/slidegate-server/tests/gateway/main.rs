@@ -10,6 +10,7 @@ mod audit;
 mod connections;
 mod cpu;
 mod failures;
+mod flood_guard;
 mod forwarding;
 mod hardening;
 mod headers;

@@ -72,7 +72,7 @@ fn put_standing(text: &mut impl Text, policy: &PolicyStanding, standing: &Standi
     text.put(parameter::AVAILABLE);
     put_integer(text, standing.remaining().into());
     text.put(parameter::EFFECTIVE_WINDOW);
-    put_integer(text, seconds::ceil(seconds::effective_window(standing)));
+    put_integer(text, seconds::effective_window_s(standing));
 }
 
 fn put_quota(text: &mut impl Text, policy: &PolicyStanding, standing: &Standing, copy: u32) {
