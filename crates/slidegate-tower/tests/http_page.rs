@@ -14,8 +14,8 @@ use axum::body::Body;
 use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
 use slidegate::{
-    Ban, Gate, ManualClock, OnStoreError, Plan, Policies, PoliciesBuilder, Policy, Quota, Roster,
-    Source, Timestamp,
+    Ban, Gate, ManualClock, Measure, OnStoreError, Order, Orders, Plan, Policies, PoliciesBuilder,
+    Policy, Quota, Roster, Source, Timestamp,
 };
 use slidegate_tower::{Cost, Dialect, Headers, RateLimitLayer, Refusal, Shape, User, UserPlan};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -151,11 +151,26 @@ async fn send_reasons(sent: &mut Responses) {
         let service = layer.layer(service_fn(hello));
         sent.insert(name, last_of(times, &clock, service, request).await);
     }
+    sent.insert("suspended", send_suspended().await);
     let strict = Policy::new("api").quota(Quota::per_minute(60)).on_store_error(OnStoreError::Deny);
     let gate = Gate::new(policies([strict]).build().unwrap(), Down);
     let service = RateLimitLayer::new(gate).layer(service_fn(hello));
     let clock = ManualClock::new(NOON);
     sent.insert("store-unavailable", last_of(1, &clock, service, from_ann).await);
+}
+
+async fn send_suspended() -> String {
+    let clock = ManualClock::new(NOON);
+    let gate = gate(&clock, plans());
+    let ban = Order {
+        identity: "user:ann".parse().unwrap(),
+        policy: None,
+        measure: Measure::Ban,
+        until: gate.now() + Duration::from_secs(600),
+    };
+    gate.replace_orders(Orders::new([ban]).unwrap());
+    let service = RateLimitLayer::new(gate).layer(service_fn(hello));
+    last_of(1, &clock, service, from_ann).await
 }
 
 fn plans() -> PoliciesBuilder {

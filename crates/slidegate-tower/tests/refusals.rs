@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use slidegate::{
-    Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, PoliciesBuilder, Policy, Quota,
-    Roster, Scope, StoreError, Verdict,
+    Ban, Decision, Facts, Gate, ManualClock, Measure, OnStoreError, Order, Orders, Plan,
+    PoliciesBuilder, Policy, Quota, Roster, Scope, StoreError, Verdict,
 };
 use slidegate_tower::{Answers, Dialect, Headers, Reason, Refusal, Refused, Shape};
 use support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
@@ -60,6 +60,18 @@ fn banned() -> Outcome {
     last
 }
 
+fn suspended() -> Outcome {
+    let gate = gate(&ManualClock::default(), api());
+    let ban = Order {
+        identity: "ip:203.0.113.7".parse().unwrap(),
+        policy: Some("api".parse().unwrap()),
+        measure: Measure::Ban,
+        until: gate.now() + Duration::from_secs(600),
+    };
+    gate.replace_orders(Orders::new([ban]).unwrap());
+    decide(&gate)
+}
+
 fn down() -> Outcome {
     let policy = Policy::new("api").quota(Quota::per_minute(1)).on_store_error(OnStoreError::Deny);
     decide(&Gate::new(policies([policy]).build().unwrap(), Down))
@@ -79,7 +91,7 @@ fn shaped(shape: Shape, outcome: &Outcome) -> Response<Bytes> {
 
 #[test]
 fn each_reason_as_a_problem() {
-    let cases: [(Outcome, u16, &str, Value); 5] = [
+    let cases: [(Outcome, u16, &str, Value); 6] = [
         (
             denied(api()),
             429,
@@ -103,6 +115,17 @@ fn each_reason_as_a_problem() {
                 "detail": "Too many requests were denied, so none is accepted for a while. \
                            Try again in 600 seconds.",
                 "violated-policies": ["api"],
+            }),
+        ),
+        (
+            suspended(),
+            403,
+            "600",
+            json!({
+                "type": "about:blank",
+                "title": "Forbidden",
+                "status": 403,
+                "detail": "Access was suspended by the operator. Try again in 600 seconds.",
             }),
         ),
         (
@@ -346,6 +369,65 @@ fn a_policy_can_have_a_refusal_of_its_own() {
 }
 
 #[test]
+fn a_refusal_by_a_policy_that_is_kept_out_of_the_headers_tells_when_to_come_back_and_no_quota() {
+    let clock = ManualClock::default();
+    let flood = || Policy::new("flood").quota(Quota::per_second(1));
+    let free = Plan::new("free", [Quota::per_minute(60)]).upgrade_url("https://app.example.com");
+    let with = |flood: Policy| {
+        gate(&clock, policies([flood, Policy::new("api").plans("free")]).plan(free.clone()))
+    };
+    // A local one denies before the plan's account is asked, a shared one together with it.
+    for (gate, plan_is_known) in
+        [(with(flood().scope(Scope::Local)), false), (with(flood().not_in_headers()), true)]
+    {
+        for shape in [Shape::Problem, Shape::Plan] {
+            let answers = Answers::new().refusal(shape);
+            let _ = decide(&gate);
+            // Twice, because the second may be the first told again.
+            for _ in 0..2 {
+                let response = refuse(&answers, &decide(&gate));
+                let headers = response.headers();
+                assert_eq!(field(headers, "retry-after"), "1");
+                for name in ["ratelimit", "ratelimit-policy"] {
+                    assert!(!field(headers, name).contains("flood"), "{headers:?}");
+                    assert_eq!(headers.contains_key(name), plan_is_known, "{name}");
+                }
+                let limit = if plan_is_known { "60" } else { "" };
+                assert_eq!(field(headers, "x-ratelimit-limit"), limit);
+                let body = body(&response);
+                for key in ["limit", "plan", "upgrade_url", "upgradeUrl"] {
+                    assert!(body.get(key).is_none(), "{key} in {body}");
+                }
+                if shape == Shape::Problem {
+                    assert_eq!(body["violated-policies"], json!(["flood"]));
+                }
+            }
+            clock.advance(Duration::from_secs(60));
+        }
+    }
+}
+
+#[test]
+fn an_operators_ban_claims_in_no_shape_that_there_were_too_many_requests() {
+    let outcome = suspended();
+    for shape in [Shape::Problem, Shape::Error, Shape::Plan, Shape::Code, Shape::Text, Shape::Bare]
+    {
+        let response = shaped(shape, &outcome);
+        assert_eq!(response.status(), 403, "{shape}");
+        assert_eq!(field(response.headers(), "retry-after"), "600", "{shape}");
+        let text = String::from_utf8(response.body().to_vec()).unwrap().to_lowercase();
+        for claim in ["too many", "denied", "exceeded", "abnormal", "violated"] {
+            assert!(!text.contains(claim), "{shape}: {text}");
+        }
+    }
+    let text = shaped(Shape::Text, &outcome);
+    assert_eq!(text.body(), "Access was suspended by the operator. Try again in 600 seconds.\n");
+    assert_eq!(body(&shaped(Shape::Code, &outcome))["error"]["code"], "ACCESS_SUSPENDED");
+    let answers = Answers::new().refusal_for("api", Refusal::bare());
+    assert_eq!(refuse(&answers, &outcome).body(), "Forbidden", "the policy that the order names");
+}
+
+#[test]
 fn a_policys_own_refusal_is_for_its_bans_too() {
     let outcome = banned();
     let answers = Answers::new().refusal_for("other", Shape::Text);
@@ -434,6 +516,7 @@ fn grpc_callers_are_refused_the_grpc_way() {
     for (outcome, code, retry_after_s) in [
         (denied(api()), tonic::Code::ResourceExhausted, Some(46)),
         (banned(), tonic::Code::ResourceExhausted, Some(600)),
+        (suspended(), tonic::Code::PermissionDenied, Some(600)),
         (down(), tonic::Code::Unavailable, Some(1)),
         (too_costly(), tonic::Code::ResourceExhausted, None),
         (blocked(), tonic::Code::PermissionDenied, None),

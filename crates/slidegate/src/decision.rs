@@ -56,10 +56,15 @@ pub enum Block {
     Listed,
     /// The request costs more than a quota allows in a whole window.
     CostAboveUnits,
-    /// The identity was denied too often under a policy with a ban, or banned by an operator.
+    /// The identity was denied too often under a policy with a ban.
     Banned {
         /// How long until the ban has ended, and until the quotas have room again that had none
         /// when it began.
+        retry_after: Duration,
+    },
+    /// An operator has banned the identity by an [order](crate::Order).
+    Suspended {
+        /// How long until the order has ended.
         retry_after: Duration,
     },
 }
@@ -101,9 +106,15 @@ impl Decision {
         *banned_by = None;
     }
 
-    /// The refusal of somebody whom this policy has banned, or an operator from all of them.
-    pub(crate) fn banned(policy: Option<Name>, retry_after: Duration) -> Self {
+    /// The refusal of somebody whom this policy has banned.
+    pub(crate) fn banned(policy: Name, retry_after: Duration) -> Self {
         let verdict = Verdict::Block(Block::Banned { retry_after });
+        Self { verdict, banned_by: Some(policy), ..Self::default() }
+    }
+
+    /// The refusal of somebody whom an operator has banned, under this policy or under all.
+    pub(crate) fn suspended(policy: Option<Name>, retry_after: Duration) -> Self {
+        let verdict = Verdict::Block(Block::Suspended { retry_after });
         Self { verdict, banned_by: policy, ..Self::default() }
     }
 
@@ -173,7 +184,8 @@ impl Decision {
     /// How long to wait, if a quota denied the request or a ban is in force.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.verdict {
-            Verdict::Deny { retry_after } | Verdict::Block(Block::Banned { retry_after }) => {
+            Verdict::Deny { retry_after }
+            | Verdict::Block(Block::Banned { retry_after } | Block::Suspended { retry_after }) => {
                 Some(retry_after)
             }
             Verdict::Allow | Verdict::Block(Block::Listed | Block::CostAboveUnits) => None,
@@ -185,8 +197,8 @@ impl Decision {
         &self.policies
     }
 
-    /// The policy whose ban the request was refused for: of several, the one that takes longest.
-    /// None if an operator has banned the client from all policies.
+    /// The policy whose ban the request was refused for: of several, the one that takes longest. If
+    /// it is an operator's ban, the policy that the order names, and none if it is for all policies.
     pub fn banned_by(&self) -> Option<&Name> {
         self.banned_by.as_ref()
     }

@@ -313,13 +313,12 @@ impl<S: Store> Gate<S> {
             Resolution::Exempt => {}
             Resolution::Blocked => decision.verdict = Verdict::Block(Block::Listed),
             Resolution::TooCostly => decision.verdict = Verdict::Block(Block::CostAboveUnits),
-            Resolution::Banned(policy, rest) => {
+            Resolution::Suspended(policy, rest) => {
                 // A ban that began by itself may take longer.
-                let (policy, rest) = match self.ban_on(matches) {
-                    Some((own, longer)) if longer > rest => (Some(own), longer),
-                    _ => (policy, rest),
+                *decision = match self.ban_on(matches) {
+                    Some((own, longer)) if longer > rest => Decision::banned(own.clone(), longer),
+                    _ => Decision::suspended(policy.cloned(), rest),
                 };
-                *decision = Decision::banned(policy.cloned(), rest);
             }
         }
         Ok(())
@@ -333,7 +332,7 @@ impl<S: Store> Gate<S> {
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
         if let Some((policy, retry_after)) = self.ban_on(matches) {
-            *decision = Decision::banned(Some(policy.clone()), retry_after);
+            *decision = Decision::banned(policy.clone(), retry_after);
             return Ok(());
         }
         let (local, shared) = (matches.charges(Scope::Local), matches.charges(Scope::Shared));

@@ -89,7 +89,7 @@ pub(crate) enum Resolution<'p> {
     /// The request costs more than this policy's quotas ever allow.
     TooCostly,
     /// An operator has banned it for this long, under one policy or under all.
-    Banned(Option<&'p Name>, Duration),
+    Suspended(Option<&'p Name>, Duration),
 }
 
 /// The policies that a request falls under.

@@ -159,6 +159,10 @@ fn banned(retry_after: Duration) -> Verdict {
     Verdict::Block(Block::Banned { retry_after })
 }
 
+fn suspended(retry_after: Duration) -> Verdict {
+    Verdict::Block(Block::Suspended { retry_after })
+}
+
 fn cost(units: u32) -> NonZeroU32 {
     NonZeroU32::new(units).unwrap()
 }
@@ -174,10 +178,10 @@ fn a_ban_refuses_to_the_instant_and_costs_nothing() {
     stage.order([("user:ann", "api", Measure::Ban, MINUTE)]);
     let before = stage.calls();
     let decision = stage.decide(user("ann"));
-    assert_eq!(decision.verdict(), banned(MINUTE));
+    assert_eq!(decision.verdict(), suspended(MINUTE));
     assert_eq!(decision.banned_by().map(|name| &**name), Some("api"));
     assert_eq!(decision.policies().len(), 0);
-    assert_eq!(stage.at(MINUTE - NANO).verdict(user("ann")), banned(NANO));
+    assert_eq!(stage.at(MINUTE - NANO).verdict(user("ann")), suspended(NANO));
     assert_eq!(stage.calls(), before, "no store is asked");
     assert!(stage.is_allowed(user("bob")));
     assert_eq!(stage.at(MINUTE).allowed(user("ann")), 3, "and nothing was spent");
@@ -196,7 +200,7 @@ fn a_ban_under_one_policy_is_no_ban_under_another() {
     stage.order([("user:ann", "", Measure::Ban, MINUTE)]);
     for path in ["/read", "/write", "/elsewhere"] {
         let decision = stage.decide(get(path).user("ann"));
-        assert_eq!(decision.verdict(), banned(MINUTE), "{path}, even where no policy counts");
+        assert_eq!(decision.verdict(), suspended(MINUTE), "{path}, even where no policy counts");
         assert_eq!(decision.banned_by(), None);
     }
     stage.order([("user:ann", "gone", Measure::Ban, MINUTE)]);
@@ -230,7 +234,7 @@ fn an_order_for_all_policies_holds_whatever_they_count_by() {
         for identity in everything.iter().map(String::as_str) {
             let stage = Stage::new([policy.clone()]);
             stage.order([(identity, "", Measure::Ban, MINUTE)]);
-            assert_eq!(stage.verdict(facts), banned(MINUTE), "{identity} counted by {source}");
+            assert_eq!(stage.verdict(facts), suspended(MINUTE), "{identity} counted by {source}");
             stage.order([(identity, "", Measure::Exempt, MINUTE)]);
             assert_eq!(stage.allowed(facts), 1000, "{identity} counted by {source}");
             assert_eq!(stage.decide(facts).policies().len(), 0);
@@ -256,7 +260,7 @@ fn what_cannot_be_found_in_requests_holds_where_policies_count_by_it() {
     assert!(named.starts_with("header:~"));
     for (identity, facts) in [(named.as_str(), facts), ("anonymous", get("/"))] {
         stage.order([(identity, "", Measure::Ban, MINUTE)]);
-        assert_eq!(stage.verdict(facts), banned(MINUTE), "{identity}");
+        assert_eq!(stage.verdict(facts), suspended(MINUTE), "{identity}");
         stage.order([(identity, "api", grant(4), MINUTE)]);
         assert_eq!(stage.allowed(facts), 5, "{identity}");
     }
@@ -279,7 +283,7 @@ fn a_header_sent_twice_gets_nobody_off_a_ban_or_into_an_exemption() {
     stage.order([("x-tenant:acme", "", Measure::Ban, MINUTE)]);
     assert!(matches!(stage.verdict(facts), Verdict::Deny { .. }), "nobody vouches for the header");
     stage.order([(&*key, "", Measure::Ban, MINUTE)]);
-    assert_eq!(stage.verdict(facts), banned(MINUTE));
+    assert_eq!(stage.verdict(facts), suspended(MINUTE));
 }
 
 #[test]
@@ -337,16 +341,16 @@ fn who_outweighs_whom() {
     order(orders(Measure::Ban).collect());
     assert_eq!(stage.verdict(user("blocked")), listed);
     assert_eq!(stage.verdict(user("exempt")), Verdict::Allow, "as with other bans");
-    assert_eq!(stage.verdict(user("passed-over")), banned(MINUTE), "for all policies");
+    assert_eq!(stage.verdict(user("passed-over")), suspended(MINUTE), "for all policies");
     order(vec![("user:passed-over", "api", Measure::Ban)]);
     assert_eq!(stage.verdict(user("passed-over")), Verdict::Allow, "by the only one that would");
 
     for exempt in ["", "api"] {
         for ban in ["", "api"] {
             order(vec![("user:ann", exempt, Measure::Exempt), ("user:ann", ban, Measure::Ban)]);
-            assert_eq!(stage.verdict(user("ann")), banned(MINUTE), "{exempt:?} against {ban:?}");
+            assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "{exempt:?} against {ban:?}");
             order(vec![("ip:203.0.113.7", "", Measure::Exempt), ("user:ann", ban, Measure::Ban)]);
-            assert_eq!(stage.verdict(user("ann")), banned(MINUTE), "even of another identity");
+            assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "even of another identity");
         }
     }
 }
@@ -365,7 +369,7 @@ fn of_several_bans_the_longest_is_told() {
         ("ip:203.0.113.0/24", "", Measure::Ban, 2 * MINUTE),
     ]);
     let decision = stage.decide(user("ann"));
-    assert_eq!(decision.verdict(), banned(3 * MINUTE));
+    assert_eq!(decision.verdict(), suspended(3 * MINUTE));
     assert_eq!(decision.banned_by().map(|name| &**name), Some("other"));
 
     // One that has begun by itself goes on beside it.
@@ -376,7 +380,7 @@ fn of_several_bans_the_longest_is_told() {
     assert_eq!(decision.verdict(), banned(10 * MINUTE));
     assert_eq!(decision.banned_by().map(|name| &**name), Some("api"));
     stage.order([("user:ann", "", Measure::Ban, HOUR)]);
-    assert_eq!(stage.verdict(user("ann")), banned(HOUR));
+    assert_eq!(stage.verdict(user("ann")), suspended(HOUR));
 }
 
 #[test]
@@ -387,7 +391,7 @@ fn a_reset_lifts_what_began_by_itself_and_no_order() {
     stage.order([("user:ann", "api", Measure::Ban, MINUTE)]);
     now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
     stage.gate.lift_ban(&account("api", "user:ann"));
-    assert_eq!(stage.verdict(user("ann")), banned(MINUTE));
+    assert_eq!(stage.verdict(user("ann")), suspended(MINUTE));
     stage.order([("user:ann", "api", grant(2), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 5);
     now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
@@ -435,8 +439,8 @@ fn a_cost_that_no_quota_has_is_exempt_or_granted_or_refused() {
         ("api", grant(2), Verdict::Allow),
         ("", Measure::Exempt, Verdict::Allow),
         ("api", Measure::Exempt, Verdict::Allow),
-        ("", Measure::Ban, banned(MINUTE)),
-        ("api", Measure::Ban, banned(MINUTE)),
+        ("", Measure::Ban, suspended(MINUTE)),
+        ("api", Measure::Ban, suspended(MINUTE)),
     ] {
         stage.order([("user:ann", policy, measure, MINUTE)]);
         assert_eq!(stage.verdict(costly), expected, "{measure:?} of {policy:?}");
@@ -507,12 +511,12 @@ fn policies_that_only_watch_or_are_local_go_by_orders_too() {
     stage.order([("user:ann", "watch", Measure::Exempt, HOUR)]);
     assert_eq!(stage.decide(user("ann")).policies().len(), 0);
     stage.order([("user:ann", "", Measure::Ban, HOUR)]);
-    assert_eq!(stage.verdict(user("ann")), banned(HOUR), "for all policies is for everything");
+    assert_eq!(stage.verdict(user("ann")), suspended(HOUR), "for all policies is for everything");
 
     let stage = Stage::new([api().scope(Scope::Local)]);
     stage.order([("user:ann", "api", grant(2), MINUTE), ("user:bob", "api", Measure::Ban, MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 5);
-    assert_eq!(stage.verdict(user("bob")), banned(MINUTE));
+    assert_eq!(stage.verdict(user("bob")), suspended(MINUTE));
     assert_eq!(stage.calls(), 0);
 }
 
@@ -544,7 +548,7 @@ fn orders_hold_for_charges_that_are_named() {
         ("everyone", ""),
     ] {
         stage.order([(identity, policy, Measure::Ban, MINUTE)]);
-        assert_eq!(decide(&both).verdict(), banned(MINUTE), "{identity} under {policy:?}");
+        assert_eq!(decide(&both).verdict(), suspended(MINUTE), "{identity} under {policy:?}");
         stage.order([(identity, policy, Measure::Exempt, MINUTE)]);
         let left = decide(&both).policies().len();
         assert_eq!(left, usize::from(!policy.is_empty()), "{identity} under {policy:?}");
@@ -624,7 +628,7 @@ fn orders_can_be_looked_at_and_replaced() {
     stage.at(Duration::ZERO).gate.replace_policies(
         Policies::builder().policy(api().quota(Quota::per_day(9))).build().unwrap(),
     );
-    assert_eq!(stage.verdict(user("ann")), banned(MINUTE), "other policies, the same orders");
+    assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "other policies, the same orders");
     stage.order([]);
     assert!(stage.is_allowed(user("ann")));
     assert_eq!(stage.gate.policies().names().count(), 1);

@@ -69,6 +69,7 @@ fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::CostAboveUnits => "cost-above-units",
         Reason::Banned => "banned",
+        Reason::Suspended => "suspended",
         Reason::Blocked => "blocked",
         Reason::StoreUnavailable => "store-unavailable",
         _ => "quota-exceeded",

@@ -24,6 +24,8 @@ pub(super) enum BlockReason {
     Listed,
     Cost,
     Banned,
+    /// By an operator's order.
+    Suspended,
     /// One that this version does not know by name.
     Other,
 }
@@ -49,6 +51,9 @@ impl Verdict {
             slidegate::Verdict::Block(Block::Listed) => Self::Block(BlockReason::Listed),
             slidegate::Verdict::Block(Block::CostAboveUnits) => Self::Block(BlockReason::Cost),
             slidegate::Verdict::Block(Block::Banned { .. }) => Self::Block(BlockReason::Banned),
+            slidegate::Verdict::Block(Block::Suspended { .. }) => {
+                Self::Block(BlockReason::Suspended)
+            }
             _ => Self::Block(BlockReason::Other),
         }
     }
@@ -70,7 +75,7 @@ impl Verdict {
 
 impl BlockReason {
     pub(super) const COUNT: usize = Self::NAMES.len();
-    pub(super) const NAMES: [&str; 4] = ["listed", "cost", "banned", "other"];
+    pub(super) const NAMES: [&str; 5] = ["listed", "cost", "banned", "suspended", "other"];
 
     pub(super) fn index(self) -> usize {
         self as usize

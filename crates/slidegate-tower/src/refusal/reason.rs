@@ -13,6 +13,8 @@ pub enum Reason {
     CostAboveUnits,
     /// The client was denied so often that it is kept out for a while.
     Banned,
+    /// An operator has banned the client for a time.
+    Suspended,
     /// The operator has listed the client as blocked.
     Blocked,
     /// The store could not count, and a policy says `deny` to that.
@@ -40,6 +42,7 @@ impl Reason {
             Verdict::Deny { .. } => Some(Self::QuotaExceeded),
             Verdict::Block(Block::CostAboveUnits) => Some(Self::CostAboveUnits),
             Verdict::Block(Block::Banned { .. }) => Some(Self::Banned),
+            Verdict::Block(Block::Suspended { .. }) => Some(Self::Suspended),
             Verdict::Block(_) => Some(Self::Blocked),
             _ => Some(Self::QuotaExceeded),
         }
@@ -68,6 +71,13 @@ impl Reason {
                 title: "Request not satisifed due to detection of abnormal request pattern",
                 code: "RATE_LIMIT_EXCEEDED",
                 message: "Too many requests were denied, so none is accepted for a while.",
+            },
+            // Whatever the client sent was not too much: it is refused as those on the list are, but
+            // for the time that it lasts.
+            Self::Suspended => Words {
+                code: "ACCESS_SUSPENDED",
+                message: "Access was suspended by the operator.",
+                ..Self::Blocked.words()
             },
             Self::Blocked => Words {
                 status: StatusCode::FORBIDDEN,

@@ -51,7 +51,7 @@ impl<'a> Refused<'a> {
         match self.reason {
             Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
             Reason::CostAboveUnits | Reason::Blocked => None,
-            Reason::QuotaExceeded | Reason::Banned => {
+            Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
                 let own = self.decision?.retry_after()?;
                 let windows = self.violated().map(|(_, standing)| seconds::reset(standing));
                 windows.chain([own]).max()
@@ -82,7 +82,7 @@ impl<'a> Refused<'a> {
         Some(self.decision?.tightest()?.0)
     }
 
-    /// The policy whose ban is in force.
+    /// The policy whose ban is in force, or that an operator has banned the client under.
     pub fn banned_by(&self) -> Option<&'a Name> {
         self.decision?.banned_by()
     }
@@ -127,7 +127,8 @@ impl<'a> Refused<'a> {
             write_name(&mut name, policy, standing, 1);
             String::from_utf8(name).expect("names are ASCII")
         };
-        let banned_by = self.banned_by().map(Name::to_string);
+        let banned_by = self.banned_by().filter(|_| self.reason == Reason::Banned);
+        let banned_by = banned_by.map(Name::to_string);
         self.violated().map(name).chain(banned_by).collect()
     }
 

@@ -73,7 +73,7 @@ impl<'o, 'p> Tally<'o, 'p> {
     /// What it all comes to.
     pub(super) fn resolution(self) -> Resolution<'p> {
         if let (Some((until, policy)), Some(orders)) = (self.ban, self.orders) {
-            return Resolution::Banned(policy, until.saturating_since(orders.now));
+            return Resolution::Suspended(policy, until.saturating_since(orders.now));
         }
         match (self.exempt, self.too_costly) {
             (true, _) => Resolution::Exempt,
