@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::charge::Account;
 use crate::quota::Quota;
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
@@ -54,4 +55,16 @@ impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} after {} denials", self.length, self.denials)
     }
+}
+
+/// A ban that is in force, as one gate tells another of it or keeps it for its next life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveBan {
+    /// Whom it refuses, and under which policy.
+    pub account: Account,
+    /// How much of it is left.
+    pub rest: Duration,
+    /// When the account is to come back: not before the ban is over, and later if a quota that
+    /// denied when it began has no room for longer.
+    pub retry_after: Duration,
 }

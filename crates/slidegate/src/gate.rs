@@ -13,6 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::bad_request::BadRequest;
+use crate::ban::ActiveBan;
 use crate::bans::{BanStats, Bans};
 use crate::charge::{Account, Charge, Charges};
 use crate::clock::Timestamp;
@@ -97,6 +98,41 @@ impl<S: Store> Gate<S> {
     /// ```
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         self.rules.load().policies.check(facts)
+    }
+
+    /// Calls `listener` whenever denials begin a ban, so that other gates can be told of it; bans by
+    /// [`ban`](Self::ban) and [`adopt_ban`](Self::adopt_ban) are their caller's to tell of.
+    ///
+    /// It is called by the decision that begins the ban, which waits for it: it should hand the ban
+    /// to a queue and return. What it is told, [`adopt_ban`](Self::adopt_ban) puts in force at
+    /// another gate.
+    ///
+    /// ```
+    /// use std::sync::mpsc::sync_channel;
+    ///
+    /// use slidegate::{Ban, Facts, Gate, MemoryStore, Policies, Policy, Quota};
+    ///
+    /// let ban = Ban::after(Quota::per_minute(1));
+    /// let policy = Policy::new("login").quota(Quota::per_minute(1)).ban(ban);
+    /// let policies = || Policies::builder().policy(policy.clone()).build();
+    /// let (sender, begun) = sync_channel(1000);
+    /// let one = Gate::new(policies()?, MemoryStore::new()).on_ban(move |ban| {
+    ///     // A ban that finds no room in the queue holds at this gate only.
+    ///     let _ = sender.try_send(ban.clone());
+    /// });
+    /// let other = Gate::new(policies()?, MemoryStore::new());
+    ///
+    /// let facts = Facts::new(&http::Method::POST, "/login").client("203.0.113.7".parse()?);
+    /// let _ = one.decide_now(&facts)?;
+    /// let _ = one.decide_now(&facts)?;
+    /// other.adopt_ban(&begun.try_recv()?)?;
+    /// assert!(!other.decide_now(&facts)?.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_ban(mut self, listener: impl Fn(&ActiveBan) + Send + Sync + 'static) -> Self {
+        self.bans.set_listener(Box::new(listener));
+        self
     }
 
     /// Decides a request and, if it is allowed, spends what it costs.
@@ -216,6 +252,24 @@ impl<S: Store> Gate<S> {
         let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
         let clock = || self.local.now();
         Ok(self.bans.begin(&policy.name, &identity, ban.lasting(length), clock)?)
+    }
+
+    /// Puts a ban in force that another gate, or this one in an earlier life, has begun. A ban that is
+    /// in force here and lasts as long stays as it is.
+    pub fn adopt_ban(&self, active: &ActiveBan) -> Result<(), AccountError> {
+        let rules = self.rules.load();
+        let account = &active.account;
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
+        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
+        let account = Account { policy: policy.name.clone(), identity };
+        let active = ActiveBan { account, ..*active };
+        Ok(self.bans.adopt(&active, ban, || self.local.now())?)
+    }
+
+    /// All bans in force that denials began, here or at a gate that told of them, or that were begun
+    /// by hand. An operator's [orders](Self::orders) are not among them.
+    pub fn active_bans(&self) -> Vec<ActiveBan> {
+        self.bans.active(self.rules.load().policies.banning(), self.local.now())
     }
 
     /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.

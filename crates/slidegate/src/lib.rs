@@ -70,7 +70,7 @@ mod store;
 mod warning;
 
 pub use crate::bad_request::BadRequest;
-pub use crate::ban::Ban;
+pub use crate::ban::{ActiveBan, Ban};
 pub use crate::bans::BanStats;
 pub use crate::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};

@@ -6,8 +6,9 @@ mod support;
 
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Barrier, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use slidegate::{
-    Account, AccountError, Ban, Block, Charges, Clock, Decision, Facts, Gate, Identity,
+    Account, AccountError, ActiveBan, Ban, Block, Charges, Clock, Decision, Facts, Gate, Identity,
     ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt, Scope, Source,
     Spent, Store, StoreError, Timestamp, Verdict,
 };
@@ -850,4 +851,127 @@ proptest! {
             }
         }
     }
+}
+
+/// A gate that tells of its bans.
+fn telling(list: impl IntoIterator<Item = Policy>) -> (Stage, Receiver<ActiveBan>) {
+    let (sender, begun) = channel();
+    let sender = Mutex::new(sender);
+    let mut stage = Stage::new(list);
+    stage.gate = stage.gate.on_ban(move |ban| sender.lock().unwrap().send(ban.clone()).unwrap());
+    (stage, begun)
+}
+
+fn active(user: &str, rest: Duration) -> ActiveBan {
+    ActiveBan { account: account("login", user), rest, retry_after: rest }
+}
+
+#[test]
+fn a_ban_that_denials_begin_is_told_once_and_holds_at_another_gate() {
+    let short = unbanned().quota("1/min".parse().unwrap()).ban(ten_seconds(3).lasting(MINUTE));
+    let (one, begun) = telling([short.clone()]);
+    let other = Stage::new([short]);
+    one.deny("ann", 2);
+    assert!(begun.try_recv().is_err(), "denials alone are nothing to tell");
+    one.deny("ann", 1);
+    let ban = begun.try_recv().unwrap();
+    assert_eq!(ban, active("ann", MINUTE));
+    assert_eq!(one.verdict("ann"), banned(MINUTE));
+    assert!(begun.try_recv().is_err(), "once");
+
+    other.gate.adopt_ban(&ban).unwrap();
+    assert_eq!(other.verdict("ann"), banned(MINUTE));
+    assert_eq!(other.verdict("bob"), Verdict::Allow);
+    assert_eq!(other.at(MINUTE - NANO).verdict("ann"), banned(NANO));
+    assert_eq!(other.at(MINUTE).verdict("ann"), Verdict::Allow);
+    let stats = other.gate.ban_stats();
+    assert_eq!((stats.begun, stats.adopted), (0, 1));
+    assert_eq!(one.gate.ban_stats().begun, 1);
+}
+
+#[test]
+fn a_ban_is_told_with_the_wait_of_the_quotas_that_denied() {
+    let (one, begun) = telling([login()]);
+    one.deny("ann", 3);
+    let ban = begun.try_recv().unwrap();
+    assert_eq!((ban.rest, ban.retry_after), (MINUTE, HOUR));
+    let other = Stage::new([login()]);
+    other.gate.adopt_ban(&ban).unwrap();
+    assert_eq!(other.at(SECOND).verdict("ann"), banned(HOUR - SECOND));
+    assert_eq!(other.at(MINUTE).verdict("ann"), Verdict::Allow, "the ban itself is over");
+}
+
+#[test]
+fn bans_by_hand_and_from_elsewhere_are_not_told_again() {
+    let (stage, begun) = telling([login()]);
+    stage.gate.ban(&account("login", "ann"), HOUR).unwrap();
+    stage.gate.adopt_ban(&active("bob", HOUR)).unwrap();
+    assert!(begun.try_recv().is_err());
+    let mut bans = stage.gate.active_bans();
+    bans.sort_by(|a, b| a.account.cmp(&b.account));
+    assert_eq!(bans, [active("ann", HOUR), active("bob", HOUR)]);
+}
+
+#[test]
+fn an_adopted_ban_prolongs_and_never_shortens() {
+    let stage = Stage::new([login()]);
+    for (rest, expected) in
+        [(MINUTE, MINUTE), (SECOND, MINUTE), (Duration::ZERO, MINUTE), (HOUR, HOUR)]
+    {
+        stage.gate.adopt_ban(&active("ann", rest)).unwrap();
+        assert_eq!(stage.verdict("ann"), banned(expected), "{rest:?}");
+    }
+    assert_eq!(stage.gate.ban_stats().adopted, 2);
+    stage.gate.lift_ban(&account("login", "ann"));
+    assert_eq!(stage.verdict("ann"), Verdict::Allow);
+    stage.gate.adopt_ban(&active("ann", Duration::MAX)).unwrap();
+    assert_eq!(stage.gate.active_bans()[0].rest, Ban::MAX_LENGTH);
+}
+
+#[test]
+fn a_ban_is_adopted_only_by_a_policy_that_bans_and_if_there_is_room() {
+    let stage = Stage::with_capacity(2, [login(), Policy::new("api").quota(Quota::per_hour(1))]);
+    let of = |policy: &str| ActiveBan { account: account(policy, "ann"), ..active("ann", MINUTE) };
+    let error = |policy: &str| stage.gate.adopt_ban(&of(policy)).unwrap_err();
+    assert!(matches!(error("api"), AccountError::NoBan(_)));
+    assert!(matches!(error("other"), AccountError::UnknownPolicy(_)));
+    for user in ["a", "b"] {
+        stage.gate.adopt_ban(&active(user, MINUTE)).unwrap();
+    }
+    let full = stage.gate.adopt_ban(&active("c", MINUTE)).unwrap_err();
+    assert!(matches!(full, AccountError::Store(StoreError::Full)), "{full}");
+    assert_eq!(stage.gate.active_bans().len(), 2);
+    assert_eq!(stage.at(MINUTE).gate.active_bans(), [], "they are over");
+    stage.gate.adopt_ban(&active("c", MINUTE)).unwrap();
+    stage.gate.replace_policies(policies([unbanned()]));
+    assert_eq!(stage.gate.active_bans(), [], "nobody bans any more");
+}
+
+#[test]
+fn an_address_is_banned_elsewhere_as_its_policy_counts_it() {
+    let ban = ten_seconds(1).lasting(MINUTE);
+    let stage = Stage::new([Policy::new("login").quota(Quota::per_hour(2)).ban(ban)]);
+    let account =
+        Account { policy: "login".parse().unwrap(), identity: "ip:2001:db8::7".parse().unwrap() };
+    stage.gate.adopt_ban(&ActiveBan { account, rest: MINUTE, retry_after: MINUTE }).unwrap();
+    let neighbour = Facts::new(&Method::GET, "/").client("2001:db8::8".parse().unwrap());
+    assert_eq!(stage.gate.decide_now(&neighbour).unwrap().verdict(), banned(MINUTE));
+}
+
+#[test]
+fn of_many_threads_one_begins_the_ban_and_one_tells_of_it() {
+    let (stage, begun) = telling([login()]);
+    stage.deny("ann", 0);
+    let barrier = Barrier::new(8);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..50 {
+                    assert_ne!(stage.verdict("ann"), Verdict::Allow);
+                }
+            });
+        }
+    });
+    assert_eq!(begun.try_iter().count(), 1);
 }

@@ -3,6 +3,7 @@
 mod record;
 mod shard;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 
 use self::shard::{Key, Shard};
-use crate::ban::Ban;
+use crate::ban::{ActiveBan, Ban};
+use crate::charge::Account;
 use crate::clock::Timestamp;
 use crate::digest::Digest;
 use crate::identity::Identity;
@@ -34,9 +36,14 @@ pub(crate) struct Bans {
     /// In all shards.
     accounts: AtomicUsize,
     begun: AtomicU64,
+    adopted: AtomicU64,
     refused: AtomicU64,
     warning: Warning,
+    listener: Option<Listener>,
 }
+
+/// Hears of each ban that denials began.
+pub(crate) type Listener = Box<dyn Fn(&ActiveBan) + Send + Sync>;
 
 /// As in a memory store: enough that threads seldom meet.
 const MAX_SHARDS: usize = 64;
@@ -49,9 +56,11 @@ pub struct BanStats {
     pub accounts: usize,
     /// How many there may be.
     pub capacity: usize,
-    /// Bans that began since the gate was made.
+    /// Bans that began here since the gate was made.
     pub begun: u64,
-    /// Denials, and bans by hand, that found no room since the gate was made.
+    /// Bans that began elsewhere and were put in force here since the gate was made.
+    pub adopted: u64,
+    /// Denials, and bans by hand or from elsewhere, that found no room since the gate was made.
     pub refused: u64,
 }
 
@@ -65,9 +74,15 @@ impl Bans {
             capacity,
             accounts: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
+            adopted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             warning: Warning::default(),
+            listener: None,
         }
+    }
+
+    pub(crate) fn set_listener(&mut self, listener: Listener) {
+        self.listener = Some(listener);
     }
 
     /// Whether nobody is banned or on the way to it, which is soon seen.
@@ -105,19 +120,24 @@ impl Bans {
         denied_for: Duration,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Duration> {
-        let (retry_after, begun) = self.locked(policy, identity, |shard, key| {
+        let (rest, begun) = self.locked(policy, identity, |shard, key| {
             let now = clock();
             let Some(record) = shard.record_or_new(key, ban, now) else {
                 self.refuse(now);
                 return (None, false);
             };
             let begun = record.retry_after(now).is_none() && record.count(ban, denied_for, now);
-            (record.retry_after(now), begun)
+            (record.rest(now), begun)
         });
+        let (rest, retry_after) = rest?;
         if begun {
             self.announce(policy, identity, ban);
+            if let Some(listener) = &self.listener {
+                let account = Account { policy: policy.clone(), identity: *identity };
+                listener(&ActiveBan { account, rest, retry_after });
+            }
         }
-        retry_after
+        Some(retry_after)
     }
 
     /// Begins a ban now, whether there is another or not.
@@ -141,6 +161,57 @@ impl Bans {
         Ok(())
     }
 
+    /// Puts a ban in force that began elsewhere, unless the one in force lasts as long.
+    pub(crate) fn adopt(
+        &self,
+        active: &ActiveBan,
+        ban: Ban,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), StoreError> {
+        let Account { policy, identity } = &active.account;
+        let rest = active.rest.min(Ban::MAX_LENGTH);
+        if rest.is_zero() {
+            return Ok(());
+        }
+        let adopted = self.locked(policy, identity, |shard, key| {
+            let now = clock();
+            let Some(record) = shard.record_or_new(key, ban, now) else {
+                self.refuse(now);
+                return Err(StoreError::Full);
+            };
+            Ok(record.adopt(ban, rest, active.retry_after, now))
+        })?;
+        if adopted {
+            self.adopted.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%policy, %identity, ?rest, "ban adopted");
+        }
+        Ok(())
+    }
+
+    /// The bans in force under these policies, one shard after another.
+    pub(crate) fn active<'n>(
+        &self,
+        policies: impl Iterator<Item = &'n Name>,
+        now: Timestamp,
+    ) -> Vec<ActiveBan> {
+        let names: HashMap<Digest, &Name> = policies.map(|name| (name.digest(), name)).collect();
+        let mut active = Vec::new();
+        for shard in &self.shards {
+            self.on(shard, |shard| {
+                for ((policy, identity), record) in shard.iter_mut() {
+                    let (Some(policy), Some((rest, retry_after))) =
+                        (names.get(policy), record.rest(now))
+                    else {
+                        continue;
+                    };
+                    let account = Account { policy: (*policy).clone(), identity: *identity };
+                    active.push(ActiveBan { account, rest, retry_after });
+                }
+            });
+        }
+        active
+    }
+
     /// Lifts an account's ban and forgets its denials.
     pub(crate) fn forget(&self, policy: &Name, identity: &Identity) {
         self.locked(policy, identity, |shard, key| shard.forget(&key));
@@ -159,6 +230,7 @@ impl Bans {
             accounts: self.accounts.load(Ordering::Relaxed),
             capacity: self.capacity,
             begun: self.begun.load(Ordering::Relaxed),
+            adopted: self.adopted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
         }
     }

@@ -61,6 +61,29 @@ impl Record {
         *self = Self { ban: Some(term), ..Self::new(ban) };
     }
 
+    /// Puts a ban in force that began elsewhere, unless the one in force lasts as long; tells whether
+    /// it did. There is this much left of it, and so long until the account is to come back.
+    pub(super) fn adopt(
+        &mut self,
+        ban: Ban,
+        rest: Duration,
+        retry_after: Duration,
+        now: Timestamp,
+    ) -> bool {
+        let lasts_as_long = self.rest(now).is_some_and(|(own, _)| own >= rest);
+        if !lasts_as_long {
+            self.begin(ban.lasting(rest), retry_after, now);
+        }
+        !lasts_as_long
+    }
+
+    /// What is left of a ban in force, and when to come back.
+    pub(super) fn rest(&mut self, now: Timestamp) -> Option<(Duration, Duration)> {
+        let retry_after = self.retry_after(now)?;
+        let until = self.ban.as_ref()?.until;
+        Some((until.saturating_since(now), retry_after))
+    }
+
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         let free = self.ban.as_ref().is_none_or(|term| term.until <= now);
         free && self.denials.is_over(now)

@@ -59,6 +59,10 @@ impl Shard {
         Some(self.records.entry(key).or_insert_with(|| Record::new(ban)))
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Record)> {
+        self.records.iter_mut()
+    }
+
     pub(super) fn forget(&mut self, key: &Key) {
         self.records.remove(key);
     }
