@@ -19,6 +19,7 @@ use crate::board::Board;
 use crate::builder::RedisStoreBuilder;
 use crate::checkup::{Finding, findings};
 use crate::collision::KeyCollisions;
+use crate::events::EventLog;
 use crate::failure::Failure;
 use crate::key::KeyTemplate;
 use crate::layout::Layout;
@@ -141,6 +142,11 @@ impl RedisStore {
     /// one for all policies or, if none is set, those of policies if they all begin alike.
     pub fn board(&self) -> Board {
         Board::new(self.clone(), self.0.board_key.clone())
+    }
+
+    /// The log of events beside the ledgers, for all stores whose key template begins alike.
+    pub fn event_log(&self) -> EventLog {
+        EventLog::new(self.clone(), format!("{}:events", self.0.board_key))
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is

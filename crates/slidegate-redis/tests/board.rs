@@ -1,4 +1,5 @@
-//! The board of notices: what one process posts, the others read, for as long as it lasts.
+//! The board of notices and the log of events: what one process posts or appends, the others read,
+//! for as long as it lasts.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,12 +10,14 @@ use std::time::Duration;
 
 use slidegate::StoreError;
 use slidegate_redis::{
-    Board, BoardError, Failure, KeyTemplate, Notice, Reading, RedisStore, ResilientStore,
+    Board, BoardError, EventBatch, EventLog, EventLogError, Failure, KeyTemplate, Notice, Position,
+    Reading, RedisStore, ResilientStore,
 };
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisCluster, RedisSentinels, RedisServer};
 use support::{cluster_url, sentinel_url, timed};
 
 const AMPLE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -396,4 +399,172 @@ async fn with_no_more_permissions_than_are_written_down() {
     board.post("a", "text", HOUR).await.unwrap();
     assert_eq!(texts(&board).await, [pair("a", "text")]);
     assert!(board.remove("a").await.unwrap());
+}
+
+const LOG: &str = "slidegate:board:events";
+
+fn log(url: impl Into<String>) -> EventLog {
+    RedisStore::builder(url).deadline(AMPLE).build().unwrap().event_log()
+}
+
+async fn append(log: &EventLog, events: &[(&str, Duration)]) {
+    log.append(events.iter().copied()).await.unwrap();
+}
+
+async fn read(log: &EventLog, after: Option<&Position>) -> EventBatch {
+    log.read(after).await.unwrap()
+}
+
+fn said(batch: &EventBatch) -> Vec<&str> {
+    batch.events.iter().map(|event| &*event.text).collect()
+}
+
+#[tokio::test]
+async fn events_are_read_in_order_and_each_once() {
+    let (time, server) = timed();
+    let (one, other) = (log(server.url()), log(server.url()));
+    let empty = read(&other, None).await;
+    assert_eq!((said(&empty), empty.restarted), (vec![], false));
+    append(&one, &[("b\nB", MINUTE), ("a \u{fc}", HOUR)]).await;
+    let now_ms = time.now_us() / 1000;
+    let first = read(&other, Some(&empty.position)).await;
+    assert_eq!(said(&first), ["b\nB", "a \u{fc}"]);
+    assert_eq!((first.now_ms, first.restarted), (now_ms, false));
+    let ends: Vec<u64> = first.events.iter().map(|event| event.until_ms).collect();
+    assert_eq!(ends, [now_ms + 60_000, now_ms + 3_600_000]);
+    append(&other, &[("c", MINUTE)]).await;
+    assert_eq!(said(&read(&one, Some(&first.position)).await), ["c"]);
+    let second = read(&other, Some(&first.position)).await;
+    assert_eq!(said(&second), ["c"]);
+    assert_eq!(said(&read(&other, Some(&second.position)).await), [""; 0]);
+    assert_eq!(said(&read(&log(server.url()), None).await), ["b\nB", "a \u{fc}", "c"]);
+    append(&one, &[]).await;
+}
+
+#[tokio::test]
+async fn a_log_lasts_as_long_as_its_longest_event() {
+    let (time, server) = timed();
+    let log = log(server.url());
+    append(&log, &[("nothing to go with", Duration::ZERO)]).await;
+    assert_eq!(server.command(&["EXISTS", LOG]).integer(), 0);
+    append(&log, &[("long", MINUTE), ("short", MILLISECOND)]).await;
+    append(&log, &[("with them", Duration::ZERO)]).await;
+    assert_eq!(server.command(&["PTTL", LOG]).integer(), 60_000);
+    time.advance(MINUTE - MILLISECOND);
+    assert_eq!(said(&read(&log, None).await), ["long", "short", "with them"]);
+    time.advance(2 * MILLISECOND);
+    assert_eq!(said(&read(&log, None).await), [""; 0]);
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+}
+
+#[tokio::test]
+async fn a_full_log_forgets_the_oldest_and_many_events_take_several_readings() {
+    let server = RedisServer::start();
+    let log = log(server.url());
+    let count = EventLog::MAX_EVENTS + 3;
+    let texts: Vec<String> = (0..count).map(|i| i.to_string()).collect();
+    for texts in texts.chunks(EventLog::MAX_BATCH) {
+        log.append(texts.iter().map(|text| (&**text, HOUR))).await.unwrap();
+    }
+    assert_eq!(server.command(&["XLEN", LOG]).integer(), EventLog::MAX_EVENTS as i64);
+    let (mut found, mut position) = (Vec::new(), None);
+    loop {
+        let batch = read(&log, position.as_ref()).await;
+        assert!(batch.events.len() <= EventLog::MAX_BATCH);
+        if batch.events.is_empty() {
+            break;
+        }
+        found.extend(batch.events.into_iter().map(|event| event.text));
+        position = Some(batch.position);
+    }
+    assert_eq!(found[..], texts[3..]);
+}
+
+#[tokio::test]
+async fn a_log_that_was_lost_is_read_from_the_beginning() {
+    let (time, server) = timed();
+    let log = log(server.url());
+    append(&log, &[("a", HOUR), ("b", HOUR)]).await;
+    let seen = read(&log, None).await.position;
+    server.command(&["FLUSHALL"]).expect_ok();
+    let lost = read(&log, Some(&seen)).await;
+    assert_eq!((said(&lost), lost.restarted), (vec![], true));
+    let next = read(&log, Some(&lost.position)).await;
+    assert!(!next.restarted, "it is told once");
+    append(&log, &[("c", HOUR)]).await;
+    assert_eq!(said(&read(&log, Some(&lost.position)).await), ["c"]);
+
+    // Others may have appended something before it is noticed, by whatever clock.
+    for by in [SECOND, Duration::ZERO] {
+        append(&log, &[("d", HOUR)]).await;
+        let seen = read(&log, None).await.position;
+        server.command(&["FLUSHALL"]).expect_ok();
+        time.advance(by);
+        append(&log, &[("e", HOUR)]).await;
+        let other = read(&log, Some(&seen)).await;
+        assert_eq!((said(&other), other.restarted), (vec!["e"], true));
+        let seen = read(&log, Some(&other.position)).await;
+        assert!(!seen.restarted && seen.events.is_empty());
+    }
+    let seen = read(&log, None).await.position;
+    server.command(&["FLUSHALL"]).expect_ok();
+    time.step_back(SECOND / 2);
+    append(&log, &[("f", HOUR)]).await;
+    let behind = read(&log, Some(&seen)).await;
+    assert_eq!((said(&behind), behind.restarted), (vec!["f"], true));
+}
+
+#[tokio::test]
+async fn an_older_log_after_a_failover_is_noticed() {
+    let server = RedisServer::start();
+    let log = log(server.url());
+    append(&log, &[("a", HOUR)]).await;
+    append(&log, &[("b", HOUR)]).await;
+    let seen = read(&log, None).await.position;
+    let newest = server.command(&["XREVRANGE", LOG, "+", "-", "COUNT", "1"]).array();
+    let id = newest.into_iter().next().unwrap().array().into_iter().next().unwrap().text();
+    // What a replica would have that had not heard of the last event.
+    server.command(&["XDEL", LOG, &id]);
+    let older = read(&log, Some(&seen)).await;
+    assert_eq!((said(&older), older.restarted), (vec!["a"], true));
+}
+
+#[tokio::test]
+async fn events_that_do_not_fit_are_refused() {
+    let server = RedisServer::start();
+    let log = log(server.url());
+    let long = "x".repeat(EventLog::MAX_TEXT_BYTES + 1);
+    let error = log.append([(&*long, HOUR)]).await.unwrap_err();
+    assert!(matches!(error, EventLogError::Text(1025)), "{error}");
+    let error = log.append([("x", EventLog::LONGEST + MILLISECOND)]).await.unwrap_err();
+    assert!(matches!(error, EventLogError::Lasting(_)), "{error}");
+    let error = log.append(vec![("x", HOUR); EventLog::MAX_BATCH + 1]).await.unwrap_err();
+    assert!(matches!(error, EventLogError::Batch(501)), "{error}");
+    assert_eq!(server.command(&["DBSIZE"]).integer(), 0);
+    server.command(&["SET", LOG, "something else"]).expect_ok();
+    let wrong = log.read(None).await.unwrap_err();
+    assert!(matches!(wrong, EventLogError::Store(StoreError::Unavailable(_))), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_log_is_shared_in_a_cluster_too() {
+    let cluster = RedisCluster::options().without_replicas().start();
+    let (one, other) = (log(cluster_url(&cluster)), log(cluster_url(&cluster)));
+    append(&one, &[("a", HOUR)]).await;
+    assert_eq!(said(&read(&other, None).await), ["a"]);
+}
+
+#[tokio::test]
+async fn a_log_needs_no_more_permissions_than_are_written_down() {
+    let server = RedisServer::start();
+    let mut user = vec!["ACL", "SETUSER", "gate", "on", ">secret", "~slidegate:*"];
+    user.extend(["+eval", "+time", "+pttl", "+pexpire", "+xadd", "+xread", "+xrevrange"]);
+    // What every connection needs.
+    user.extend(["+evalsha", "+script|load"]);
+    server.command(&user).expect_ok();
+    let log = log(server.url().replace("redis://", "redis://gate:secret@"));
+    append(&log, &[("a", HOUR)]).await;
+    let batch = read(&log, None).await;
+    assert_eq!(said(&batch), ["a"]);
+    assert_eq!(said(&read(&log, Some(&batch.position)).await), [""; 0]);
 }
