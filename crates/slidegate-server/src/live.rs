@@ -9,6 +9,7 @@ use slidegate::{Gate, Store};
 use slidegate_tower::{Answers, ClientAddress, PathReading, RateLimitLayer};
 
 use crate::config::Rules;
+use crate::shared_bans::BanQueue;
 
 /// The gate and the rules in force, for every door.
 #[derive(Debug)]
@@ -39,7 +40,18 @@ pub(crate) struct Manners<S> {
 impl<S: Store> Live<S> {
     /// Puts rules in force, whose policies the gate has from now on.
     pub(crate) fn new(rules: &mut Rules, store: S) -> Self {
-        let gate = Arc::new(Gate::new(mem::take(&mut rules.policies), store));
+        let gate = Gate::new(mem::take(&mut rules.policies), store);
+        Self::with_gate(gate, rules)
+    }
+
+    /// The same, with a queue for the bans that begin.
+    pub(crate) fn queueing_bans(rules: &mut Rules, store: S, queue: BanQueue) -> Self {
+        let gate = Gate::new(mem::take(&mut rules.policies), store);
+        Self::with_gate(gate.on_ban(move |ban| queue.push(ban)), rules)
+    }
+
+    fn with_gate(gate: Gate<S>, rules: &Rules) -> Self {
+        let gate = Arc::new(gate);
         let manners = Manners::new(&gate, rules);
         Self { gate, manners: Arc::new(ArcSwap::from_pointee(manners)) }
     }

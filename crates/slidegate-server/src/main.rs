@@ -21,6 +21,7 @@ mod reload;
 mod remote;
 mod routed;
 mod server;
+mod shared_bans;
 mod shutdown;
 mod streams;
 mod terminal;

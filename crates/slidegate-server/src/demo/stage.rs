@@ -22,7 +22,7 @@ impl Stage {
     pub(super) async fn open(upstream: String) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let site = Site::new(config, sources, MemoryStore::new(), Place::beside(None))?;
+        let site = Site::new(config, sources, MemoryStore::new(), Place::beside(None), None)?;
         let opened = Opened::new(&site).await?;
         Ok(Self { site, opened })
     }

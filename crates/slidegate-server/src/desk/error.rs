@@ -1,7 +1,7 @@
 //! Why an order was not taken.
 
 use slidegate::{AccountError, Orders, Timestamp};
-use slidegate_redis::BoardError;
+use slidegate_redis::{BoardError, EventLogError};
 
 use crate::calendar::Rfc3339;
 
@@ -25,6 +25,8 @@ pub(crate) enum DeskError {
     Full,
     #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
     Board(#[source] BoardError),
+    #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
+    Bans(#[from] EventLogError),
     #[error("it cannot be written down, so it is not done")]
     Disk(#[source] anyhow::Error),
     #[error("the store could not do it; it may be repeated")]

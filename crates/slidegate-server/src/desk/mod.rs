@@ -32,6 +32,7 @@ pub(crate) use self::filed::{Action, Filed, Motive, Target};
 use self::files::{Files, LIFT_LASTS, of_the_same, take};
 pub(crate) use self::place::Place;
 pub(crate) use self::until::Until;
+use crate::shared_bans::SharedBans;
 
 /// Takes the orders for one gate.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Desk<S> {
     files: Mutex<Files>,
     /// For the names of resets, which no two gateways may share.
     numbers: (RandomState, AtomicU64),
+    /// Where bans are shared that policies begin: a reset lifts them at all gateways.
+    bans: Option<Arc<SharedBans<S>>>,
 }
 
 /// An order that was taken.
@@ -99,7 +102,12 @@ impl<S: Store> Desk<S> {
         };
         files.put_in_force(&gate);
         let numbers = (RandomState::default(), AtomicU64::new(0));
-        Ok(Self { gate, place, began, files: Mutex::new(files), numbers })
+        Ok(Self { gate, place, began, files: Mutex::new(files), numbers, bans: None })
+    }
+
+    /// Lifts bans at all gateways that share them, if they do.
+    pub(crate) fn sharing_bans(self, bans: Option<Arc<SharedBans<S>>>) -> Self {
+        Self { bans, ..self }
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
@@ -211,6 +219,9 @@ impl<S: Store> Desk<S> {
             let reset = Filed { id, action, target, motive, given_ms, until_ms: 0 };
             // Before the others are told: what they hear from Redis then is no older.
             self.reset_all(&accounts).await?;
+            if let Some(bans) = &self.bans {
+                bans.lift(&accounts).await?;
+            }
             board.post(&reset.id, &reset.text(), RESET_LASTS).await?;
             files.resets.insert(reset.id);
         } else {

@@ -48,6 +48,8 @@ struct Inner {
     connections: Connections,
     reloads: Attempts,
     snapshots: Attempts,
+    /// Bans that hold here only, although there are other gateways.
+    bans_not_shared: AtomicU64,
     clock: Arc<dyn Clock>,
     started: Timestamp,
     /// When the current period of the lowest standings began, in nanoseconds.
@@ -78,6 +80,7 @@ impl Observer {
             connections: Connections::default(),
             reloads: Attempts::since(started),
             snapshots: Attempts::default(),
+            bans_not_shared: AtomicU64::new(0),
             started,
             turned_ns: AtomicU64::new(clock.now().as_nanos()),
             clock,
@@ -163,6 +166,11 @@ impl Observer {
         self.0.snapshots.failed();
     }
 
+    /// So many more bans were too many to be told to the other gateways.
+    pub(crate) fn bans_not_shared(&self, bans: u64) {
+        self.0.bans_not_shared.fetch_add(bans, Ordering::Relaxed);
+    }
+
     /// The accounts that were denied most often of late, the most often first.
     pub(crate) fn most_denied(&self, most: usize) -> Vec<DeniedAccount> {
         self.0.accounts.most_denied(most, self.0.clock.now())
@@ -227,6 +235,12 @@ impl Collector for Everything {
         inner.upstream.expose(page)?;
         inner.connections.expose(page)?;
         store::expose(&*inner.gate, page)?;
+        page.counter(
+            "slidegate_bans_not_shared",
+            "Bans that hold at this gateway only, because too many began to share them through \
+             Redis.",
+            inner.bans_not_shared.load(Ordering::Relaxed),
+        )?;
         inner.denials.expose(page)?;
         inner.operations.expose(&*inner.gate, page)?;
         audit::expose(inner.audit.as_ref(), page)?;

@@ -56,7 +56,12 @@ fn expose_memory(
 }
 
 fn expose_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
-    page.counter("slidegate_bans", "Bans that began.", bans.begun)?;
+    page.counter("slidegate_bans", "Bans that began here.", bans.begun)?;
+    page.counter(
+        "slidegate_bans_adopted",
+        "Bans that began at another gateway, or before a restart, and were put in force here.",
+        bans.adopted,
+    )?;
     page.gauge(
         "slidegate_ban_accounts",
         "Accounts that are banned or have denials counted towards it.",

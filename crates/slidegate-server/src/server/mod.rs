@@ -37,7 +37,7 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             StoreConfig::Memory { capacity, snapshot } => {
                 let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
                 let orders = Place::beside(snapshot.as_ref());
-                let site = Site::new(config, sources, store, orders)?;
+                let site = Site::new(config, sources, store, orders, None)?;
                 let restore = |config| {
                     Snapshot::restore(&config, site.live.gate().clone(), site.observer.clone())
                 };
@@ -47,7 +47,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
                 let orders = Place::Board(store.redis().board());
-                serve(Site::new(config, sources, store, orders)?, changes, None).await
+                let bans = Some(store.redis().event_log());
+                serve(Site::new(config, sources, store, orders, bans)?, changes, None).await
             }
         }
     });

@@ -32,6 +32,10 @@ impl Opened {
         // Before the first request, so that nobody who is banned slips through.
         site.desk.look().await;
         tokio::spawn(site.desk.clone().attend());
+        if let Some(bans) = &site.bans {
+            bans.exchange().await;
+            tokio::spawn(bans.clone().run());
+        }
         let workers = front.open(site, &closed)?;
         Ok(Self { doors: Doors { gateway, decisions, admin }, workers, closing, _admin })
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use slidegate::{Store, SystemClock};
+use slidegate_redis::EventLog;
 
 use crate::config::{self, Config, Loaded, Sources};
 use crate::decisions::Decisions;
@@ -13,6 +14,7 @@ use crate::listener::Tls;
 use crate::live::Live;
 use crate::observe::{Answered, Observer, StoreReport, Trail};
 use crate::reload::{self, Cause, Fixed};
+use crate::shared_bans::{self, SharedBans};
 
 /// What all doors share, and where it came from.
 pub(crate) struct Site<S> {
@@ -20,6 +22,8 @@ pub(crate) struct Site<S> {
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
     pub(crate) desk: Arc<Desk<S>>,
+    /// With Redis only.
+    pub(crate) bans: Option<Arc<SharedBans<S>>>,
     pub(crate) tls: Option<Tls>,
     /// By which all doors time what they tell the observer.
     clock: Arc<SystemClock>,
@@ -37,8 +41,16 @@ impl<S: Store + StoreReport> Site<S> {
         sources: Sources,
         store: S,
         orders: Place,
+        ban_log: Option<EventLog>,
     ) -> anyhow::Result<Self> {
-        let live = Arc::new(Live::new(&mut config.rules, store));
+        let (live, bans) = match ban_log {
+            Some(log) => {
+                let (queue, begun) = shared_bans::queue();
+                (Live::queueing_bans(&mut config.rules, store, queue), Some((log, begun)))
+            }
+            None => (Live::new(&mut config.rules, store), None),
+        };
+        let live = Arc::new(live);
         let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
         let recorder = audit.as_ref().map(Trail::recorder);
         let clock = Arc::new(SystemClock::new());
@@ -49,8 +61,11 @@ impl<S: Store + StoreReport> Site<S> {
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let fixed = Fixed::of(&config);
         let desk = Desk::open(live.gate().clone(), orders).context("store.snapshot.file")?;
-        let desk = Arc::new(desk);
-        Ok(Self { live, gateway, observer, desk, tls, clock, audit, config, fixed, sources })
+        let bans = bans.map(|(log, begun)| {
+            Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
+        });
+        let desk = Arc::new(desk.sharing_bans(bans.clone()));
+        Ok(Self { live, gateway, observer, desk, bans, tls, clock, audit, config, fixed, sources })
     }
 
     /// What answers programs that ask.

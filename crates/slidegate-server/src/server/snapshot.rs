@@ -1,13 +1,14 @@
 //! The accounts of a store in memory, between two lives of the server.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use slidegate::{Gate, MemoryStore, SnapshotError};
+use serde::{Deserialize, Serialize};
+use slidegate::{Account, AccountError, ActiveBan, Gate, MemoryStore, SnapshotError, Timestamp};
 
 use crate::config::SnapshotConfig;
 use crate::disk;
@@ -41,6 +42,9 @@ impl Snapshot {
             restore(store, &path).context("store.snapshot.file")?;
             disk::try_writing(&path).context("store.snapshot.file")?;
         }
+        let bans = inner.bans_file();
+        restore_bans(&inner.gate, &bans).context("store.snapshot.file")?;
+        disk::try_writing(&bans).context("store.snapshot.file")?;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -81,8 +85,81 @@ impl Inner {
             disk::replace(&path, |file| store.save(file))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
-        Ok(())
+        let path = self.bans_file();
+        let bans = serde_json::to_vec(&Bans::of(&self.gate))?;
+        disk::replace(&path, |file| file.write_all(&bans))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
+
+    fn bans_file(&self) -> PathBuf {
+        disk::with_suffix(&self.file, ".bans")
+    }
+}
+
+/// The bans that policies began, as they are kept. Instants are Unix milliseconds.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bans {
+    slidegate_bans: u32,
+    bans: Vec<Ban>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ban {
+    policy: String,
+    identity: String,
+    until_ms: u64,
+    retry_at_ms: u64,
+}
+
+/// The format of the file.
+const BANS_FORMAT: u32 = 1;
+
+impl Bans {
+    fn of(gate: &Gate<MemoryStore>) -> Self {
+        let now = gate.now();
+        // Rounded up to a millisecond, so that no ban ends early.
+        let ms = |after| (now + after + Duration::from_nanos(999_999)).as_millis();
+        let keep = |ban: ActiveBan| Ban {
+            policy: ban.account.policy.to_string(),
+            identity: ban.account.identity.to_string(),
+            until_ms: ms(ban.rest),
+            retry_at_ms: ms(ban.retry_after),
+        };
+        let bans = gate.active_bans().into_iter().map(keep).collect();
+        Self { slidegate_bans: BANS_FORMAT, bans }
+    }
+}
+
+impl Ban {
+    fn at(&self, now: Timestamp) -> anyhow::Result<ActiveBan> {
+        let rest = |ms| Timestamp::from_millis(ms).saturating_since(now);
+        let account = Account { policy: self.policy.parse()?, identity: self.identity.parse()? };
+        let (rest, retry_after) = (rest(self.until_ms), rest(self.retry_at_ms));
+        Ok(ActiveBan { account, rest, retry_after })
+    }
+}
+
+fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        read => read.with_context(|| format!("cannot read {shown}"))?,
+    };
+    let damaged = || format!("cannot restore {shown}; move the file away to begin without it");
+    let contents: Bans = serde_json::from_slice(&text).with_context(damaged)?;
+    anyhow::ensure!(contents.slidegate_bans == BANS_FORMAT, damaged());
+    let now = gate.now();
+    for ban in &contents.bans {
+        match gate.adopt_ban(&ban.at(now).with_context(damaged)?) {
+            // The policy may have changed since.
+            Ok(()) | Err(AccountError::UnknownPolicy(_) | AccountError::NoBan(_)) => {}
+            Err(error) => bail!("cannot restore {shown}: {error}; raise store.capacity"),
+        }
+    }
+    tracing::info!(bans = gate.ban_stats().adopted, "restored from {shown}");
+    Ok(())
 }
 
 fn restore(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod accounts;
+mod bans;
 mod command_line;
 mod gateways;
 mod lives;

@@ -58,9 +58,10 @@ impl Refusal {
                     StatusCode::BAD_REQUEST
                 }
                 DeskError::Full => StatusCode::CONFLICT,
-                DeskError::Board(_) | DeskError::Disk(_) | DeskError::Account(_) => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
+                DeskError::Board(_)
+                | DeskError::Bans(_)
+                | DeskError::Disk(_)
+                | DeskError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
             },
         }
     }

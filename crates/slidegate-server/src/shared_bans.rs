@@ -1,0 +1,396 @@
+//! Bans that policies begin, shared by all gateways on one Redis.
+//!
+//! Every gateway appends the bans that begin at it to a log in Redis, and puts those in force that
+//! the others have appended. Nothing that a decision does waits for it: the decision that begins a
+//! ban leaves it in a bounded queue. While Redis is gone, bans hold where they began, and are
+//! appended when it is back.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use slidegate::{Account, ActiveBan, Gate, Store, Timestamp};
+use slidegate_redis::{Event, EventLog, EventLogError, Position};
+use tokio::sync::{Mutex, mpsc};
+
+use crate::observe::Observer;
+
+/// Takes the bans that begin, for [`SharedBans`].
+#[derive(Debug)]
+pub(crate) struct BanQueue {
+    sender: mpsc::Sender<ActiveBan>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// The other end of a [`BanQueue`].
+#[derive(Debug)]
+pub(crate) struct BegunBans {
+    receiver: mpsc::Receiver<ActiveBan>,
+    /// Bans that found the queue full, and are not counted yet.
+    dropped: Arc<AtomicU64>,
+}
+
+/// Exchanges bans with the other gateways on one Redis.
+#[derive(Debug)]
+pub(crate) struct SharedBans<S> {
+    gate: Arc<Gate<S>>,
+    log: EventLog,
+    observer: Observer,
+    /// Marks the events of this process, which knows of its own bans.
+    origin: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    begun: BegunBans,
+    /// Bans that Redis does not have yet.
+    pending: VecDeque<Pending>,
+    position: Option<Position>,
+    is_cut_off: bool,
+    /// Bans that are not shared, and when that was last logged.
+    unlogged: u64,
+    logged_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    account: Account,
+    until: Timestamp,
+    /// How much longer than the ban it is no use to come back.
+    wait: Duration,
+}
+
+/// What an event says of an account.
+#[derive(Debug, PartialEq, Eq)]
+struct Message {
+    origin: String,
+    account: Account,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Banned until the event ends, and so much longer is no use to come back.
+    Ban { wait: Duration },
+    /// Its ban was lifted.
+    Lift,
+}
+
+/// How often the log is read: a ban holds at the other gateways after this and two round trips.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Bans that begin between two readings.
+const MAX_QUEUED: usize = 4096;
+/// Bans that wait for Redis to come back: as many as the log has room for.
+const MAX_PENDING: usize = EventLog::MAX_EVENTS;
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// The format of the texts. Events in another are passed over: a newer version may write them.
+const FORMAT: &str = "1";
+
+/// A queue for the bans that begin at one gate.
+pub(crate) fn queue() -> (BanQueue, BegunBans) {
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED);
+    let dropped = Arc::new(AtomicU64::new(0));
+    (BanQueue { sender, dropped: dropped.clone() }, BegunBans { receiver, dropped })
+}
+
+impl BanQueue {
+    /// Never waits. A ban that finds no room holds at this gateway alone, and is counted.
+    pub(crate) fn push(&self, ban: &ActiveBan) {
+        if self.sender.try_send(ban.clone()).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<S: Store> SharedBans<S> {
+    pub(crate) fn new(
+        gate: Arc<Gate<S>>,
+        log: EventLog,
+        begun: BegunBans,
+        observer: Observer,
+    ) -> Self {
+        let state = State {
+            begun,
+            pending: VecDeque::new(),
+            position: None,
+            is_cut_off: false,
+            unlogged: 0,
+            logged_at: None,
+        };
+        let origin = format!("{:016x}", fastrand::u64(..));
+        Self { gate, log, observer, origin, state: Mutex::new(state) }
+    }
+
+    /// Exchanges bans for as long as the process lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            self.exchange().await;
+        }
+    }
+
+    /// Puts the bans of the others in force, and appends those that have begun here.
+    pub(crate) async fn exchange(&self) {
+        let mut state = self.state.lock().await;
+        let unshared = state.take_begun(self.gate.now());
+        if unshared > 0 {
+            self.observer.bans_not_shared(unshared);
+        }
+        // In this order, so that a ban which another gateway has lifted meanwhile is not appended.
+        let mut result = self.read(&mut state).await;
+        if result.is_ok() && !state.pending.is_empty() {
+            result = self.publish(&mut state).await;
+            // So that this gateway notices if Redis loses what it has appended.
+            if result.is_ok() {
+                result = self.read(&mut state).await;
+            }
+        }
+        state.note_trouble(result.err().as_ref());
+        state.log_unshared(self.gate.now());
+    }
+
+    /// Lifts the bans of these accounts at all gateways that read the log, now or when they start.
+    /// At this one they have been lifted.
+    pub(crate) async fn lift(&self, accounts: &[Account]) -> Result<(), EventLogError> {
+        let mut state = self.state.lock().await;
+        state.take_begun(self.gate.now());
+        state.pending.retain(|pending| !accounts.contains(&pending.account));
+        let policies = self.gate.policies();
+        let banning: HashSet<_> = policies
+            .outlines()
+            .filter(|policy| policy.ban.is_some())
+            .map(|policy| policy.name)
+            .collect();
+        let lifted = accounts.iter().filter(|account| banning.contains(&account.policy));
+        let texts: Vec<String> =
+            lifted.map(|account| self.message(account, Kind::Lift).text()).collect();
+        for texts in texts.chunks(EventLog::MAX_BATCH) {
+            self.log.append(texts.iter().map(|text| (&**text, Duration::ZERO))).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, state: &mut State) -> Result<(), EventLogError> {
+        // What was in force before the log turned out to be lost.
+        let mut known = Vec::new();
+        let mut lifted = HashSet::new();
+        loop {
+            let batch = self.log.read(state.position.as_ref()).await?;
+            if batch.restarted {
+                known = self.gate.active_bans();
+            }
+            for event in &batch.events {
+                self.apply(event, batch.now_ms, state, &mut lifted);
+            }
+            state.position = Some(batch.position);
+            if batch.events.len() < EventLog::MAX_BATCH {
+                break;
+            }
+        }
+        if !known.is_empty() {
+            tracing::warn!(
+                bans = known.len(),
+                "Redis has lost the log of bans: appending them again"
+            );
+        }
+        let now = self.gate.now();
+        for ban in &known {
+            self.adopt(ban);
+            if state.pending.len() < MAX_PENDING {
+                state.pending.push_back(Pending::of(ban, now));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, event: &Event, now_ms: u64, state: &mut State, lifted: &mut HashSet<Account>) {
+        let Some(Message { origin, account, kind }) = Message::parse(&event.text) else {
+            tracing::debug!(text = event.text, "unknown event in the log of bans");
+            return;
+        };
+        match kind {
+            Kind::Lift => {
+                self.gate.lift_ban(&account);
+                state.pending.retain(|pending| pending.account != account);
+                lifted.insert(account);
+            }
+            // A ban that began here is in force already, unless it was lifted just now and began
+            // again before this was read.
+            Kind::Ban { .. } if origin == self.origin && !lifted.contains(&account) => {}
+            Kind::Ban { wait } => {
+                let rest = Duration::from_millis(event.until_ms.saturating_sub(now_ms));
+                self.adopt(&ActiveBan { account, rest, retry_after: rest + wait });
+            }
+        }
+    }
+
+    fn adopt(&self, ban: &ActiveBan) {
+        // Another gateway may have policies that this one has not, and a full table warns itself.
+        if let Err(error) = self.gate.adopt_ban(ban) {
+            tracing::debug!(account = %ban.account, %error, "ban not adopted");
+        }
+    }
+
+    async fn publish(&self, state: &mut State) -> Result<(), EventLogError> {
+        while !state.pending.is_empty() {
+            let now = self.gate.now();
+            let batch = state.pending.len().min(EventLog::MAX_BATCH);
+            let event = |pending: &Pending| {
+                let kind = Kind::Ban { wait: pending.wait };
+                let rest = pending.until.saturating_since(now).min(EventLog::LONGEST);
+                (self.message(&pending.account, kind).text(), rest)
+            };
+            let events: Vec<_> = state.pending.iter().take(batch).map(event).collect();
+            let in_force = events.iter().filter(|(_, rest)| !rest.is_zero());
+            self.log.append(in_force.map(|(text, rest)| (&**text, *rest))).await?;
+            state.pending.drain(..batch);
+        }
+        Ok(())
+    }
+
+    fn message(&self, account: &Account, kind: Kind) -> Message {
+        Message { origin: self.origin.clone(), account: account.clone(), kind }
+    }
+}
+
+impl State {
+    /// Takes what is in the queue, and tells how many bans are not going to be shared. What waited
+    /// there ends a little later at the other gateways, by [`PAUSE`] at most.
+    fn take_begun(&mut self, now: Timestamp) -> u64 {
+        let mut unshared = self.begun.dropped.swap(0, Ordering::Relaxed);
+        while let Ok(ban) = self.begun.receiver.try_recv() {
+            if self.pending.len() < MAX_PENDING {
+                self.pending.push_back(Pending::of(&ban, now));
+            } else {
+                unshared += 1;
+            }
+        }
+        self.unlogged += unshared;
+        unshared
+    }
+
+    fn note_trouble(&mut self, error: Option<&EventLogError>) {
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, error.is_some());
+        match error {
+            Some(error) if !was_cut_off => tracing::warn!(
+                %error,
+                "bans cannot be shared through Redis: each holds at the gateway where it began"
+            ),
+            None if was_cut_off => tracing::info!("bans are shared through Redis again"),
+            _ => {}
+        }
+    }
+
+    fn log_unshared(&mut self, now: Timestamp) {
+        let is_due = self.logged_at.is_none_or(|at| now.saturating_since(at) >= LOG_EVERY);
+        if self.unlogged > 0 && is_due {
+            let bans = std::mem::take(&mut self.unlogged);
+            self.logged_at = Some(now);
+            tracing::warn!(
+                bans,
+                queued = MAX_QUEUED,
+                pending = MAX_PENDING,
+                "too many bans to share through Redis: these hold at this gateway only"
+            );
+        }
+    }
+}
+
+impl Pending {
+    fn of(ban: &ActiveBan, now: Timestamp) -> Self {
+        let wait = ban.retry_after.saturating_sub(ban.rest);
+        Self { account: ban.account.clone(), until: now + ban.rest, wait }
+    }
+}
+
+impl Message {
+    /// Lines, because none of the parts can have a line's end in it.
+    fn text(&self) -> String {
+        let Account { policy, identity } = &self.account;
+        let (word, wait_ms) = match self.kind {
+            Kind::Ban { wait } => ("ban", wait.as_millis()),
+            Kind::Lift => ("lift", 0),
+        };
+        let (origin, wait_ms) = (&self.origin, wait_ms.to_string());
+        [FORMAT, word, origin, policy, identity.as_str(), &wait_ms].join("\n")
+    }
+
+    /// Reads what [`text`](Self::text) wrote; none if it is something else.
+    fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('\n').collect();
+        let [FORMAT, word, origin, policy, identity, wait_ms] = parts[..] else { return None };
+        let account = Account { policy: policy.parse().ok()?, identity: identity.parse().ok()? };
+        let wait = Duration::from_millis(wait_ms.parse().ok()?);
+        let kind = match word {
+            "ban" => Kind::Ban { wait },
+            "lift" => Kind::Lift,
+            _ => return None,
+        };
+        Some(Self { origin: origin.to_owned(), account, kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: Kind, identity: &str) -> Message {
+        let account = Account {
+            policy: "p".repeat(64).parse().unwrap(),
+            identity: identity.parse().unwrap(),
+        };
+        Message { origin: "0123456789abcdef".to_owned(), account, kind }
+    }
+
+    #[test]
+    fn texts_read_back_and_fit() {
+        let longest = format!("user:{}", "u".repeat(58));
+        for kind in [Kind::Lift, Kind::Ban { wait: Duration::MAX / 1_000_000 }] {
+            for identity in ["ip:2001:db8:1:2::/64", "anonymous", "everyone", &longest] {
+                let message = message(kind, identity);
+                let text = message.text();
+                assert!(text.len() <= EventLog::MAX_TEXT_BYTES, "{}", text.len());
+                let read = Message::parse(&text).unwrap();
+                assert_eq!((read.origin, read.account), (message.origin, message.account));
+                assert_eq!(read.kind == Kind::Lift, kind == Kind::Lift);
+            }
+        }
+        let wait = Duration::from_millis(1500);
+        let ban = message(Kind::Ban { wait }, "user:42");
+        assert_eq!(Message::parse(&ban.text()), Some(ban));
+    }
+
+    #[test]
+    fn what_is_no_event_of_this_version_is_passed_over() {
+        let text = message(Kind::Lift, "user:42").text();
+        for text in [
+            String::new(),
+            "hello".to_owned(),
+            text.replacen('1', "2", 1),
+            text.replace("lift", "pardon"),
+            text.replace("user:42", "nobody"),
+            format!("{text}\nmore"),
+            format!("{text}x"),
+        ] {
+            assert_eq!(Message::parse(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_counts_and_never_waits() {
+        let (queue, mut begun) = queue();
+        let account =
+            Account { policy: "api".parse().unwrap(), identity: "user:1".parse().unwrap() };
+        let rest = Duration::from_secs(60);
+        let ban = ActiveBan { account, rest, retry_after: rest };
+        for _ in 0..MAX_QUEUED + 7 {
+            queue.push(&ban);
+        }
+        assert_eq!(begun.dropped.load(Ordering::Relaxed), 7);
+        assert!(begun.receiver.try_recv().is_ok());
+        queue.push(&ban);
+        assert_eq!(begun.dropped.load(Ordering::Relaxed), 7, "there was room again");
+    }
+}
