@@ -5,8 +5,11 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use http::Method;
+
 use crate::ban::Ban;
 use crate::identity::Identity;
+use crate::methods;
 use crate::name::Name;
 use crate::paths::Paths;
 use crate::plan::{CheckedPlan, Plan};
@@ -155,6 +158,7 @@ impl Errors {
         plans: &HashMap<Name, Arc<CheckedPlan>>,
     ) -> Option<CheckedPolicy> {
         let name = self.ok(place, "name", &policy.name, policy.name.parse::<Name>());
+        self.methods(place, &policy.methods);
         let paths = self.paths(place, &policy.paths);
         if policy.sources.is_empty() {
             let problem = "expected at least one identity source, such as ip".to_owned();
@@ -180,6 +184,14 @@ impl Errors {
             on_store_error: policy.on_store_error,
             exempt,
         })
+    }
+
+    fn methods(&mut self, place: &str, methods: &[Method]) {
+        for method in methods {
+            if let Some(problem) = methods::problem(method) {
+                self.add(place, "method", method, problem);
+            }
+        }
     }
 
     fn paths(&mut self, place: &str, patterns: &[String]) -> Option<Paths> {

@@ -55,6 +55,7 @@ mod identity;
 mod inspection;
 mod ledger;
 mod memory;
+mod methods;
 mod name;
 mod network;
 mod orders;

@@ -13,6 +13,9 @@ impl Paths {
         if !pattern.starts_with('/') {
             return Err("expected a path that starts with /, such as /users/{id}".to_owned());
         }
+        if let Some(problem) = foreign_syntax(pattern) {
+            return Err(problem);
+        }
         self.0.insert(pattern, ()).map_err(|error| {
             format!(
                 "{error}; expected a pattern such as /login, /users/{{id}} or /static/{{*rest}}"
@@ -80,6 +83,56 @@ fn decode_once(path: &[u8]) -> Option<Vec<u8>> {
     (decoded.len() < path.len()).then_some(decoded)
 }
 
+/// What is wrong with a pattern in the syntax of other routers. It would match only a request whose
+/// path has the star or the colon in it, so the policy would limit nothing.
+fn foreign_syntax(pattern: &str) -> Option<String> {
+    let segments: Vec<&str> = pattern.split('/').collect();
+    if !segments.iter().any(|segment| is_foreign(segment)) {
+        return None;
+    }
+    let last = segments.len() - 1;
+    let meant: Vec<String> =
+        segments.iter().enumerate().map(|(i, segment)| translated(segment, i, i == last)).collect();
+    let meant = meant.join("/");
+    let is_good = Router::new().insert(&meant, ()).is_ok();
+    let what = "* and : are no wildcards here";
+    Some(match is_good {
+        true => format!("{what}: did you mean {meant:?}?"),
+        false => format!("{what}: expected {{name}} for one segment, or {{*rest}} at the end"),
+    })
+}
+
+/// A star outside braces, or a segment that begins with a colon. A colon further on, as in
+/// `/jobs/7:cancel`, is an ordinary character.
+fn is_foreign(segment: &str) -> bool {
+    let mut depth = 0_i32;
+    let mut has_star = false;
+    for byte in segment.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b'*' => has_star |= depth <= 0,
+            _ => {}
+        }
+    }
+    segment.starts_with(':') || has_star
+}
+
+fn translated(segment: &str, index: usize, is_last: bool) -> String {
+    match segment.strip_prefix(':') {
+        Some(name) if !name.is_empty() => {
+            // A star after a name, as in `:path*`, is the rest of the path.
+            match name.strip_suffix('*') {
+                Some(name) => format!("{{*{name}}}"),
+                None => format!("{{{name}}}"),
+            }
+        }
+        _ if !is_foreign(segment) => segment.to_owned(),
+        _ if is_last => segment.trim_end_matches('*').to_owned() + "{*rest}",
+        _ => format!("{{segment{index}}}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +183,35 @@ mod tests {
             "/static/..%3b/login",
         ] {
             assert!(!has_one_meaning(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_syntax_of_other_routers_is_translated() {
+        for (pattern, meant) in [
+            ("/api/*", "/api/{*rest}"),
+            ("/api/**", "/api/{*rest}"),
+            ("/*", "/{*rest}"),
+            ("/users/:id", "/users/{id}"),
+            ("/users/:id/posts/:post", "/users/{id}/posts/{post}"),
+            ("/files/:path*", "/files/{*path}"),
+            ("/users/*/posts", "/users/{segment2}/posts"),
+            ("/users/{id}/*", "/users/{id}/{*rest}"),
+        ] {
+            let problem = Paths::default().insert(pattern).unwrap_err();
+            assert!(problem.ends_with(&format!("did you mean {meant:?}?")), "{pattern}: {problem}");
+            Paths::default().insert(meant).unwrap();
+        }
+        for pattern in ["/:", "/a*b/*.js", "/:id*/x", "/{a}*"] {
+            let problem = Paths::default().insert(pattern).unwrap_err();
+            assert!(problem.starts_with("* and : are no wildcards"), "{pattern}: {problem}");
+        }
+    }
+
+    #[test]
+    fn colons_that_are_part_of_a_path_stay_so() {
+        for pattern in ["/jobs/7:cancel", "/v1/{name}:batch", "/static/{*rest}", "/a/{id}"] {
+            assert_eq!(Paths::default().insert(pattern), Ok(()), "{pattern}");
         }
     }
 }

@@ -82,7 +82,8 @@ impl Policy {
         }
     }
 
-    /// Only requests with this method; repeat it for several.
+    /// Only requests with this method; repeat it for several. A word that is one slip away from a
+    /// known method, such as `GTE`, is an error when the policies are built.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.methods.push(method);
@@ -90,7 +91,8 @@ impl Policy {
     }
 
     /// Only requests for paths of this pattern, such as `/users/{id}` or `/static/{*rest}`;
-    /// repeat it for several.
+    /// repeat it for several. Stars and colons are no wildcards: `/static/*` is an error when the
+    /// policies are built.
     #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
         self.paths.push(pattern.into());

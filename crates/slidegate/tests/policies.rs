@@ -465,3 +465,42 @@ fn nobody_gets_off_the_blocked_list_or_onto_the_exempt_one_with_a_second_header(
     let doubtful = headers(&[("x-api-key", "internal"), ("x-api-key", "x")]);
     assert_eq!(gate.decide_now(&base.headers(&doubtful)).unwrap().policies().len(), 1);
 }
+
+#[test]
+fn patterns_and_methods_that_no_request_has_are_errors_with_what_was_meant() {
+    let build = |policy: Policy, exempt: Roster, blocked: Roster| {
+        let builder = Policies::builder().policy(policy.quota(Quota::per_minute(1)));
+        let errors = builder.exempt(exempt).blocked(blocked).build().unwrap_err();
+        let [error] = errors.as_slice() else { panic!("{errors}") };
+        error.to_string()
+    };
+    let none = Roster::new;
+    let slip = Method::from_bytes(b"GTE").unwrap();
+    for (said, expected) in [
+        (
+            build(Policy::new("api").path("/api/*"), none(), none()),
+            "policy \"api\": path = \"/api/*\": * and : are no wildcards here: did you mean \"/api/{*rest}\"?",
+        ),
+        (
+            build(Policy::new("api").exempt(none().path("/users/:id")), none(), none()),
+            "policy \"api\": exempt = \"/users/:id\": * and : are no wildcards here: did you mean \"/users/{id}\"?",
+        ),
+        (
+            build(Policy::new("api"), none().path("/a/*/b"), none()),
+            "exempt: path = \"/a/*/b\": * and : are no wildcards here: did you mean \"/a/{segment2}/b\"?",
+        ),
+        (
+            build(Policy::new("api"), none(), none().path("/:tenant/private")),
+            "blocked: path = \"/:tenant/private\": * and : are no wildcards here: did you mean \"/{tenant}/private\"?",
+        ),
+        (
+            build(Policy::new("api").method(slip), none(), none()),
+            "policy \"api\": method = \"GTE\": no client sends this method: did you mean \"GET\"?",
+        ),
+    ] {
+        assert_eq!(said, expected);
+    }
+    let extension = Method::from_bytes(b"PURGE").unwrap();
+    let purge = Policy::new("purge").method(extension).quota(Quota::per_minute(1));
+    assert!(Policies::builder().policy(purge).build().is_ok());
+}

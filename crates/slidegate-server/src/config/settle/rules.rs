@@ -152,6 +152,9 @@ impl Index {
         self.add(&place, "name", None, &policy.name.spot);
         self.add(&place, "identity", None, &policy.identity.spot);
         self.add(&place, "quotas", None, &policy.quotas.spot);
+        for method in &policy.methods {
+            self.add(&place, "method", Some(method.as_str()), &method.spot);
+        }
         for path in &policy.paths {
             self.add(&place, "path", Some(&path.value), &path.spot);
         }

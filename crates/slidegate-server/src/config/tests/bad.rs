@@ -256,7 +256,35 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'post' }",
-        "test.toml:4: policy[0].match.method = \"post\": expected a method in capital letters",
+        "test.toml:4: policy[0].match.method = \"post\": no client sends this method: did you mean \"POST\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { methods = ['PUT', 'GTE'] }",
+        "test.toml:4: policy[0].match.methods[1] = \"GTE\": no client sends this method: did you mean \"GET\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'A B' }",
+        "test.toml:4: policy[0].match.method = \"A B\": expected a method such as GET",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { path = '/api/*' }",
+        "test.toml:4: policy[0].match.path = \"/api/*\": * and : are no wildcards here: did you mean \"/api/{*rest}\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nexempt = { paths = '/users/:id' }",
+        "test.toml:4: policy[0].exempt.paths = \"/users/:id\": * and : are no wildcards here: did you mean \"/users/{id}\"?",
+    ),
+    (
+        "[blocked]\npaths = ['/ok', '/internal/*']",
+        "test.toml:2: blocked.paths[1] = \"/internal/*\": * and : are no wildcards here: did you mean \"/internal/{*rest}\"?",
+    ),
+    (
+        "[exempt]\npaths = '/static/**'",
+        "test.toml:2: exempt.paths = \"/static/**\": * and : are no wildcards here: did you mean \"/static/{*rest}\"?",
+    ),
+    (
+        "[[gateway.route]]\nprefix = '/api/*'\nupstream = 'http://b'",
+        "test.toml:2: gateway.route[0].prefix = \"/api/*\": expected the beginning of a path",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { paths = ['/a', 'b'] }",

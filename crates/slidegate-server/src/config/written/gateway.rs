@@ -115,8 +115,8 @@ impl WrittenRoute {
     fn read(table: &Table<'_>) -> Self {
         let prefix = table.said("prefix", |value| {
             let text = value.text()?;
-            if !text.starts_with('/') || text.contains(['?', '#', '{', '}']) {
-                value.report("expected the beginning of a path, such as /api");
+            if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
+                value.report("expected the beginning of a path, such as /api for all below it");
             }
             Some(text.to_owned())
         });
