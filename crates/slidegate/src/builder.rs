@@ -1,12 +1,13 @@
 //! Policies in the making, and everything that can be wrong with them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::Method;
 
+use crate::api_key::{ApiKey, CheckedKey, UnknownKeys, is_digest};
 use crate::ban::Ban;
 use crate::identity::Identity;
 use crate::methods;
@@ -23,7 +24,8 @@ use crate::roster::{CheckedRoster, Roster};
 pub struct PoliciesBuilder {
     policies: Vec<Policy>,
     plans: Vec<Plan>,
-    api_keys: Vec<(Identity, String)>,
+    api_keys: Vec<ApiKey>,
+    unknown_keys: Option<UnknownKeys>,
     exempt: Roster,
     blocked: Roster,
 }
@@ -43,10 +45,25 @@ impl PoliciesBuilder {
         self
     }
 
-    /// Gives the bearer of an API key a plan. Only the key's digest is kept.
+    /// Gives the bearer of an API key a plan. Only the key's digest is kept. Once there is such a
+    /// key, others are no identities; see [`unknown_keys`](Self::unknown_keys).
     #[must_use]
-    pub fn api_key(mut self, key: &str, plan: impl Into<String>) -> Self {
-        self.api_keys.push((Identity::api_key(key.as_bytes()), plan.into()));
+    pub fn api_key(self, key: &str, plan: impl Into<String>) -> Self {
+        self.api_keys([ApiKey::new(key, plan)])
+    }
+
+    /// Adds API keys, which may have names, or be given by their digests.
+    #[must_use]
+    pub fn api_keys(mut self, keys: impl IntoIterator<Item = ApiKey>) -> Self {
+        self.api_keys.extend(keys);
+        self
+    }
+
+    /// What becomes of API keys that were not added. Unless it is said here, they are ignored if
+    /// any key was added, and have accounts of their own if none was.
+    #[must_use]
+    pub fn unknown_keys(mut self, unknown_keys: UnknownKeys) -> Self {
+        self.unknown_keys = Some(unknown_keys);
         self
     }
 
@@ -72,8 +89,12 @@ impl PoliciesBuilder {
         let policies = errors.policies(self.policies, &plans);
         let exempt = errors.roster("exempt", "path", self.exempt);
         let blocked = errors.roster("blocked", "path", self.blocked);
+        let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
+            true => UnknownKeys::Own,
+            false => UnknownKeys::Ignore,
+        });
         if errors.0.is_empty() {
-            Ok(Policies { policies, plans, api_keys, exempt, blocked })
+            Ok(Policies { policies, plans, api_keys, unknown_keys, exempt, blocked })
         } else {
             Err(PolicyErrors(errors.0))
         }
@@ -119,19 +140,34 @@ impl Errors {
 
     fn api_keys(
         &mut self,
-        api_keys: Vec<(Identity, String)>,
+        api_keys: Vec<ApiKey>,
         plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> HashMap<Identity, Arc<CheckedPlan>> {
-        let mut checked = HashMap::new();
-        for (identity, plan) in api_keys {
-            let place = identity.to_string();
-            if let Some(plan) = self.known_plan(&place, &plan, plans)
-                && checked.insert(identity, plan).is_some()
-            {
-                self.add(&place, "plan", "", "this API key already has a plan".to_owned());
+    ) -> HashMap<Identity, CheckedKey> {
+        let mut checked = HashMap::with_capacity(api_keys.len());
+        let mut names = HashSet::new();
+        for key in api_keys {
+            let plan = self.known_plan(key.identity.as_str(), &key.plan, plans);
+            let name = self.key_name(&key, &mut names);
+            let Some(plan) = plan else { continue };
+            if checked.insert(key.identity, CheckedKey { name, plan }).is_some() {
+                let problem = "this API key already has a plan".to_owned();
+                self.add(key.identity.as_str(), "plan", "", problem);
             }
         }
         checked
+    }
+
+    fn key_name(&mut self, key: &ApiKey, names: &mut HashSet<Name>) -> Option<Name> {
+        let text = key.name.as_ref()?;
+        let place = key.identity.as_str();
+        let name = self.ok(place, "name", text, text.parse::<Name>())?;
+        if is_digest(&name) {
+            let problem = "expected a name that cannot be taken for a digest".to_owned();
+            self.add(place, "name", text, problem);
+        } else if !names.insert(name.clone()) {
+            self.add(place, "name", text, "another API key has this name".to_owned());
+        }
+        Some(name)
     }
 
     fn policies(

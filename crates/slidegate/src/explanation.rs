@@ -59,6 +59,8 @@ pub struct ExplainedCharge {
     pub source: Option<Source>,
     /// The sources before it, which the request does not have or which are not believed.
     pub missing: Vec<Source>,
+    /// Whether one of those is an API key that is ignored because nobody has issued it.
+    pub has_unknown_key: bool,
     /// The plan that the quotas come from.
     pub plan: Option<Name>,
     /// The quotas, all of which must allow the request.
@@ -99,11 +101,13 @@ impl Policies {
                 return Effect::Skipped { why, methods, paths };
             }
         };
-        let found = policy.sources.iter().position(|source| source.read(facts).is_some());
+        let found = policy.sources.iter().position(|source| self.read(source, facts).is_some());
+        let missing = &policy.sources[..found.unwrap_or(policy.sources.len())];
         Effect::Charged(ExplainedCharge {
             identity: matched.identity,
             source: found.map(|i| policy.sources[i].clone()),
-            missing: policy.sources[..found.unwrap_or(policy.sources.len())].to_vec(),
+            missing: missing.to_vec(),
+            has_unknown_key: missing.iter().any(|source| source.read(facts).is_some()),
             plan: matched.plan.map(|plan| plan.name().clone()),
             quotas: matched.quotas.as_slice().to_vec(),
             cost: matched.cost.get(),
@@ -163,6 +167,9 @@ impl fmt::Display for ExplainedCharge {
         }
         if !self.missing.is_empty() {
             write!(f, ", having no {}", list(&self.missing))?;
+        }
+        if self.has_unknown_key {
+            f.write_str(" (the API key is unknown)")?;
         }
         if self.scope == Scope::Local {
             f.write_str(", in this process")?;

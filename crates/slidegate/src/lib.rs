@@ -37,6 +37,7 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+mod api_key;
 mod bad_request;
 mod ban;
 mod bans;
@@ -70,6 +71,7 @@ mod source;
 mod store;
 mod warning;
 
+pub use crate::api_key::{ApiKey, ApiKeyDigestError, UnknownKeys};
 pub use crate::bad_request::BadRequest;
 pub use crate::ban::{ActiveBan, Ban};
 pub use crate::bans::BanStats;

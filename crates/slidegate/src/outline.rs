@@ -1,7 +1,10 @@
 //! What policies say, for those who look at them from outside.
 
+use std::borrow::Cow;
+
 use http::{HeaderName, Method};
 
+use crate::api_key::{CheckedKey, UnknownKeys};
 use crate::ban::Ban;
 use crate::identity::Identity;
 use crate::name::Name;
@@ -63,7 +66,28 @@ impl Policies {
 
     /// The API keys that have a plan, as the identities that they are, in no order.
     pub fn plan_keys(&self) -> impl Iterator<Item = (&Identity, &Name)> {
-        self.api_keys.iter().map(|(key, plan)| (key, &plan.name))
+        self.api_keys.iter().map(|(identity, key)| (identity, &key.plan.name))
+    }
+
+    /// What becomes of API keys that nobody has issued.
+    pub fn unknown_keys(&self) -> UnknownKeys {
+        self.unknown_keys
+    }
+
+    /// The identity as an operator reads it: an API key that has a name as `api-key:NAME`, any
+    /// other as it is.
+    pub fn shown<'a>(&self, identity: &'a Identity) -> Cow<'a, str> {
+        let key = (identity.kind() == "api-key").then(|| self.api_keys.get(identity)).flatten();
+        match key.and_then(|key| key.name.as_ref()) {
+            Some(name) => Cow::Owned(format!("api-key:{name}")),
+            None => Cow::Borrowed(identity.as_str()),
+        }
+    }
+
+    /// The API key that has this name.
+    pub fn key_named(&self, name: &str) -> Option<Identity> {
+        let has_name = |key: &CheckedKey| key.name.as_deref() == Some(name);
+        self.api_keys.iter().find(|(_, key)| has_name(key)).map(|(identity, _)| *identity)
     }
 
     /// Who passes uncounted.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use smallvec::SmallVec;
 
+use crate::api_key::{CheckedKey, UnknownKeys};
 use crate::ban::Ban;
 use crate::builder::PoliciesBuilder;
 use crate::charge::{Charge, Charges};
@@ -25,7 +26,7 @@ use crate::plan::CheckedPlan;
 use crate::policy::{Cost, OnStoreError, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Listed};
-use crate::source::{Source, identify};
+use crate::source::Source;
 use crate::store::Standing;
 
 pub use self::named::{NamedCharge, NamedChargeError};
@@ -47,7 +48,8 @@ pub use self::named::{NamedCharge, NamedChargeError};
 pub struct Policies {
     pub(crate) policies: Vec<CheckedPolicy>,
     pub(crate) plans: HashMap<Name, Arc<CheckedPlan>>,
-    pub(crate) api_keys: HashMap<Identity, Arc<CheckedPlan>>,
+    pub(crate) api_keys: HashMap<Identity, CheckedKey>,
+    pub(crate) unknown_keys: UnknownKeys,
     pub(crate) exempt: CheckedRoster,
     pub(crate) blocked: CheckedRoster,
 }
@@ -199,7 +201,7 @@ impl Policies {
             }
         };
         let cost = policy.cost.of_request(facts.cost);
-        let identity = identify(&policy.sources, facts);
+        let identity = self.identify(&policy.sources, facts);
         Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, cost })
     }
 
@@ -237,11 +239,28 @@ impl Policies {
         }
         if !self.api_keys.is_empty()
             && let Some(key) = Source::ApiKey.read(facts)
-            && let Some(plan) = self.api_keys.get(&key)
+            && let Some(key) = self.api_keys.get(&key)
         {
-            return Some(plan);
+            return Some(&key.plan);
         }
         self.plans.get(std::str::from_utf8(facts.trusted_header(header?)?).ok()?)
+    }
+
+    /// The first identity that the sources find, or `anonymous`: never none.
+    fn identify(&self, sources: &[Source], facts: &Facts<'_>) -> Identity {
+        let found = sources.iter().find_map(|source| self.read(source, facts));
+        found.unwrap_or_else(Identity::anonymous)
+    }
+
+    /// The request's identity by a source, unless it is an API key that nobody has issued and such
+    /// keys are ignored.
+    #[inline]
+    pub(crate) fn read(&self, source: &Source, facts: &Facts<'_>) -> Option<Identity> {
+        let identity = source.read(facts)?;
+        let is_ignored = self.unknown_keys == UnknownKeys::Ignore
+            && source.gives_api_keys()
+            && !self.api_keys.contains_key(&identity);
+        (!is_ignored).then_some(identity)
     }
 
     /// Every window that the policy may keep a ledger for, for calls that are about an account

@@ -52,6 +52,15 @@ impl Source {
 }
 
 impl Source {
+    /// Whether the identities that it finds are API keys.
+    pub(crate) fn gives_api_keys(&self) -> bool {
+        match self {
+            Self::ApiKey => true,
+            Self::Header(name) => *name == API_KEY,
+            _ => false,
+        }
+    }
+
     /// Where an identity would be read from, if its text alone tells. Of `anonymous` and of a header
     /// whose name is digested it does not.
     pub(crate) fn of(identity: &Identity) -> Option<Self> {
@@ -86,11 +95,6 @@ impl Source {
             _ => self.read(facts).filter(listed),
         }
     }
-}
-
-/// The first identity that the sources find, or `anonymous`: never none.
-pub(crate) fn identify(sources: &[Source], facts: &Facts<'_>) -> Identity {
-    sources.iter().find_map(|source| source.read(facts)).unwrap_or_else(Identity::anonymous)
 }
 
 impl fmt::Display for Source {

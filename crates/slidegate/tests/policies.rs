@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{
-    Block, Decision, Effect, Facts, Gate, MemoryStore, OnStoreError, Plan, Policies, Policy,
-    PolicyErrors, Prefixes, Quota, Roster, Scope, Source, Verdict,
+    ApiKey, Block, Decision, Effect, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan,
+    Policies, Policy, PolicyErrors, Prefixes, Quota, Roster, Scope, Source, UnknownKeys, Verdict,
 };
 use support::now;
 
@@ -503,4 +503,122 @@ fn patterns_and_methods_that_no_request_has_are_errors_with_what_was_meant() {
     let extension = Method::from_bytes(b"PURGE").unwrap();
     let purge = Policy::new("purge").method(extension).quota(Quota::per_minute(1));
     assert!(Policies::builder().policy(purge).build().is_ok());
+}
+
+/// Policies that know one API key, `issued`.
+fn with_a_key(sources: &[Source]) -> slidegate::PoliciesBuilder {
+    Policies::builder()
+        .plan(Plan::new("free", [Quota::per_minute(5)]))
+        .plan(Plan::new("pro", [Quota::per_minute(50)]))
+        .api_key("issued", "pro")
+        .policy(Policy::new("api").identity(sources.to_vec()).plans("free"))
+}
+
+fn request_with_key<'a>(headers: &'a HeaderMap) -> Facts<'a> {
+    Facts::new(&Method::GET, "/").client(ip(CLIENT)).headers(headers)
+}
+
+#[test]
+fn a_key_that_nobody_has_issued_is_no_identity() {
+    let named: HeaderName = "x-api-key".parse().unwrap();
+    for key_source in [Source::ApiKey, Source::Header(named)] {
+        let gate = gate(with_a_key(&[key_source, Source::ip()]));
+        let passed = |key: &str, requests: usize| {
+            let headers = headers(&[("x-api-key", key)]);
+            let facts = request_with_key(&headers).headers_trusted();
+            (0..requests).filter(|_| allowed(&gate, facts)).count()
+        };
+        let invented: usize = (0..100).map(|n| passed(&format!("invented-{n}"), 1)).sum();
+        assert_eq!(invented, 5, "all of them are the address's own quota");
+        assert_eq!(gate.store().stats().accounts, 1);
+        assert_eq!(passed("issued", 100), 50);
+        assert_eq!(gate.store().stats().accounts, 2);
+    }
+}
+
+#[test]
+fn without_another_source_unknown_keys_share_the_anonymous_account() {
+    let gate = gate(with_a_key(&[Source::ApiKey]));
+    let headers = headers(&[("x-api-key", "invented")]);
+    let decision = gate.decide_now(&request_with_key(&headers)).unwrap();
+    assert_eq!(identity_of(&decision), "anonymous");
+    let explained = gate.policies().explain(&request_with_key(&headers)).to_string();
+    assert_eq!(
+        explained,
+        "api: takes 1 unit of 5/min from anonymous, plan free, having no api-key (the API key is \
+         unknown)\n"
+    );
+}
+
+#[test]
+fn unknown_keys_can_have_accounts_of_their_own() {
+    let invented = headers(&[("x-api-key", "invented")]);
+    let own = Identity::api_key(b"invented").to_string();
+    let sources = [Source::ApiKey, Source::ip()];
+    let policy = || Policy::new("api").identity(sources.to_vec()).quota(Quota::per_minute(5));
+    for (builder, identity) in [
+        (with_a_key(&sources).unknown_keys(UnknownKeys::Own), own.as_str()),
+        (Policies::builder().policy(policy()), &own),
+        (Policies::builder().policy(policy()).unknown_keys(UnknownKeys::Ignore), "ip:203.0.113.7"),
+    ] {
+        let decision = gate(builder).decide_now(&request_with_key(&invented)).unwrap();
+        assert_eq!(identity_of(&decision), identity);
+    }
+}
+
+#[test]
+fn a_key_is_known_by_its_digest_and_shown_by_its_name() {
+    let identity = Identity::api_key(b"issued");
+    let upper = identity.value().to_ascii_uppercase();
+    let policies = Policies::builder()
+        .plan(Plan::new("pro", [Quota::per_minute(50)]))
+        .api_keys([
+            ApiKey::from_digest(&upper, "pro").unwrap().name("acme"),
+            ApiKey::new("other", "pro"),
+        ])
+        .policy(Policy::new("api").identity([Source::ApiKey]).plans("pro"))
+        .build()
+        .unwrap();
+    assert_eq!(policies.shown(&identity), "api-key:acme");
+    assert_eq!(policies.key_named("acme"), Some(identity));
+    assert_eq!(policies.key_named("initech"), None);
+    let other = Identity::api_key(b"other");
+    assert_eq!(policies.shown(&other), other.as_str());
+    let gate = Gate::new(policies, MemoryStore::new());
+    let headers = headers(&[("x-api-key", "issued")]);
+    let decision = gate.decide_now(&request_with_key(&headers)).unwrap();
+    assert_eq!(identity_of(&decision), identity.as_str(), "the account is the digest's");
+}
+
+#[test]
+fn keys_that_are_wrong_are_errors_without_the_key() {
+    for digest in ["", "hunter2", &"g".repeat(32), &"a".repeat(33)] {
+        let error = ApiKey::from_digest(digest, "pro").unwrap_err().to_string();
+        assert_eq!(error, "expected the digest of an API key, which has 32 hexadecimal digits");
+    }
+    let digest_like = "0".repeat(32);
+    let errors = Policies::builder()
+        .plan(Plan::new("pro", [Quota::per_minute(50)]))
+        .api_keys([
+            ApiKey::new("hunter1", "pro").name("acme"),
+            ApiKey::new("hunter2", "pro").name("acme"),
+            ApiKey::new("hunter3", "pro").name("two words"),
+            ApiKey::new("hunter4", "pro").name(digest_like),
+            ApiKey::new("hunter5", "gold"),
+            ApiKey::new("hunter1", "pro"),
+        ])
+        .build()
+        .unwrap_err();
+    let problems: Vec<&str> = errors.as_slice().iter().map(|error| error.problem()).collect();
+    assert_eq!(problems.len(), 5, "{errors}");
+    for (problem, expected) in problems.iter().zip([
+        "another API key has this name",
+        "\"two words\" is not a name",
+        "expected a name that cannot be taken for a digest",
+        "there is no such plan; there is pro",
+        "this API key already has a plan",
+    ]) {
+        assert!(problem.starts_with(expected), "{problem}");
+    }
+    assert!(!errors.to_string().contains("hunter"), "{errors}");
 }

@@ -67,7 +67,7 @@ fn match_account<'p>(
 ) -> Result<Match<'p>, AccountError> {
     let policy = policies.find(&account.policy);
     let policy = policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
-    let of_key = policies.api_keys.get(&account.identity).map(|plan| &**plan.name());
+    let of_key = policies.api_keys.get(&account.identity).map(|key| &**key.plan.name());
     let charge = NamedCharge {
         policy: &account.policy,
         identity: account.identity,
