@@ -9,13 +9,16 @@ pub(crate) struct Environment(BTreeMap<&'static str, String>);
 
 pub(crate) const CONFIG: &str = "SLIDEGATE_CONFIG";
 pub(crate) const ADMIN_TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
+pub(crate) const DECISIONS_TOKEN: &str = "SLIDEGATE_DECISIONS_TOKEN";
 pub(crate) const ENABLED: &str = "RATE_LIMIT_ENABLED";
 pub(crate) const MAX: &str = "RATE_LIMIT_MAX";
+pub(crate) const POLICY: &str = "RATE_LIMIT_POLICY";
 pub(crate) const TTL: &str = "RATE_LIMIT_TTL";
 pub(crate) const WINDOW_MS: &str = "RATE_LIMIT_WINDOW_MS";
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
 
-const KNOWN: [&str; 7] = [CONFIG, ADMIN_TOKEN, ENABLED, MAX, TTL, WINDOW_MS, REDIS_URL];
+const KNOWN: [&str; 9] =
+    [CONFIG, ADMIN_TOKEN, DECISIONS_TOKEN, ENABLED, MAX, POLICY, TTL, WINDOW_MS, REDIS_URL];
 
 impl Environment {
     /// That of this process.

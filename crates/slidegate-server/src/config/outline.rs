@@ -124,6 +124,10 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
         let (length, denials) = (Period(ban.length()), ban.denials());
         notes.push(format!("banned for {length} after {denials} denials"));
     }
+    let outside = policy.quotas.quotas.iter().find(|quota| !quota.spot.is_in_file());
+    if let Some(quota) = outside.filter(|_| policy.spot.is_in_file()) {
+        notes.push(format!("{} by {}", quota.value, quota.spot));
+    }
     if policy.on_store_error != slidegate::OnStoreError::default() {
         notes.push(format!("on a store's error: {}", policy.on_store_error));
     }

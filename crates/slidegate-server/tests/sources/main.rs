@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod admissions;
+mod environment;
 mod example;
 mod examples;
 mod packaging;

@@ -5,8 +5,8 @@ mod gateway;
 mod overlay;
 mod rules;
 mod store;
+mod tuning;
 
-use crate::config::Config;
 use crate::config::environment::Environment;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;

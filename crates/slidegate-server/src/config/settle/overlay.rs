@@ -1,8 +1,5 @@
 //! What flags and the environment say, laid over what the file says.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
 use slidegate::Quota;
 
 use crate::config::environment::{self, Environment};
@@ -34,8 +31,8 @@ pub(super) fn overlay(
     doors(written, flags, environment);
     store(written, flags, environment);
     log(written, flags);
-    let variables = Variables { environment, problems };
-    policies(written, flags, variables);
+    policies(written);
+    tuning::tune(written, flags, environment, problems);
 }
 
 fn gateway(written: &mut Written, flags: &Flags, problems: &mut Vec<Problem>) {
@@ -122,97 +119,13 @@ fn log(written: &mut Written, flags: &Flags) {
     written.log.access = flags.access_log.then_some(true).or(written.log.access);
 }
 
-fn policies(written: &mut Written, flags: &Flags, mut variables: Variables<'_, '_>) {
-    written.enforced = variables.enabled();
-    let from_variables = variables.quota();
-    let profile = |profile: Profile, spot: Spot| vec![spot.says(profile.quota())];
-    let from_flags: Vec<Said<Quota>> = match flags.profile {
-        Some(name) => profile(name, Spot::flag("--profile")),
-        None => flags.quota.iter().map(|quota| Spot::flag("--quota").says(*quota)).collect(),
+/// Adds the policy that a profile is, and one for a file that has none.
+fn policies(written: &mut Written) {
+    let quota = match &written.profile {
+        Some(said) => said.spot.clone().says(said.value.quota()),
+        None if written.policies.is_empty() => Spot::default_of("").says(DEFAULT_QUOTA),
+        None => return,
     };
-    let over = if from_flags.is_empty() { Vec::from_iter(from_variables) } else { from_flags };
-    if !over.is_empty() {
-        written.policies.retain(|policy| policy.name.value != DEFAULT_POLICY);
-        written.policies.push(WrittenPolicy::per_address(DEFAULT_POLICY, over));
-    } else if let Some(said) = &written.profile {
-        let quotas = profile(said.value, said.spot.clone());
-        written.policies.push(WrittenPolicy::per_address(DEFAULT_POLICY, quotas));
-    } else if written.policies.is_empty() {
-        let quotas = vec![Spot::default_of("").says(DEFAULT_QUOTA)];
-        written.policies.push(WrittenPolicy::per_address(DEFAULT_POLICY, quotas));
-    }
-}
-
-/// The variables that say what is limited.
-struct Variables<'e, 'p> {
-    environment: &'e Environment,
-    problems: &'p mut Vec<Problem>,
-}
-
-impl<'e> Variables<'e, '_> {
-    fn enabled(&mut self) -> Option<Said<bool>> {
-        let name = environment::ENABLED;
-        let text = self.environment.get(name)?;
-        let spot = Spot::variable(name);
-        match text.to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => Some(spot.says(true)),
-            "false" | "0" | "no" | "off" => Some(spot.says(false)),
-            _ => {
-                self.report(name, text, "expected true or false");
-                None
-            }
-        }
-    }
-
-    /// So many in so long; what is missing is 100 or a minute.
-    fn quota(&mut self) -> Option<Said<Quota>> {
-        let units = self.number(environment::MAX, "expected a whole number from 1 to 4294967295");
-        let window = self.window();
-        let spot = units.as_ref().map(|said| &said.spot).or(window.as_ref().map(|said| &said.spot));
-        let spot = spot?.clone();
-        let units = units.map_or(DEFAULT_QUOTA.units(), |said| said.value);
-        let window = window.map_or(DEFAULT_QUOTA.window(), |said| said.value);
-        Quota::new(units, window).ok().map(|quota| spot.says(quota))
-    }
-
-    fn window(&mut self) -> Option<Said<Duration>> {
-        let expected = "expected a whole number of at least 1, and at most 366 days";
-        let mut read = |name, length_ms: u64| {
-            let count: Said<NonZeroU32> = self.number(name, expected)?;
-            let ms = u64::from(count.get()).saturating_mul(length_ms);
-            let window = Duration::from_millis(ms);
-            if window > Quota::MAX_WINDOW {
-                self.report(name, &count.to_string(), expected);
-                return None;
-            }
-            Some(count.spot.says(window))
-        };
-        let (seconds, ms) = (read(environment::TTL, 1000), read(environment::WINDOW_MS, 1));
-        if let (Some(seconds), Some(ms)) = (&seconds, &ms)
-            && seconds.value != ms.value
-        {
-            let text = self.environment.get(environment::WINDOW_MS).unwrap_or_default();
-            let expected =
-                "RATE_LIMIT_TTL has another length: expected one of the two, or the same";
-            self.report(environment::WINDOW_MS, text, expected);
-        }
-        seconds.or(ms)
-    }
-
-    fn number(&mut self, name: &'static str, expected: &str) -> Option<Said<NonZeroU32>> {
-        let text = self.environment.get(name)?;
-        let digits = text.bytes().all(|b| b.is_ascii_digit());
-        match text.parse().ok().filter(|_| digits) {
-            Some(number) => Some(Spot::variable(name).says(number)),
-            None => {
-                self.report(name, text, expected);
-                None
-            }
-        }
-    }
-
-    fn report(&mut self, name: &'static str, value: &str, expected: &str) {
-        let problem = Problem::new(Spot::variable(name), expected);
-        self.problems.push(problem.with_value(format!("{value:?}")));
-    }
+    let default = WrittenPolicy::per_address(tuning::DEFAULT_POLICY, vec![quota]);
+    written.policies.push(default);
 }

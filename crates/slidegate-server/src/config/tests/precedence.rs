@@ -67,8 +67,8 @@ fn the_default_policy_goes_by_flag_then_environment_then_file() {
     assert_eq!(charges(&loaded("profile = 'staging'", "", &[])), default_of("200/min"));
     assert_eq!(charges(&loaded("profile = 'staging'", "", variables)), default_of("2/10s"));
     let other = "[[policy]]\nname = 'other'\nquotas = '3/min'\n";
-    let both = charges(&loaded(other, "--quota 1/h", &[]));
-    assert!(both.contains("other: ") && both.contains("default: "), "{both}");
+    let tuned = charges(&loaded(other, "--quota 1/h", variables));
+    assert_eq!(tuned, default_of("1/h").replace("default", "other"), "nothing is added beside it");
 }
 
 #[test]
@@ -95,6 +95,112 @@ fn the_environment_starts_a_server_without_any_file() {
     ] {
         assert_eq!(charges(&loaded("", "", variables)), default_of(quota), "{variables:?}");
     }
+}
+
+const SEVERAL: &str = "[plans.free]\nquotas = '60/min'\n\
+    [[policy]]\nname = 'api'\nquotas = '100/min'\n\
+    [[policy]]\nname = 'login'\nquotas = '5/min'\nmatch = { method = 'POST', path = '/login' }\n\
+    [[policy]]\nname = 'daily'\nquotas = ['60/min', '1000/day']\n\
+    [[policy]]\nname = 'sold'\nplan = 'free'\n";
+
+#[test]
+fn the_environment_tunes_a_policy_of_the_file_and_adds_none() {
+    let quotas = |variables: &[(&str, &str)], line: &str| -> Vec<String> {
+        let config = loaded(SEVERAL, line, variables);
+        let outlines: Vec<_> = config.rules.policies.outlines().collect();
+        assert_eq!(outlines.len(), 4, "{variables:?}");
+        assert_eq!(outlines[1].paths, ["/login"], "{variables:?}");
+        let list = |quotas: &[slidegate::Quota]| {
+            quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        outlines.iter().take(3).map(|outline| list(&outline.quotas)).collect()
+    };
+    let name = |policy| ("RATE_LIMIT_POLICY", policy);
+    for (variables, line, expected) in [
+        (&[name("api"), ("RATE_LIMIT_MAX", "7")][..], "", ["7/min", "5/min", "60/min 1000/day"]),
+        (&[name("login"), ("RATE_LIMIT_TTL", "3600")], "", ["100/min", "5/h", "60/min 1000/day"]),
+        (
+            &[name("daily"), ("RATE_LIMIT_MAX", "30"), ("RATE_LIMIT_TTL", "60")],
+            "",
+            ["100/min", "5/min", "30/min 1000/day"],
+        ),
+        (
+            &[name("daily"), ("RATE_LIMIT_MAX", "9"), ("RATE_LIMIT_WINDOW_MS", "86400000")],
+            "",
+            ["100/min", "5/min", "60/min 9/day"],
+        ),
+        (&[name("daily")], "--quota 1/s --quota 2/h", ["100/min", "5/min", "1/s 2/h"]),
+        (
+            &[name("api"), ("RATE_LIMIT_MAX", "7")],
+            "--profile strict",
+            ["20/min", "5/min", "60/min 1000/day"],
+        ),
+        (&[name("api")], "", ["100/min", "5/min", "60/min 1000/day"]),
+    ] {
+        assert_eq!(quotas(variables, line), expected, "{variables:?} {line}");
+    }
+}
+
+#[test]
+fn what_the_environment_cannot_apply_is_an_error_with_the_remedy() {
+    let name = |policy| ("RATE_LIMIT_POLICY", policy);
+    for (variables, line, expected) in [
+        (
+            &[("RATE_LIMIT_MAX", "7")][..],
+            "",
+            "environment: RATE_LIMIT_MAX = \"7\": there are the policies api, login, daily, sold, \
+             and none is named default: say in RATE_LIMIT_POLICY which one is meant",
+        ),
+        (
+            &[],
+            "--quota 7/s",
+            "flag --quota = \"7/s\": there are the policies api, login, daily, sold,",
+        ),
+        (
+            &[name("lgin"), ("RATE_LIMIT_MAX", "7")],
+            "",
+            "environment: RATE_LIMIT_POLICY = \"lgin\": there is no such policy: did you mean login?",
+        ),
+        (
+            &[name("nobody")],
+            "",
+            "environment: RATE_LIMIT_POLICY = \"nobody\": there is no such policy; there is api,",
+        ),
+        (
+            &[name("sold"), ("RATE_LIMIT_MAX", "7")],
+            "",
+            "environment: RATE_LIMIT_MAX = \"7\": policy \"sold\" goes by plans,",
+        ),
+        (
+            &[name("sold")],
+            "--profile strict",
+            "flag --profile = \"20/min\": policy \"sold\" goes by plans,",
+        ),
+        (
+            &[name("daily"), ("RATE_LIMIT_MAX", "7")],
+            "",
+            "environment: RATE_LIMIT_MAX = \"7\": policy \"daily\" has the quotas 60/min and \
+             1000/day: set RATE_LIMIT_MAX together with RATE_LIMIT_TTL or RATE_LIMIT_WINDOW_MS to \
+             the window of the one that is meant (1min or 1d)",
+        ),
+        (
+            &[name("daily"), ("RATE_LIMIT_TTL", "60")],
+            "",
+            "environment: RATE_LIMIT_TTL: policy \"daily\" has the quotas",
+        ),
+        (
+            &[name("daily"), ("RATE_LIMIT_MAX", "7"), ("RATE_LIMIT_TTL", "61")],
+            "",
+            "environment: RATE_LIMIT_MAX = \"7\": policy \"daily\" has the quotas",
+        ),
+    ] {
+        let problem = problem(SEVERAL, line, variables);
+        assert!(problem.starts_with(expected), "{problem}");
+        assert_eq!(problem.lines().count(), 1, "{problem}");
+    }
+    let cost = "[[policy]]\nname = 'export'\nquotas = '100/h'\ncost = 10\n";
+    let problem = problem(cost, "", &[("RATE_LIMIT_MAX", "9")]);
+    assert!(problem.ends_with("no request could ever pass a quota of 9 units"), "{problem}");
 }
 
 #[test]
