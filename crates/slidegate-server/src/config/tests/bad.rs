@@ -376,8 +376,25 @@ const BAD: &[(&str, &str)] = &[
     ("[log]\nformat = 'xml'", "test.toml:2: log.format = \"xml\": expected auto, json or pretty"),
     (
         "[log]\nlevel = 'loud=very'",
-        "test.toml:2: log.level = \"loud=very\": expected a level or filter",
+        "test.toml:2: log.level = \"loud=very\": \"very\" is no level: expected off, error, warn, info, debug or trace",
     ),
+    (
+        "[log]\nlevel = 'warning'",
+        "test.toml:2: log.level = \"warning\": \"warning\" is no level: expected off, error, warn, info, debug or trace; did you mean warn?",
+    ),
+    (
+        "[log]\nlevel = 'info,hyper=wran'",
+        "test.toml:2: log.level = \"info,hyper=wran\": \"wran\" is no level: expected off, error, warn, info, debug or trace; did you mean warn?",
+    ),
+    (
+        "[log]\nlevel = 'slidegate'",
+        "test.toml:2: log.level = \"slidegate\": \"slidegate\" is no level: expected off",
+    ),
+    (
+        "[log]\nlevel = 'slidgate=debug'",
+        "test.toml:2: log.level = \"slidgate=debug\": nothing of slidegate itself would be logged: expected a level too, such as info,slidgate=debug",
+    ),
+    ("[log]\nlevel = ''", "test.toml:2: log.level = \"\": \"\" is no level: expected off"),
     ("[audit]", "test.toml:1: audit.file: missing: expected the path of a file"),
     (
         "[audit]\nfile = 'a'\nkeep = -1",

@@ -6,10 +6,11 @@ use crate::config::listen::ListenAddress;
 use crate::config::reader::{Table, Value};
 use crate::config::record::{AuditConfig, LogFormat};
 use crate::config::secret::Secret;
-use crate::config::spot::Said;
+use crate::config::spot::{Said, Spot};
+use crate::config::suggestion::nearest;
 use crate::config::written::gateway::listen;
 
-/// A door with nothing but an address.
+/// `[decisions]` and `[admin]`.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenDoor {
     pub(in crate::config) listen: Vec<Said<ListenAddress>>,
@@ -66,8 +67,8 @@ impl WrittenLog {
             [("auto", LogFormat::Auto), ("json", LogFormat::Json), ("pretty", LogFormat::Pretty)];
         let level = |value: Value<'_>| {
             let text = value.text()?;
-            if text.is_empty() || EnvFilter::try_new(text).is_err() {
-                value.report("expected a level or filter such as info or slidegate=debug");
+            if let Some(problem) = level_problem(text) {
+                value.report(problem);
             }
             Some(text.to_owned())
         };
@@ -79,7 +80,42 @@ impl WrittenLog {
     }
 }
 
-impl AuditConfig {
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is wrong with a level, or with a filter such as `info,hyper=warn`.
+///
+/// A filter takes a word that is no level for the name of a target and silences all others, so every
+/// part has to end with a level, and one of them has to be about this program.
+fn level_problem(text: &str) -> Option<String> {
+    let mut is_heard = false;
+    for part in text.split(',') {
+        let (target, level) = match part.split_once('=') {
+            Some((target, level)) => (Some(target.trim()), level.trim()),
+            None => (None, part.trim()),
+        };
+        if !LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+            return Some(unknown_level(level));
+        }
+        is_heard |= target.is_none_or(|target| target.starts_with("slidegate"));
+    }
+    if !is_heard {
+        return Some(format!(
+            "nothing of slidegate itself would be logged: expected a level too, such as info,{text}"
+        ));
+    }
+    let expected = "expected a level, or a filter such as info,hyper=warn or slidegate=debug";
+    EnvFilter::try_new(text).is_err().then(|| expected.to_owned())
+}
+
+fn unknown_level(word: &str) -> String {
+    let begins =
+        |level: &&str| !word.is_empty() && (word.starts_with(*level) || level.starts_with(word));
+    let meant = LEVELS.into_iter().find(begins).or_else(|| nearest(word, LEVELS));
+    let meant = meant.map(|level| format!("; did you mean {level}?")).unwrap_or_default();
+    format!("{word:?} is no level: expected off, error, warn, info, debug or trace{meant}")
+}
+
+impl WrittenAudit {
     pub(super) fn read(table: &Table<'_>) -> Option<Self> {
         let file = table.get("file");
         if file.is_none() {
