@@ -3,6 +3,8 @@
 
 local ask_url = "http://127.0.0.1:8081/v1/auth"
 local timeout_ms = 500
+-- If Slidegate is on another machine it asks for its token, decisions.token.
+local token = nil -- "change-me"
 -- If Slidegate cannot be asked: "open" lets requests pass, "closed" refuses them with 503.
 local on_failure = "open"
 
@@ -19,6 +21,7 @@ local function ask(txn)
   headers["x-forwarded-method"] = { txn.f:method() }
   headers["x-forwarded-uri"] = { txn.f:pathq() }
   headers["x-forwarded-for"] = { txn.f:src() }
+  headers["x-slidegate-token"] = token and { token } or nil
   return core.httpclient():get{ url = ask_url, headers = headers, timeout = timeout_ms }
 end
 

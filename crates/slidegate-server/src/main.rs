@@ -25,6 +25,7 @@ mod shared_bans;
 mod shutdown;
 mod streams;
 mod terminal;
+mod token;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -14,10 +14,10 @@ use axum::{Router, middleware};
 use slidegate::Store;
 
 pub(crate) use self::operator::Operator;
-use self::token::Token;
 use crate::config::Secret;
 use crate::observe::Observer;
 use crate::shutdown::Shutdown;
+use crate::token::Token;
 
 /// The operator's pages: those for probes, which have no token, and those that need one if there
 /// is one.
@@ -30,7 +30,7 @@ pub(crate) fn router<S: Store>(
     let guarded = guarded(operator);
     let guarded = match token.map(Token::new) {
         Some(token) => guarded.route_layer(middleware::from_fn(move |request, next| {
-            token.clone().demand(request, next)
+            token::demand(token.clone(), request, next)
         })),
         None => guarded.route_layer(middleware::from_fn(token::demand_plain_host)),
     };

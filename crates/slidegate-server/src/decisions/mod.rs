@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
 use slidegate::{
@@ -34,14 +34,17 @@ use self::auth::{ENVOY_PREFIX, Original, Proxy};
 use self::charges::ChargeAsk;
 use self::intent::Intent;
 use self::problem::{Problems, refuse};
+use crate::config::Secret;
 use crate::listener::{Accepted, Answer, Message, RequestBody};
 use crate::live::Live;
 use crate::observe::{Answered, Door};
+use crate::token::{Token, bearer};
 
 /// What this door does, for programs that read it.
 const OPENAPI: &str = include_str!("openapi.json");
 
 const DECIDE: &str = "/v1/decide";
+const OPENAPI_PATH: &str = "/v1/openapi.json";
 /// Enough for a decision with two standings, so that nearly none has to grow it.
 const REPLY_BYTES: usize = 1024;
 
@@ -49,18 +52,20 @@ type Reply = Response<Full<Bytes>>;
 
 /// Answers programs that ask.
 ///
-/// It is not for the open: whoever can reach it is believed.
+/// It is not for the open: whoever can reach it, and has the token if there is one, is believed.
 #[derive(Debug)]
 pub(crate) struct Decisions<S, O> {
     live: Arc<Live<S>>,
     observe: O,
     clock: Arc<SystemClock>,
+    /// What callers have to present, if anything.
+    token: Option<Token>,
 }
 
 impl<S, O: Clone> Clone for Decisions<S, O> {
     fn clone(&self) -> Self {
         let (live, clock) = (self.live.clone(), self.clock.clone());
-        Self { live, observe: self.observe.clone(), clock }
+        Self { live, observe: self.observe.clone(), clock, token: self.token.clone() }
     }
 }
 
@@ -87,7 +92,12 @@ where
 {
     /// Tells `observe` of every request that it decides, timed by this clock.
     pub(crate) fn new(live: Arc<Live<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
-        Self { live, observe, clock }
+        Self { live, observe, clock, token: None }
+    }
+
+    /// Asks callers for a token, if there is one.
+    pub(crate) fn with_token(self, token: Option<&Secret>) -> Self {
+        Self { token: token.map(Token::new), ..self }
     }
 
     async fn respond<B>(&self, peer: Option<IpAddr>, request: Request<B>) -> Reply
@@ -96,11 +106,14 @@ where
     {
         // The head stays here: it is large, and would be moved at every step.
         let (head, body) = request.into_parts();
+        if self.token.as_ref().is_some_and(|token| !presents(&head, token)) {
+            return unauthorized();
+        }
         match head.uri.path() {
             DECIDE => self.decide(&head, body).await,
             "/v1/auth" => self.auth(Proxy::Forwarding, peer, &head).await,
             "/v1/auth/nginx" => self.auth(Proxy::Nginx, peer, &head).await,
-            "/v1/openapi.json" => openapi(&head.method),
+            OPENAPI_PATH => openapi(&head.method),
             path if is_envoys(path) => self.auth(Proxy::Envoy, peer, &head).await,
             _ => refuse(
                 StatusCode::NOT_FOUND,
@@ -281,6 +294,33 @@ where
         });
         response.map(Full::new)
     }
+}
+
+/// In a forward-auth request `Authorization` is the client's, so the proxy has a header of its own.
+const TOKEN: HeaderName = HeaderName::from_static("x-slidegate-token");
+
+/// Whether a request presents the token, or needs none. Of two tokens neither counts: a client may
+/// have sent one of them.
+fn presents(head: &Parts, token: &Token) -> bool {
+    let path = head.uri.path();
+    if path == OPENAPI_PATH {
+        return true;
+    }
+    let mut own = head.headers.get_all(TOKEN).iter();
+    let presented = match (own.next(), own.next()) {
+        (Some(value), None) => Some(value.as_bytes()),
+        (None, _) if path == DECIDE => bearer(&head.headers),
+        _ => None,
+    };
+    presented.is_some_and(|presented| token.is(presented))
+}
+
+fn unauthorized() -> Reply {
+    let detail = "expected the token of this service in X-Slidegate-Token, or for /v1/decide in \
+                  Authorization: Bearer TOKEN";
+    let mut response = refuse(StatusCode::UNAUTHORIZED, detail);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 fn named<'a>(charges: &'a [ChargeAsk<'_>]) -> Vec<NamedCharge<'a>> {

@@ -72,7 +72,8 @@ impl<S: Store + StoreReport> Site<S> {
     pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&Answered<'_>) + Clone + use<S>> {
         let observer = self.observer.clone();
         let observe = move |answered: &Answered<'_>| observer.answered(answered);
-        Decisions::new(self.live.clone(), observe, self.clock.clone())
+        let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
+        Decisions::new(self.live.clone(), observe, self.clock.clone()).with_token(token)
     }
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.

@@ -19,12 +19,13 @@ const OWN_FILES: &str = "http {
 
 #[test]
 fn nginx_limits_as_slidegate_says() {
-    let mut site = Site::new();
-    site.adopt("nginx/nginx.conf", |text| text.replacen("http {\n", OWN_FILES, 1));
-    let mut nginx = Command::new("nginx");
-    nginx.arg("-p").arg(site.directory.path()).args(["-c", "nginx.conf", "-e", "errors"]);
-    nginx.args(["-g", "daemon off; master_process off; pid nginx.pid;"]);
-    let _nginx = Program::start(&mut nginx, INSTALL, site.proxy);
-    site.check_limits();
-    site.check_failing_open();
+    for mut site in [Site::new(), Site::with_token()] {
+        site.adopt("nginx/nginx.conf", |text| text.replacen("http {\n", OWN_FILES, 1));
+        let mut nginx = Command::new("nginx");
+        nginx.arg("-p").arg(site.directory.path()).args(["-c", "nginx.conf", "-e", "errors"]);
+        nginx.args(["-g", "daemon off; master_process off; pid nginx.pid;"]);
+        let _nginx = Program::start(&mut nginx, INSTALL, site.proxy);
+        site.check_limits();
+        site.check_failing_open();
+    }
 }

@@ -38,10 +38,30 @@ pub(crate) struct Site {
     pub(crate) decisions: SocketAddr,
     pub(crate) directory: Directory,
     slidegate: Option<Program>,
+    has_token: bool,
 }
+
+/// The token of a Slidegate that asks for one, as the examples have it.
+const TOKEN: &str = "change-me";
+
+/// How each example has the line for the token, and how it is put in force.
+const TOKEN_LINES: [(&str, &str); 3] = [
+    ("# proxy_set_header X-Slidegate-Token", "proxy_set_header X-Slidegate-Token"),
+    ("# header_up X-Slidegate-Token", "header_up X-Slidegate-Token"),
+    ("local token = nil -- ", "local token = "),
+];
 
 impl Site {
     pub(crate) fn new() -> Self {
+        Self::start(false)
+    }
+
+    /// With a Slidegate that asks for a token, as one on another machine does.
+    pub(crate) fn with_token() -> Self {
+        Self::start(true)
+    }
+
+    fn start(has_token: bool) -> Self {
         // The client wants to know how TLS is done, even if it never is.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let directory = Directory::new();
@@ -51,9 +71,12 @@ impl Site {
         let config = directory.write("slidegate.toml", &format!("{doors}{admin}{RULES}"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
         command.args(["serve", "--config"]).arg(config).stderr(Stdio::null());
+        if has_token {
+            command.env("SLIDEGATE_DECISIONS_TOKEN", TOKEN);
+        }
         let slidegate = Some(Program::start(&mut command, "cargo build", decisions));
         let (application, proxy) = (Application::start(), free_address());
-        Self { application, proxy, decisions, directory, slidegate }
+        Self { application, proxy, decisions, directory, slidegate, has_token }
     }
 
     /// Copies a file of the examples, with the addresses of this site in place of its own.
@@ -64,6 +87,8 @@ impl Site {
             .replace(PROXY, &self.proxy.to_string())
             .replace(SLIDEGATE, &self.decisions.to_string())
             .replace(APPLICATION, &self.application.address.to_string());
+        let lines = TOKEN_LINES.iter().filter(|_| self.has_token);
+        let text = lines.fold(text, |text, (off, on)| text.replace(off, on));
         let name = path.file_name().unwrap().to_str().unwrap();
         self.directory.write(name, &edit(text));
     }
@@ -111,6 +136,7 @@ impl Site {
             ("x-original-uri", "/"),
             ("x-original-method", "GET"),
             ("content-type", "application/grpc"),
+            ("x-slidegate-token", "of-the-client"),
         ] {
             assert_eq!(self.send("POST", "/login", &[forged]).status(), 429, "{forged:?}");
         }

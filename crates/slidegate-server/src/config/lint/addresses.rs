@@ -15,8 +15,6 @@ pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
     if has_gateway(written) && !trusts_anybody(written) {
         headers(written, warnings);
     }
-    admin(written, warnings);
-    certificate(written, warnings);
 }
 
 /// Programs that ask can say themselves whose headers are to be believed. A gateway cannot.
@@ -87,27 +85,4 @@ fn headers(written: &Written, warnings: &mut Vec<Warning>) {
     }
     let lists = written.exempt.headers.iter().chain(&written.blocked.headers);
     lists.for_each(|spot| warn(spot, "this header".to_owned()));
-}
-
-/// An operator's door that others can reach, without a token.
-fn admin(written: &Written, warnings: &mut Vec<Warning>) {
-    let Some(admin) = written.admin.as_ref().filter(|admin| admin.token.is_none()) else { return };
-    if let Some(open) = admin.listen.iter().find(|address| !address.is_of_this_machine()) {
-        let text = "others than this machine can reach it, and there is no token: the server does \
-                    not start without one; give token_file or SLIDEGATE_ADMIN_TOKEN, or listen on \
-                    127.0.0.1";
-        warnings.push(Warning::new(&open.spot, text));
-    }
-}
-
-/// Files of a certificate that are not there.
-fn certificate(written: &Written, warnings: &mut Vec<Warning>) {
-    let tls = written.gateway.as_ref().and_then(|gateway| gateway.tls.as_ref());
-    let Some(tls) = tls else { return };
-    for file in [&tls.certificate, &tls.key] {
-        if let Err(error) = std::fs::File::open(file) {
-            let text = format!("{} cannot be read here: {error}", file.display());
-            warnings.push(Warning::new(&tls.spot, text));
-        }
-    }
 }

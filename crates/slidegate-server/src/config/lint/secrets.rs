@@ -1,12 +1,14 @@
 //! Secrets where others may see them.
 
+use crate::config::environment;
 use crate::config::spot::{Place, Spot};
 use crate::config::warning::Warning;
 use crate::config::written::{Written, WrittenRoster};
 
 pub(super) fn lint(written: &Written, is_open_to_all: bool, warnings: &mut Vec<Warning>) {
+    keys_file(written, warnings);
     let before = warnings.len();
-    admin(written, warnings);
+    tokens(written, warnings);
     password(written, warnings);
     api_keys(written, warnings);
     let lists = [&written.exempt, &written.blocked].into_iter();
@@ -21,11 +23,25 @@ pub(super) fn lint(written: &Written, is_open_to_all: bool, warnings: &mut Vec<W
     }
 }
 
-fn admin(written: &Written, warnings: &mut Vec<Warning>) {
-    let Some(admin) = written.admin.as_ref().filter(|admin| admin.is_in_file) else { return };
-    if let Some(token) = &admin.token {
-        let text = "a secret in the file: name a token_file, or set SLIDEGATE_ADMIN_TOKEN";
-        warnings.push(Warning::new(&token.spot, text));
+fn keys_file(written: &Written, warnings: &mut Vec<Warning>) {
+    if let Some(file) = written.keys_file.as_ref().filter(|file| file.shows_secrets) {
+        let text = "every user of this machine may read the API keys in it: chmod o-r, or give \
+                    their digests, which `slidegate digest` makes";
+        warnings.push(Warning::new(&file.spot, text));
+    }
+}
+
+fn tokens(written: &Written, warnings: &mut Vec<Warning>) {
+    let decisions = written.decisions.as_ref().map(|said| &said.value);
+    for (door, variable) in [
+        (written.admin.as_ref(), environment::ADMIN_TOKEN),
+        (decisions, environment::DECISIONS_TOKEN),
+    ] {
+        let token = door.filter(|door| door.is_in_file).and_then(|door| door.token.as_ref());
+        if let Some(token) = token {
+            let text = format!("a secret in the file: name a token_file, or set {variable}");
+            warnings.push(Warning::new(&token.spot, text));
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The doors besides the gateway, and that no two are in one place.
 
 use crate::config::doors::{AdminConfig, DecisionsConfig};
+use crate::config::environment::{self, Environment};
 use crate::config::listen::ListenAddress;
 use crate::config::problem::Problem;
+use crate::config::secret::Secret;
 use crate::config::spot::{Said, Spot};
-use crate::config::written::{Written, WrittenAdmin, WrittenDoor};
+use crate::config::written::{Written, WrittenDoor};
 
 const DEFAULT_DECISIONS: &str = "127.0.0.1:8081";
 const DEFAULT_ADMIN: &str = "127.0.0.1:9090";
@@ -15,7 +17,11 @@ pub(super) fn known(address: &str) -> ListenAddress {
 }
 
 /// The decision API: where it is said, and where there would be no other door.
-pub(super) fn decisions(written: &mut Written, has_gateway: bool) -> Option<DecisionsConfig> {
+pub(super) fn decisions(
+    written: &mut Written,
+    environment: &Environment,
+    has_gateway: bool,
+) -> Option<DecisionsConfig> {
     if written.decisions.is_none() && has_gateway {
         return None;
     }
@@ -26,17 +32,23 @@ pub(super) fn decisions(written: &mut Written, has_gateway: bool) -> Option<Deci
         let spot = door.spot.below("listen");
         door.value.listen.push(spot.says(known(DEFAULT_DECISIONS)));
     }
-    Some(DecisionsConfig { listen: values(&door.listen) })
+    if let Some(token) = environment.get(environment::DECISIONS_TOKEN) {
+        door.value.set_token(environment::DECISIONS_TOKEN, token);
+    }
+    Some(DecisionsConfig { listen: values(&door.listen), token: token(&door.value) })
 }
 
 pub(super) fn admin(written: &mut Written) -> AdminConfig {
-    let admin = written.admin.get_or_insert_with(WrittenAdmin::default);
+    let admin = written.admin.get_or_insert_with(WrittenDoor::default);
     if admin.listen.is_empty() {
         let spot = Spot::default_of("admin.listen");
         admin.listen.push(spot.says(known(DEFAULT_ADMIN)));
     }
-    let token = admin.token.as_ref().map(|said| said.value.clone());
-    AdminConfig { listen: values(&admin.listen), token }
+    AdminConfig { listen: values(&admin.listen), token: token(admin) }
+}
+
+fn token(door: &WrittenDoor) -> Option<Secret> {
+    door.token.as_ref().map(|said| said.value.clone())
 }
 
 fn values(listen: &[Said<ListenAddress>]) -> Vec<ListenAddress> {
@@ -54,6 +66,26 @@ pub(super) fn check_collisions(written: &Written, problems: &mut Vec<Problem>) {
             let expected = format!("{} is there already: expected a place of its own", other.spot);
             let problem = Problem::new(one.spot.clone(), expected);
             problems.push(problem.with_value(format!("{:?}", one.to_string())));
+        }
+    }
+}
+
+/// Reports listeners that other machines can reach and that ask for no token. Whoever reaches the
+/// admin listener can ban and exempt; whoever reaches the decision API is believed about clients.
+pub(super) fn check_tokens(written: &Written, problems: &mut Vec<Problem>) {
+    let decisions = written.decisions.as_ref().map(|said| &said.value);
+    for (section, door, variable) in [
+        ("admin", written.admin.as_ref(), environment::ADMIN_TOKEN),
+        ("decisions", decisions, environment::DECISIONS_TOKEN),
+    ] {
+        let Some(door) = door.filter(|door| door.token.is_none()) else { continue };
+        for open in door.listen.iter().filter(|address| !address.is_of_this_machine()) {
+            let expected = format!(
+                "others than this machine can reach it, and there is no token: set {variable} or \
+                 {section}.token_file, or listen on 127.0.0.1"
+            );
+            let problem = Problem::new(open.spot.clone(), expected);
+            problems.push(problem.with_value(format!("{:?}", open.to_string())));
         }
     }
 }

@@ -23,9 +23,10 @@ pub(super) fn settle(
 ) -> Option<Config> {
     overlay::overlay(written, flags, environment, problems);
     let gateway = gateway::gateway(written, problems);
-    let decisions = doors::decisions(written, gateway.is_some());
+    let decisions = doors::decisions(written, environment, gateway.is_some());
     let admin = doors::admin(written);
     doors::check_collisions(written, problems);
+    doors::check_tokens(written, problems);
     let store = store::store(written, problems);
     let rules = rules::rules(written, store.as_ref(), problems);
     if let (Some(gateway), Some(rules)) = (&gateway, &rules) {

@@ -6,16 +6,12 @@ use crate::config::environment::{self, Environment};
 use crate::config::flags::Flags;
 use crate::config::listen::ListenAddress;
 use crate::config::problem::Problem;
-use crate::config::profile::Profile;
 use crate::config::secret::Secret;
+use crate::config::settle::tuning;
 use crate::config::spot::{Said, Spot};
 use crate::config::written::{
-    StoreKind, Written, WrittenAdmin, WrittenDoor, WrittenGateway, WrittenPolicy, upstream,
-    upstream_problem,
+    StoreKind, Written, WrittenDoor, WrittenGateway, WrittenPolicy, upstream, upstream_problem,
 };
-
-/// The policy that flags, the environment, a profile and the default make.
-const DEFAULT_POLICY: &str = "default";
 
 /// What is limited if nobody says anything.
 const DEFAULT_QUOTA: Quota = Quota::per_minute(100);
@@ -85,17 +81,17 @@ fn all(addresses: &[ListenAddress], flag: &'static str) -> Vec<Said<ListenAddres
 
 fn doors(written: &mut Written, flags: &Flags, environment: &Environment) {
     if !flags.decisions.is_empty() {
-        let listen = all(&flags.decisions, "--decisions");
-        written.decisions = Some(Spot::flag("--decisions").says(WrittenDoor { listen }));
+        let door = Spot::flag("--decisions").says(WrittenDoor::default());
+        let decisions = written.decisions.get_or_insert(door);
+        decisions.value.listen = all(&flags.decisions, "--decisions");
     }
     if !flags.admin.is_empty() {
-        let admin = written.admin.get_or_insert_with(WrittenAdmin::default);
+        let admin = written.admin.get_or_insert_with(WrittenDoor::default);
         admin.listen = all(&flags.admin, "--admin");
     }
     if let Some(token) = environment.get(environment::ADMIN_TOKEN) {
-        let admin = written.admin.get_or_insert_with(WrittenAdmin::default);
-        admin.token = Some(Spot::variable(environment::ADMIN_TOKEN).says(Secret::new(token)));
-        admin.is_in_file = false;
+        let admin = written.admin.get_or_insert_with(WrittenDoor::default);
+        admin.set_token(environment::ADMIN_TOKEN, token);
     }
 }
 

@@ -130,6 +130,18 @@ const BAD: &[(&str, &str)] = &[
         "[admin]\ntoken_file = '/does/not/exist'",
         "test.toml:2: admin.token_file = \"/does/not/exist\": the file cannot be read: No such file",
     ),
+    (
+        "[admin]\nlisten = ['127.0.0.1:9090', '0.0.0.0:9091']",
+        "test.toml:2: admin.listen[1] = \"0.0.0.0:9091\": others than this machine can reach it, and there is no token: set SLIDEGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[decisions]\nlisten = '[::]:8081'",
+        "test.toml:2: decisions.listen = \"[::]:8081\": others than this machine can reach it, and there is no token: set SLIDEGATE_DECISIONS_TOKEN or decisions.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[decisions]\ntoken = 'hunter2'\ntoken_file = 'x'",
+        "test.toml:3: decisions.token_file = \"x\": a token is given already",
+    ),
     ("[store]\nkind = 'disk'", "test.toml:2: store.kind = \"disk\": expected memory or redis"),
     ("[store]\nkind = 'redis'", "test.toml:2: store.url: missing: expected where Redis is"),
     (

@@ -14,12 +14,6 @@ use crate::config::written::gateway::listen;
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenDoor {
     pub(in crate::config) listen: Vec<Said<ListenAddress>>,
-}
-
-/// `[admin]`.
-#[derive(Debug, Clone, Default)]
-pub(in crate::config) struct WrittenAdmin {
-    pub(in crate::config) listen: Vec<Said<ListenAddress>>,
     pub(in crate::config) token: Option<Said<Secret>>,
     /// Whether the token itself is in the file.
     pub(in crate::config) is_in_file: bool,
@@ -42,12 +36,6 @@ const KEEP: usize = 5;
 
 impl WrittenDoor {
     pub(super) fn read(table: &Table<'_>) -> Self {
-        Self { listen: listen(table) }
-    }
-}
-
-impl WrittenAdmin {
-    pub(super) fn read(table: &Table<'_>) -> Self {
         let listen = listen(table);
         let token = table.said("token", Value::secret);
         let is_in_file = token.is_some();
@@ -58,6 +46,14 @@ impl WrittenAdmin {
         }
         let read = |file: Value<'_>| file.secret_in_file().map(|secret| file.spot().says(secret));
         Self { listen, token: token.or_else(|| from_file.and_then(read)), is_in_file }
+    }
+}
+
+impl WrittenDoor {
+    /// Takes the token that a variable has, in place of one in the file.
+    pub(in crate::config) fn set_token(&mut self, variable: &'static str, token: &str) {
+        self.token = Some(Spot::variable(variable).says(Secret::new(token)));
+        self.is_in_file = false;
     }
 }
 

@@ -7,10 +7,11 @@ mod policy;
 mod roster;
 mod store;
 
-use slidegate::Quota;
+use slidegate::{Quota, UnknownKeys};
 
 pub(super) use self::answers::{WrittenHeaders, WrittenRefusal};
-pub(super) use self::doors::{WrittenAdmin, WrittenAudit, WrittenDoor, WrittenLog};
+pub(super) use self::api_keys::{KeysFile, WrittenApiKey};
+pub(super) use self::doors::{WrittenAudit, WrittenDoor, WrittenLog};
 pub(super) use self::gateway::{WrittenGateway, WrittenRoute, upstream, upstream_problem};
 pub(super) use self::policy::WrittenPolicy;
 pub(super) use self::roster::WrittenRoster;
@@ -25,7 +26,7 @@ use crate::config::spot::{Said, Spot};
 pub(super) struct Written {
     pub(super) gateway: Option<Said<WrittenGateway>>,
     pub(super) decisions: Option<Said<WrittenDoor>>,
-    pub(super) admin: Option<WrittenAdmin>,
+    pub(super) admin: Option<WrittenDoor>,
     pub(super) store: WrittenStore,
     pub(super) headers: WrittenHeaders,
     pub(super) refusal: Option<WrittenRefusal>,
@@ -73,7 +74,7 @@ impl Written {
         Self {
             gateway: root.said("gateway", |value| value.table(WrittenGateway::read)),
             decisions: root.said("decisions", |value| value.table(WrittenDoor::read)),
-            admin: section("admin").and_then(|value| value.table(WrittenAdmin::read)),
+            admin: section("admin").and_then(|value| value.table(WrittenDoor::read)),
             store: section("store").and_then(|v| v.table(WrittenStore::read)).unwrap_or_default(),
             headers: section("headers")
                 .and_then(|value| value.table(WrittenHeaders::read))

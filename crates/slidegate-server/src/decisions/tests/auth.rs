@@ -240,3 +240,40 @@ async fn a_key_that_is_there_twice_is_refused() {
     assert_eq!(got.status, 400);
     assert!(got.text().contains("x-api-key"), "{}", got.text());
 }
+
+#[tokio::test]
+async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
+    let mut desk = desk();
+    let secret = "hunter2".parse().unwrap();
+    desk.decisions = desk.decisions.with_token(Some(&secret));
+    let forwarded = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/login")];
+    let original = [("x-original-method", "GET"), ("x-original-uri", "/login")];
+    let bearer = ("authorization", "Bearer hunter2");
+    let own = ("x-slidegate-token", "hunter2");
+    for (target, facts, presented, status) in [
+        ("/v1/auth", &forwarded, &[][..], 401),
+        ("/v1/auth", &forwarded, &[bearer], 401),
+        ("/v1/auth", &forwarded, &[("x-slidegate-token", "hunter3")], 401),
+        ("/v1/auth", &forwarded, &[own, own], 401),
+        ("/v1/auth", &forwarded, &[own], 200),
+        ("/v1/auth", &forwarded, &[own, ("authorization", "Bearer of-the-client")], 200),
+        ("/v1/auth/nginx", &original, &[bearer], 401),
+        ("/v1/auth/nginx", &original, &[own], 200),
+        ("/v1/auth/envoy/login", &original, &[bearer], 401),
+        ("/v1/auth/envoy/login", &original, &[own], 200),
+        ("/v1/nothing", &original, &[], 401),
+        ("/v1/openapi.json", &original, &[], 200),
+        ("/v1/decide", &original, &[], 401),
+        ("/v1/decide", &original, &[bearer, ("x-slidegate-token", "hunter3")], 401),
+        ("/v1/decide", &original, &[bearer], 405),
+        ("/v1/decide", &original, &[own], 405),
+    ] {
+        let headers: Vec<_> = facts.iter().chain(presented).copied().collect();
+        let got = ask(&desk, "127.0.0.1", target, &headers).await;
+        assert_eq!(got.status.as_u16(), status, "{target} {presented:?}");
+        assert!(!got.text().contains("hunter"), "{}", got.text());
+        if status == 401 {
+            assert_eq!(got.header("www-authenticate"), Some("Bearer"));
+        }
+    }
+}
