@@ -20,11 +20,12 @@ pub(crate) fn replace(
     File::open(folder(path))?.sync_all()
 }
 
-/// Finds out now, not when it is too late, that there is no place to write.
+/// Finds out now, not when it is too late, that there is no place to write. The file that it makes
+/// for that is its own, so that it can be tried beside a running server.
 pub(crate) fn try_writing(path: &Path) -> anyhow::Result<()> {
-    let beside = with_suffix(path, ".new");
+    let beside = with_suffix(path, &format!(".try-{}", std::process::id()));
     let tried = create(&beside).and_then(|_| fs::remove_file(&beside));
-    tried.with_context(|| format!("cannot write {}", beside.display()))
+    tried.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The path with this after it.

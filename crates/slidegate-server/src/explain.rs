@@ -10,12 +10,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Facts;
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::config::{self, File, Rules, Sources};
+use crate::config::{self, Environment, File, Rules, Sources};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
-The file is looked at by itself, and nothing is connected to or counted. API keys and other secrets
-are shown as digests, as everywhere.
+The file is read as `serve` reads it, with the environment, and nothing is connected to or counted.
+API keys and other secrets are shown as digests, as everywhere.
 
 Exit codes:
   0  the request is explained
@@ -32,7 +32,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArguments {
     /// The configuration file, or - for standard input
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
     /// The request's method
@@ -70,7 +70,9 @@ pub(crate) struct ExplainArguments {
 
 /// Explains the request.
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
-    let sources = Sources { file: Some(File::or_stdin(&arguments.config)?), ..Sources::default() };
+    let file = Some(File::or_stdin(&arguments.config)?);
+    let environment = Environment::of_this_process();
+    let sources = Sources { file, environment, ..Sources::default() };
     let rules = config::load(&sources)?.config.rules;
     Ok(terminal::show(&arguments.explain(&rules)?)?)
 }

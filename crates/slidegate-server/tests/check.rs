@@ -115,7 +115,12 @@ fn warnings_are_shown_and_can_be_denied() {
 
 #[test]
 fn what_is_not_understood_exits_with_2() {
-    for arguments in [&["check"][..], &["check", "a", "b"], &["check", "a", "--loudly"]] {
+    for arguments in [
+        &["check"][..],
+        &["check", "a", "b"],
+        &["check", "a", "-c", "b"],
+        &["check", "a", "--loudly"],
+    ] {
         let output = slidegate(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
@@ -145,10 +150,85 @@ fn files_that_cannot_be_read_exit_with_1() {
 }
 
 #[test]
-fn the_environment_is_left_out() {
-    let mut command = slidegate(&["check", "-"]);
-    command.env("RATE_LIMIT_MAX", "nonsense").env("REDIS_URL", "nonsense").stdin(Stdio::null());
-    assert_eq!(command.output().unwrap().status.code(), Some(0));
+fn the_environment_is_part_of_what_is_checked() {
+    let check = |variables: &[(&str, &str)]| {
+        let mut command = slidegate(&["check", "-"]);
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        (output.status.code(), text(output.stdout) + &text(output.stderr))
+    };
+    let (code, told) = check(&[("RATE_LIMIT_MAX", "nonsense"), ("REDIS_URL", "nonsense")]);
+    assert_eq!(code, Some(1));
+    assert!(told.contains("RATE_LIMIT_MAX = \"nonsense\"") && told.contains("REDIS_URL"), "{told}");
+    let (code, told) = check(&[("RATE_LIMIT_MAX", "7")]);
+    assert!(code == Some(0) && told.contains("default: 7/min for each ip"), "{told}");
+    let (code, told) = check(&[("RATE_LIMIT_ENABLED", "false")]);
+    assert!(code == Some(0) && told.contains("NO POLICY IS ENFORCED"), "{told}");
+}
+
+/// What `serve` would refuse on this machine, and what is said of it. `@` is a folder that is there.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "[audit]\nevery_decision = true\nfile = '@/none/audit.jsonl'",
+        ":3: audit.file = \"@/none/audit.jsonl\": cannot write @/none/audit.jsonl",
+    ),
+    ("[audit]\nfile = '@'", ":2: audit.file = \"@\": cannot open: Is a directory"),
+    (
+        "[store]\nsnapshot = { file = '@/none/accounts' }",
+        ":2: store.snapshot.file = \"@/none/accounts\": cannot write @/none/accounts",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/none.pem', key = '@/none.key' }",
+        ":3: gateway.tls: cannot read a certificate from @/none.pem: No such file",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/empty.pem', key = '@/none.key' }",
+        ":3: gateway.tls: there is no certificate in @/empty.pem",
+    ),
+    (
+        "[store]\nurl = 'rediss://a'\nca = '@/none.pem'",
+        ":3: store.ca: cannot read @/none.pem: No such file",
+    ),
+    (
+        "[admin]\nlisten = '0.0.0.0:0'",
+        ":2: admin.listen = \"0.0.0.0:0\": others than this machine can reach it",
+    ),
+    (
+        "[decisions]\nlisten = '0.0.0.0:0'",
+        ":2: decisions.listen = \"0.0.0.0:0\": others than this machine can reach it",
+    ),
+];
+
+#[test]
+fn what_serve_refuses_check_refuses_with_the_same_words() {
+    let folder = std::env::temp_dir().join(format!("slidegate-refused-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("empty.pem"), "").unwrap();
+    let here = |text: &str| text.replace('@', folder.to_str().unwrap());
+    let path = folder.join("slidegate.toml");
+    for (file, expected) in REFUSED {
+        std::fs::write(&path, here(file)).unwrap();
+        let said = ["check", "serve"].map(|command| {
+            let output = slidegate(&[command, path.to_str().unwrap()]).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{command} {file}");
+            text(output.stderr)
+        });
+        let expected = format!("slidegate: {}{}", path.display(), here(expected));
+        assert!(said[0].starts_with(&expected), "{}\n{expected}", said[0]);
+        assert_eq!(said[0], said[1]);
+    }
+    let all: Vec<&str> = [REFUSED[0].0, REFUSED[2].0, REFUSED[6].0].to_vec();
+    std::fs::write(&path, here(&all.join("\n"))).unwrap();
+    let output = slidegate(&["check", "-c", path.to_str().unwrap()]).output().unwrap();
+    assert!(text(output.stderr).starts_with("slidegate: 3 problems:\n"), "all at once");
+    let left: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "nothing is left behind: {left:?}");
+
+    std::fs::write(&path, here(REFUSED[0].0)).unwrap();
+    let elsewhere = slidegate(&["check", "--skip-files", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(elsewhere.status.code(), Some(0));
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

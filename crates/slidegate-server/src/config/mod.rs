@@ -88,6 +88,19 @@ pub(crate) struct Loaded {
 
 /// Reads and checks everything that the server is told; the error has all that is wrong.
 pub(crate) fn load(sources: &Sources) -> Result<Loaded, Problems> {
+    load_with(sources, |_, _, _| {})
+}
+
+/// The same, and also checks the files and folders that the server needs to start. A reload does
+/// without: policies can be changed while a disk is full or a certificate is being replaced.
+pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, Problems> {
+    load_with(sources, settle::files::check)
+}
+
+fn load_with(
+    sources: &Sources,
+    check: impl FnOnce(&Written, &Config, &mut Vec<Problem>),
+) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let file = sources.read().unwrap_or_else(|problem| {
         problems.push(problem);
@@ -95,6 +108,9 @@ pub(crate) fn load(sources: &Sources) -> Result<Loaded, Problems> {
     });
     let mut written = file.as_ref().map_or_else(Written::default, |file| read(file, &mut problems));
     let config = settle::settle(&mut written, &sources.flags, &sources.environment, &mut problems);
+    if let Some(config) = &config {
+        check(&written, config, &mut problems);
+    }
     match config {
         Some(config) if problems.is_empty() => {
             let is_open_to_all = file.is_some_and(|file| file.is_open_to_all);

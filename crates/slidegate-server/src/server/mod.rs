@@ -18,7 +18,7 @@ pub(crate) use self::signals::StopSignals;
 pub(crate) use self::site::Site;
 use self::snapshot::Snapshot;
 pub(crate) use self::workers::{Workers, runtime};
-use crate::config::{self, Loaded, Sources, StoreConfig};
+use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::desk::Place;
 use crate::observe::StoreReport;
 use crate::reload::{self, Changes};
@@ -29,8 +29,10 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     let control = runtime().context("cannot begin")?;
     let ended = control.block_on(async {
         // From before the file is read, so that no change is missed.
-        let changes = reload::watch(sources.path()).await.context("cannot listen for signals")?;
-        let Loaded { config, warnings } = config::load(&sources)?;
+        let mut changes =
+            reload::watch(sources.path()).await.context("cannot listen for signals")?;
+        let Loaded { config, warnings } = config::load_to_start(&sources)?;
+        changes.follow_keys(config.keys_file.as_ref());
         let _log = logs::init(&config.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         match &config.store {
@@ -55,6 +57,11 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     // Who was told to stop at once does not wait for what is still under way.
     control.shutdown_background();
     ended
+}
+
+/// Finds out whether a store could be made of this; connects to nothing.
+pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
+    stores::redis(config).map(drop)
 }
 
 /// Opens all doors, and closes them when it is time.

@@ -146,5 +146,5 @@ fn a_trail_that_cannot_be_written_is_an_error_at_the_start() {
     let failed = options().configuration(&text).spawn();
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
     let output = failed.output();
-    assert!(output.contains("audit.file: cannot open /nowhere/at/all.jsonl: "), "{output}");
+    assert!(output.contains("cannot write /nowhere/at/all.jsonl: No such file"), "{output}");
 }

@@ -94,7 +94,7 @@ fn no_place_to_write_is_an_error_at_the_start() {
     let failed = options().configuration(&text).spawn();
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
     let output = failed.output();
-    assert!(output.contains("store.snapshot.file: cannot write /nowhere/at/all/"), "{output}");
+    assert!(output.contains("cannot write /nowhere/at/all/accounts: No such file"), "{output}");
 }
 
 #[test]

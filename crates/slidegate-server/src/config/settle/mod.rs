@@ -1,6 +1,7 @@
 //! From what is said to what it means: flags over the environment over the file over defaults.
 
 mod doors;
+pub(super) mod files;
 mod gateway;
 mod overlay;
 mod rules;
@@ -39,7 +40,11 @@ pub(super) fn settle(
         store: store?,
         rules: rules?,
         log: log(written),
-        audit: written.audit.clone(),
+        keys_file: written
+            .keys_file
+            .as_ref()
+            .map(|file| KeysFileVersion { path: file.path.clone(), fingerprint: file.fingerprint }),
+        audit: written.audit.as_ref().map(|audit| audit.config.clone()),
     })
 }
 

@@ -28,7 +28,11 @@ pub(in crate::config) struct WrittenLog {
 }
 
 /// `[audit]`.
-pub(in crate::config) type WrittenAudit = AuditConfig;
+#[derive(Debug, Clone)]
+pub(in crate::config) struct WrittenAudit {
+    pub(in crate::config) config: AuditConfig,
+    pub(in crate::config) file: Spot,
+}
 
 /// Some hundred thousand denials.
 const ROTATE_BYTES: u64 = 100 * 1024 * 1024;
@@ -121,11 +125,13 @@ impl WrittenAudit {
         let rotate = table.get("rotate_bytes");
         let rotate_bytes = rotate.and_then(|value| value.number(4096..=u64::MAX >> 1));
         let keep: Option<u32> = table.get("keep").and_then(|value| value.number(0..=10_000));
-        Some(Self {
-            file: file?.file()?,
+        let file = file?;
+        let config = AuditConfig {
+            file: file.file()?,
             every_decision: every.unwrap_or_default(),
             rotate_bytes: rotate_bytes.unwrap_or(ROTATE_BYTES),
             keep: keep.map_or(KEEP, |keep| keep as usize),
-        })
+        };
+        Some(Self { config, file: file.spot() })
     }
 }

@@ -26,6 +26,7 @@ use super::exposition::Page;
 use super::stripe::count;
 use super::verdict::Verdict;
 use crate::config::AuditConfig;
+use crate::disk;
 use crate::queue::{Queue, Sender};
 
 /// The trail. When it is dropped, what was recorded before is written, if the disk takes it.
@@ -53,6 +54,14 @@ impl Trail {
         let writer = Writer::new(file, dropped.clone());
         let queue = Queue::start("audit", move |waiting| writer.write_all(waiting))?;
         Ok(Self { queue, dropped, every_decision: config.every_decision })
+    }
+
+    /// Finds out whether the file could be opened, and leaves nothing behind.
+    pub(crate) fn check(config: &AuditConfig) -> anyhow::Result<()> {
+        match config.file.exists() {
+            true => RotatedFile::open(config).map(drop).context("cannot open"),
+            false => disk::try_writing(&config.file),
+        }
     }
 
     pub(crate) fn recorder(&self) -> Recorder {

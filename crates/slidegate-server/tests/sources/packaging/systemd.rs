@@ -55,6 +55,8 @@ fn start(place: &Place, upstream: &Upstream) -> Front {
 fn it_checks_the_file_before_it_starts() {
     check(&path("packaging/slidegate.toml"));
     let place = Place::new();
+    // As StateDirectory does before any command of the unit.
+    fs::create_dir(place.path("state")).unwrap();
     let file = place.path("slidegate.toml");
     for (text, code) in [(configuration(&place).as_str(), 0), ("profile = 'loud'", 1)] {
         fs::write(&file, text).unwrap();
