@@ -50,18 +50,20 @@ enum Command {
     #[command(verbatim_doc_comment)]
     #[command(after_help = "\
 Environment:
-  SLIDEGATE_CONFIG       the file, if --config does not name one
-  SLIDEGATE_ADMIN_TOKEN  what an operator has to show
-  REDIS_URL              where to count, if --redis does not say
-  RATE_LIMIT_MAX         units for each client address, with
-  RATE_LIMIT_TTL         the window in seconds, or
-  RATE_LIMIT_WINDOW_MS   the window in milliseconds
-  RATE_LIMIT_ENABLED     false: no policy is enforced
+  SLIDEGATE_CONFIG           the file, if none is named on the command line
+  SLIDEGATE_ADMIN_TOKEN      what an operator has to show
+  SLIDEGATE_DECISIONS_TOKEN  what programs that ask for decisions have to show
+  REDIS_URL                  where to count, if --redis does not say
+  RATE_LIMIT_MAX             units of a policy, with
+  RATE_LIMIT_TTL             its window in seconds, or
+  RATE_LIMIT_WINDOW_MS       its window in milliseconds
+  RATE_LIMIT_POLICY          the policy that is tuned so [default: the only one, or `default`]
+  RATE_LIMIT_ENABLED         false: no policy is enforced
 
 Examples:
   slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min
   slidegate serve --upstream http://127.0.0.1:3000 --quota 60/min --quota 10000/day
-  slidegate serve --config slidegate.toml --redis redis://10.0.0.5:6379")]
+  slidegate serve slidegate.toml --redis redis://10.0.0.5:6379")]
     Serve(Serve),
 
     /// Tell what a configuration file means, and what is wrong with it
@@ -126,8 +128,12 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 struct Serve {
-    /// The configuration file
-    #[arg(long, value_name = "FILE")]
+    /// The configuration file, or - for standard input
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+
+    /// The same
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
@@ -138,7 +144,7 @@ impl Cli {
     /// Does what was asked for.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Serve(serve) => server::run(serve.sources()),
+            Command::Serve(serve) => server::run(serve.sources()?),
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Accounts(arguments) => remote::accounts(&arguments),
@@ -156,9 +162,11 @@ impl Cli {
 }
 
 impl Serve {
-    fn sources(self) -> Sources {
+    fn sources(self) -> anyhow::Result<Sources> {
         let environment = Environment::of_this_process();
-        Sources { file: self.config.map(File::Path), flags: self.flags, environment }
+        let path = self.file.or(self.config);
+        let file = path.map(|path| File::or_stdin(&path)).transpose()?;
+        Ok(Sources { file, flags: self.flags, environment })
     }
 }
 

@@ -43,6 +43,51 @@ fn the_help_of_every_command_has_an_example() {
 }
 
 #[test]
+fn the_help_of_serve_tells_the_defaults() {
+    let text = String::from_utf8(slidegate(&["serve", "--help"]).stdout).unwrap();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for default in [
+        "[default: 127.0.0.1:8080]",
+        "[default: 127.0.0.1:9090]",
+        "[default without an upstream: 127.0.0.1:8081]",
+        "[default without any policy: 100/min]",
+        "[default: in memory]",
+        "[default: peer]",
+        "[default: one for each processor]",
+        "[default: auto]",
+        "-c, --config <FILE>",
+        "[FILE]",
+    ] {
+        assert!(text.contains(default), "{default}: {text}");
+    }
+}
+
+#[test]
+fn digests_are_made_of_standard_input() {
+    let digest = |input: &str| {
+        let mut command = command(&["digest"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), said)
+    };
+    let one = "a2e3ac06bb3a3d74863f2e5db2e3fcbe\n";
+    assert_eq!(digest("k-123"), (Some(0), one.to_owned()), "as docs/policies.md shows it");
+    assert_eq!(digest("k-123\nk-123\r\n"), (Some(0), one.repeat(2)));
+    for (input, expected) in [
+        ("", "slidegate: expected an API key on standard input"),
+        ("k-1\n\nk-2", "slidegate: line 2: expected an API key"),
+        ("hunter2 \n", "slidegate: line 1: expected no space"),
+    ] {
+        let (code, said) = digest(input);
+        assert!(code == Some(1) && said.starts_with(expected), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
 fn every_shell_gets_its_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let output = slidegate(&["completions", shell]);

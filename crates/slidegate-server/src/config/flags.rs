@@ -13,44 +13,48 @@ pub(crate) struct Flags {
     pub(crate) upstream: Vec<String>,
 
     /// What each client address may spend, such as 100/min; all that are given must allow a request
+    ///
+    /// With policies in a file, these take the place of one policy's quotas: the only one, the one
+    /// that RATE_LIMIT_POLICY names, or `default`. [default without any policy: 100/min]
     #[arg(long, value_name = "QUOTA", conflicts_with = "profile")]
     pub(crate) quota: Vec<Quota>,
 
-    /// A ready-made quota for each client address
+    /// A ready-made quota, in place of --quota
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<Profile>,
 
-    /// Where the gateway listens: 127.0.0.1:8080, 0.0.0.0:80 or unix:/path
+    /// Where the gateway listens: localhost:8080, 0.0.0.0:80 or unix:/path [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Vec<ListenAddress>,
 
-    /// Where metrics, health and the operator's door are
+    /// Where metrics, health and the operator's API are [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Vec<ListenAddress>,
 
-    /// Where the decision API listens
+    /// Where the decision API listens [default without an upstream: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) decisions: Vec<ListenAddress>,
 
-    /// Count in Redis or Valkey, so that several gateways share one budget
+    /// Count in Redis or Valkey, so that several gateways share one budget [default: in memory]
     ///
     /// Other users of this machine can see a password here; REDIS_URL hides it.
     #[arg(long, value_name = "URL")]
     pub(crate) redis: Option<Secret>,
 
-    /// A network of your proxies, such as 10.0.0.0/8; their headers are believed
+    /// A network of your proxies, such as 10.0.0.0/8; their headers are believed [default: none]
     #[arg(long, value_name = "NET")]
     pub(crate) trusted_proxy: Vec<Network>,
 
     /// The header that your proxies tell the client's address in, such as x-forwarded-for
+    /// [default: peer]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) client_address: Option<AddressSource>,
 
-    /// Threads that serve the gateway's requests
+    /// Threads that serve the gateway's requests [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
 
-    /// How log lines look
+    /// How log lines look [default: auto]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log: Option<LogFormat>,
 

@@ -1,11 +1,12 @@
 //! Where to listen.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where to listen: `127.0.0.1:8080`, `[::]:80` or `unix:/run/slidegate.sock`.
+/// Where to listen: `127.0.0.1:8080`, `[::]:80`, `localhost:8080`, which is 127.0.0.1, or
+/// `unix:/run/slidegate.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ListenAddress {
     Tcp(SocketAddr),
@@ -20,6 +21,18 @@ impl ListenAddress {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Self::Unix(_) => true,
         }
+    }
+
+    /// Where this machine connects to, to reach a TCP listener: one on all addresses is on loopback
+    /// too.
+    pub(crate) fn reached_at(&self) -> Option<SocketAddr> {
+        let Self::Tcp(address) = self else { return None };
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        Some(SocketAddr::new(ip, address.port()))
     }
 
     /// Whether both cannot be listened on at once. Port 0 is any free one.
@@ -38,17 +51,23 @@ impl FromStr for ListenAddress {
     type Err = ListenAddressError;
 
     fn from_str(text: &str) -> Result<Self, ListenAddressError> {
-        match text.strip_prefix("unix:") {
-            Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
-            Some(_) => Err(ListenAddressError),
-            None => text.parse().map(Self::Tcp).map_err(|_| ListenAddressError),
+        if let Some(path) = text.strip_prefix("unix:") {
+            let is_absolute = path.starts_with('/');
+            return is_absolute.then(|| Self::Unix(path.into())).ok_or(ListenAddressError);
         }
+        let address = match text.strip_prefix("localhost:") {
+            Some(port) => port.parse().map(|port| (Ipv4Addr::LOCALHOST, port).into()).ok(),
+            None => text.parse().ok(),
+        };
+        address.map(Self::Tcp).ok_or(ListenAddressError)
     }
 }
 
 /// A text that is nowhere to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected an address and a port such as 127.0.0.1:8080 or [::]:80, or unix:/path")]
+#[error(
+    "expected an address and a port such as 127.0.0.1:8080, localhost:8080 or [::]:80, or unix:/path"
+)]
 pub(crate) struct ListenAddressError;
 
 impl fmt::Display for ListenAddress {
@@ -69,7 +88,10 @@ mod tests {
         for text in ["127.0.0.1:8080", "[::]:80", "[::1]:0", "unix:/run/slidegate.sock"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
-        for text in ["", "8080", ":8080", "localhost:80", "127.0.0.1", "unix:", "unix:x.sock"] {
+        let local: ListenAddress = "localhost:80".parse().unwrap();
+        assert!(local.to_string() == "127.0.0.1:80" && local.is_of_this_machine());
+        for text in ["", "8080", ":8080", "localhost", "localhost:x", "a:80", "127.0.0.1", "unix:x"]
+        {
             assert_eq!(text.parse::<ListenAddress>(), Err(ListenAddressError), "{text}");
         }
     }

@@ -10,11 +10,14 @@ pub(super) enum Intent {
 }
 
 impl Intent {
-    /// Reads a query: nothing, or `peek=true`.
+    /// Reads a query: nothing, or `peek=true`, in whatever case a language writes its booleans.
     pub(super) fn of(query: Option<&str>) -> Result<Self, Problems> {
-        match query.unwrap_or_default() {
-            "" | "peek=false" => Ok(Self::Spend),
-            "peek=true" => Ok(Self::Peek),
+        let query = query.unwrap_or_default();
+        let value = query.strip_prefix("peek=").map(str::to_ascii_lowercase);
+        match value.as_deref() {
+            None if query.is_empty() => Ok(Self::Spend),
+            Some("false" | "0") => Ok(Self::Spend),
+            Some("true" | "1") => Ok(Self::Peek),
             _ => Err(Problems::one("the query can only be peek=true or peek=false")),
         }
     }

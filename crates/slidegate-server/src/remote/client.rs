@@ -1,7 +1,7 @@
 //! One request to a running server's operator's door.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -14,12 +14,13 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::config::Secret;
+use crate::config::{ListenAddress, Secret};
 
 /// Where the server is, and what to show it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
-    /// The server's operator's door: http://HOST:PORT or unix:/path, as admin.listen has it
+    /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as admin.listen
+    /// has it
     #[arg(
         long,
         value_name = "URL",
@@ -165,8 +166,14 @@ enum Stream {
 
 impl Door {
     fn parse(text: &str) -> anyhow::Result<Self> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| path.starts_with('/')) {
-            return Ok(Self::Unix(Path::new(path).to_owned()));
+        if let Ok(listener) = text.parse::<ListenAddress>() {
+            return Ok(match (listener.reached_at(), listener) {
+                (_, ListenAddress::Unix(path)) => Self::Unix(path),
+                (reached, ListenAddress::Tcp(bound)) => {
+                    let address = reached.unwrap_or(bound);
+                    Self::Tcp { host: address.ip().to_string(), port: address.port() }
+                }
+            });
         }
         let uri = text.parse::<Uri>().ok().filter(|uri| {
             uri.scheme_str() == Some("http")
@@ -178,7 +185,7 @@ impl Door {
             .and_then(Uri::authority)
             .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
         let Some(authority) = authority else {
-            bail!("--admin {text:?}: expected http://HOST:PORT or unix:/path");
+            bail!("--admin {text:?}: expected http://HOST:PORT, ADDRESS:PORT or unix:/path");
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self::Tcp { host, port: authority.port_u16().unwrap_or(80) })
@@ -238,12 +245,17 @@ mod tests {
             ("http://gate.internal", "gate.internal:80"),
             ("http://[::1]:9090", "[::1]:9090"),
             ("unix:/run/slidegate.sock", "localhost"),
+            ("127.0.0.1:9090", "127.0.0.1:9090"),
+            ("localhost:9090", "127.0.0.1:9090"),
+            ("0.0.0.0:9090", "127.0.0.1:9090"),
+            ("[::]:9090", "[::1]:9090"),
         ] {
             assert_eq!(Door::parse(text).unwrap().host(), host);
         }
         for text in [
             "",
-            "127.0.0.1:9090",
+            "127.0.0.1",
+            "localhost",
             "https://a",
             "http://",
             "http://a/metrics",
@@ -252,7 +264,10 @@ mod tests {
             "unix:x.sock",
         ] {
             let error = Door::parse(text).unwrap_err().to_string();
-            assert!(error.ends_with("expected http://HOST:PORT or unix:/path"), "{error}");
+            assert!(
+                error.ends_with("expected http://HOST:PORT, ADDRESS:PORT or unix:/path"),
+                "{error}"
+            );
         }
     }
 

@@ -69,7 +69,10 @@ fn a_server_that_cannot_be_asked_is_named_with_what_to_do() {
             "https://127.0.0.1".to_owned(),
             "--admin \"https://127.0.0.1\": expected http://HOST:PORT",
         ),
-        ("localhost".to_owned(), "--admin \"localhost\": expected http://HOST:PORT or unix:/path"),
+        (
+            "localhost".to_owned(),
+            "--admin \"localhost\": expected http://HOST:PORT, ADDRESS:PORT or",
+        ),
     ] {
         let arguments = ["orders", "--admin", &admin];
         let output =

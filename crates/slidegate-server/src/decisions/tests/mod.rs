@@ -121,7 +121,8 @@ impl<S: Store> Desk<S> {
     }
 
     async fn peek(&self, question: Value) -> Value {
-        let got = self.post("/v1/decide?peek=true", question.to_string()).await;
+        // As Python writes it; JavaScript writes it in small letters.
+        let got = self.post("/v1/decide?peek=True", question.to_string()).await;
         assert_eq!(got.status, 200, "{}", got.text());
         got.json()
     }
