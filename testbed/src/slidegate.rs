@@ -133,7 +133,7 @@ impl Slidegate {
 
     fn announced(&self, word: &str) -> Option<SocketAddr> {
         let start = format!("  {word} ");
-        let text = self.read(OUTPUT);
+        let text = self.output();
         // The last line may not be complete yet.
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let mut urls = lines.filter_map(|line| line.strip_prefix(&start));

@@ -58,6 +58,18 @@ pub(crate) fn show(text: &str) -> io::Result<()> {
     }
 }
 
+/// Writes what a server says when it starts: to standard output if that is a terminal, and else to
+/// standard error, where its log is. Standard output may be a pipe that nobody reads.
+pub(crate) fn announce(text: &str) -> io::Result<()> {
+    if io::stdout().is_terminal() {
+        return show(text);
+    }
+    match io::stderr().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,22 @@ pub(crate) struct Doors {
     pub(crate) admin: Vec<ListenAddress>,
 }
 
+impl Doors {
+    /// Logs where the server listens, for those who read logs and not the first lines.
+    pub(crate) fn log(&self) {
+        let list = |addresses: &[ListenAddress]| {
+            let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            (!texts.is_empty()).then(|| texts.join(", "))
+        };
+        tracing::info!(
+            gateway = list(&self.gateway),
+            decisions = list(&self.decisions),
+            admin = list(&self.admin),
+            "listening"
+        );
+    }
+}
+
 /// A line for each thing to know.
 pub(crate) fn announcement(config: &Config, policies: &Policies, doors: &Doors) -> String {
     let mut text = format!("slidegate {}\n", env!("CARGO_PKG_VERSION"));
@@ -103,17 +119,23 @@ fn describe_store(store: &StoreConfig) -> String {
     }
 }
 
+/// A line that shows a decision when it is pasted into a shell on this machine.
 fn curl(config: &Config, doors: &Doors) -> Option<String> {
-    let tcp = |addresses: &[ListenAddress]| match addresses.first() {
-        Some(ListenAddress::Tcp(address)) => Some(*address),
-        _ => None,
-    };
-    if let Some(address) = tcp(&doors.gateway) {
+    let reached = |addresses: &[ListenAddress]| addresses.first()?.reached_at();
+    if let Some(address) = reached(&doors.gateway) {
         let tls = config.gateway.as_ref().is_some_and(|gateway| gateway.tls.is_some());
-        let scheme = if tls { "https" } else { "http" };
-        return Some(format!("curl -i {scheme}://{address}/"));
+        // The certificate is for the server's name, not for its address.
+        let start = if tls { "curl -ik https" } else { "curl -i http" };
+        return Some(format!("{start}://{address}/"));
     }
-    let address = tcp(&doors.decisions)?;
+    let address = reached(&doors.decisions)?;
     let facts = r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#;
-    Some(format!("curl -d '{facts}' http://{address}/v1/decide"))
+    let has_token = config.decisions.as_ref().is_some_and(|decisions| decisions.token.is_some());
+    let token = match has_token {
+        true => "-H \"Authorization: Bearer $SLIDEGATE_DECISIONS_TOKEN\" ",
+        false => "",
+    };
+    Some(format!(
+        "curl {token}-H 'Content-Type: application/json' -d '{facts}' http://{address}/v1/decide"
+    ))
 }

@@ -73,7 +73,8 @@ async fn serve<S: Store + StoreReport>(
     let mut stop = StopSignals::new()?;
     let opened = Opened::new(&site).await?;
     let policies = site.live.gate().policies();
-    terminal::show(&announcement(&site.config, &policies, &opened.doors))?;
+    terminal::announce(&announcement(&site.config, &policies, &opened.doors))?;
+    opened.doors.log();
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
@@ -88,6 +89,7 @@ async fn serve<S: Store + StoreReport>(
     opened.closing.begin();
     let has_finished = finish(opened.workers, snapshot, &mut stop).await;
     site.end();
+    tracing::info!(requests_cut_off = !has_finished, "stopped");
     anyhow::ensure!(has_finished, "stopped at once, with requests under way");
     Ok(())
 }
