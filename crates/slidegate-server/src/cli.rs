@@ -13,7 +13,7 @@ use crate::remote::{
     self, AccountsArguments, GrantArguments, InspectArguments, LiftArguments, OrderArguments,
     OrdersArguments, ResetArguments, Verb,
 };
-use crate::{server, terminal};
+use crate::{digest, server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
 ///
@@ -117,6 +117,10 @@ Examples:
     #[command(after_help = demo::AFTER_HELP)]
     Demo(DemoArguments),
 
+    /// Print the digest of an API key that is read from standard input
+    #[command(after_help = digest::AFTER_HELP)]
+    Digest,
+
     /// Print a script that completes commands and flags in your shell
     ///
     /// For instance: slidegate completions bash > ~/.local/share/bash-completion/completions/slidegate
@@ -156,6 +160,7 @@ impl Cli {
             Command::Orders(arguments) => remote::orders(&arguments),
             Command::Lift(arguments) => remote::lift(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
+            Command::Digest => digest::run(),
             Command::Completions { shell } => completions(shell),
         }
     }

@@ -8,6 +8,7 @@ mod config;
 mod decisions;
 mod demo;
 mod desk;
+mod digest;
 mod disk;
 mod explain;
 mod gateway;

@@ -1,6 +1,6 @@
 //! The command line, seen from outside.
 
-use std::io::pipe;
+use std::io::{Write, pipe};
 use std::process::{Command, Output, Stdio};
 
 fn slidegate(arguments: &[&str]) -> Output {
@@ -19,7 +19,7 @@ fn help_names_every_command_and_gives_examples() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    for command in ["serve", "check", "explain", "demo", "completions"] {
+    for command in ["serve", "check", "explain", "demo", "digest", "completions"] {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
     assert!(text.contains("Examples:\n  slidegate demo"), "{text}");

@@ -45,6 +45,11 @@ impl ApiKey {
         Ok(Self { identity, name: None, plan: plan.into() })
     }
 
+    /// The same for a key whose identity is known already.
+    pub fn of_identity(identity: Identity, plan: impl Into<String>) -> Self {
+        Self { identity, name: None, plan: plan.into() }
+    }
+
     /// What operators are shown in place of the digest. The account stays that of the digest.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {

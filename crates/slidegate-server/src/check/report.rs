@@ -58,6 +58,9 @@ fn plans(outline: &Outline) -> Vec<String> {
         1 => plans.push("1 API key has a plan of its own".to_owned()),
         many => plans.push(format!("{many} API keys have a plan of their own")),
     }
+    if outline.ignores_unknown_keys {
+        plans.push("other API keys are no identities: the next source counts".to_owned());
+    }
     plans
 }
 

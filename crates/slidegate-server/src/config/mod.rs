@@ -38,6 +38,8 @@ mod written;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
+
 use self::document::Document;
 pub(crate) use self::doors::{AdminConfig, DecisionsConfig};
 pub(crate) use self::environment::Environment;
@@ -77,6 +79,16 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// The trail of what was denied and done, if there is to be one.
     pub(crate) audit: Option<AuditConfig>,
+    /// The file that API keys were read from, which is to be watched.
+    pub(crate) keys_file: Option<KeysFileVersion>,
+}
+
+/// A file of API keys as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeysFileVersion {
+    pub(crate) path: PathBuf,
+    /// Changes with the contents.
+    pub(crate) fingerprint: u64,
 }
 
 /// What the server is told, and what is probably not meant.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slidegate::{Cost, Quota, Scope};
+use slidegate::{Cost, Policies, Quota, Scope, UnknownKeys};
 
 use crate::config::period::Period;
 use crate::config::written::{Written, WrittenPolicy};
@@ -14,6 +14,8 @@ pub(crate) struct Outline {
     pub(crate) policies: Vec<PolicyOutline>,
     pub(crate) plans: Vec<PlanOutline>,
     pub(crate) api_keys: usize,
+    /// Whether API keys that are not listed are no identities.
+    pub(crate) ignores_unknown_keys: bool,
     pub(crate) exempt: Vec<String>,
     pub(crate) blocked: Vec<String>,
 }
@@ -49,7 +51,7 @@ pub(crate) struct PlanOutline {
 }
 
 impl Outline {
-    pub(super) fn of(written: &Written) -> Self {
+    pub(super) fn of(written: &Written, policies: &Policies) -> Self {
         let plan = |plan: &super::written::WrittenPlan| PlanOutline {
             name: plan.name.value.clone(),
             quotas: plan.quotas.values(),
@@ -59,6 +61,7 @@ impl Outline {
             policies: written.policies.iter().map(PolicyOutline::of).collect(),
             plans: written.plans.iter().map(plan).collect(),
             api_keys: written.api_keys.len(),
+            ignores_unknown_keys: policies.unknown_keys() == UnknownKeys::Ignore,
             exempt: written.exempt.shown.clone(),
             blocked: written.blocked.shown.clone(),
         }

@@ -276,6 +276,11 @@ impl<'d> Value<'d> {
         self.document.report(problem);
     }
 
+    /// Says what is wrong in another file, which this value names.
+    pub(super) fn report_elsewhere(&self, problems: Vec<Problem>) {
+        problems.into_iter().for_each(|problem| self.document.report(problem));
+    }
+
     /// The same without the value.
     pub(super) fn report_hidden(&self, expected: impl Display) {
         Self { is_secret: true, ..self.clone() }.report(expected);

@@ -127,12 +127,12 @@ fn whole(name: &str, line: Option<usize>, what: String) -> Problem {
 }
 
 #[cfg(unix)]
-fn is_open_to_all(file: &std::fs::File) -> bool {
+pub(super) fn is_open_to_all(file: &std::fs::File) -> bool {
     use std::os::unix::fs::PermissionsExt;
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o004 != 0)
 }
 
 #[cfg(not(unix))]
-fn is_open_to_all(_: &std::fs::File) -> bool {
+pub(super) fn is_open_to_all(_: &std::fs::File) -> bool {
     false
 }

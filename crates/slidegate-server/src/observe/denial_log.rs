@@ -5,11 +5,12 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::quality::RandomState;
-use slidegate::{Decision, PolicyStanding, Standing, Verdict};
+use slidegate::{Decision, Policies, PolicyStanding, Standing, Verdict};
 use tracing::Level;
 
 use super::Answered;
 use super::exposition::Page;
+use super::report::GateReport;
 use super::stripe::{Striped, count_own};
 
 const TARGET: &str = "slidegate::denied";
@@ -44,24 +45,30 @@ impl Default for DenialLog {
 
 impl DenialLog {
     #[inline]
-    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision) {
+    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision, gate: &dyn GateReport) {
         if let Some(denial) = Denial::of(decision) {
-            self.consider(answered, &denial);
+            self.consider(answered, &denial, gate);
         }
     }
 
     #[cold]
-    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>) {
+    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, gate: &dyn GateReport) {
         let second = (answered.at.as_millis() / 1000) as u32;
         // In a flood this is the end of it. If no lines are wanted, none is ever taken.
         if self.budget.is_spent(second) {
             count_own(self.left_out.own());
         } else if tracing::enabled!(target: TARGET, Level::INFO) {
-            self.write_if_due(answered, denial, second);
+            self.write_if_due(answered, denial, second, gate);
         }
     }
 
-    fn write_if_due(&self, answered: &Answered<'_>, denial: &Denial<'_>, second: u32) {
+    fn write_if_due(
+        &self,
+        answered: &Answered<'_>,
+        denial: &Denial<'_>,
+        second: u32,
+        gate: &dyn GateReport,
+    ) {
         let hash = self.recent.hash(denial.policy);
         let due = !self.recent.has(hash, second)
             && self.budget.take(second)
@@ -69,7 +76,7 @@ impl DenialLog {
         if due {
             let left_out = self.left_out.sum(|own| own);
             let told = self.told.swap(left_out, Ordering::Relaxed);
-            denial.write(answered, left_out.saturating_sub(told));
+            denial.write(answered, left_out.saturating_sub(told), &gate.policies());
         } else {
             count_own(self.left_out.own());
         }
@@ -103,13 +110,13 @@ impl<'a> Denial<'a> {
         Some(Self { policy, standing })
     }
 
-    fn write(&self, answered: &Answered<'_>, left_out: u64) {
+    fn write(&self, answered: &Answered<'_>, left_out: u64, policies: &Policies) {
         let quota = self.standing.quota();
         let (units, remaining) = (quota.units().get(), self.standing.remaining());
         tracing::info!(
             target: TARGET,
             policy = &**self.policy.policy(),
-            identity = self.policy.identity().as_str(),
+            identity = &*policies.shown(self.policy.identity()),
             plan = self.policy.plan().map(|plan| &**plan.name()),
             units,
             window_s = quota.window().as_secs_f64(),

@@ -96,11 +96,11 @@ impl Observer {
         inner.doors.count(answered, verdict);
         if let Some(decision) = answered.decision {
             inner.policies.count(decision);
-            inner.denials.see(answered, decision);
+            inner.denials.see(answered, decision, &*inner.gate);
             inner.accounts.see(decision, answered.at);
         }
         if let Some(audit) = &inner.audit {
-            audit.answered(answered, verdict, &*inner.clock);
+            audit.answered(answered, verdict, &*inner.gate, &*inner.clock);
         }
         if inner.access {
             access::write(answered, verdict);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::{Identity, Measure, Name};
+use slidegate::{Measure, Name};
 
 use super::exposition::Page;
 use super::report::GateReport;
@@ -17,7 +17,8 @@ pub(crate) struct Operation {
     pub(crate) action: &'static str,
     /// The operator's address; one on a Unix socket has none.
     pub(crate) by: Option<IpAddr>,
-    pub(crate) identity: Option<Identity>,
+    /// As operators read it.
+    pub(crate) identity: Option<String>,
     pub(crate) policy: Option<Name>,
     pub(crate) units: Option<NonZeroU32>,
     /// In Unix milliseconds.
@@ -64,7 +65,7 @@ impl Operation {
             action = self.action,
             outcome = self.outcome.as_str(),
             by = self.by.map(tracing::field::display),
-            identity = self.identity.as_ref().map(Identity::as_str),
+            identity = self.identity.as_deref(),
             policy = self.policy.as_deref(),
             units = self.units.map(NonZeroU32::get),
             reason = self.reason,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-use slidegate::{CheckedPlan, Identity, Name, Policies, PolicyOutline, Source};
+use slidegate::{CheckedPlan, Identity, Name, Policies, PolicyOutline, Source, UnknownKeys};
 
 /// What other policies there are now. Empty if nothing that matters is different.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -11,6 +11,12 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
     compare_policies(old, new, &mut changes);
     compare_plans(old, new, &mut changes);
     compare_plan_keys(old, new, &mut changes);
+    if old.unknown_keys() != new.unknown_keys() {
+        changes.push(match new.unknown_keys() {
+            UnknownKeys::Ignore => "unknown API keys are ignored".to_owned(),
+            UnknownKeys::Own => "unknown API keys have accounts of their own".to_owned(),
+        });
+    }
     for (list, same) in
         [("exempt", old.exempt() == new.exempt()), ("blocked", old.blocked() == new.blocked())]
     {

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::fs;
 use tokio::time;
@@ -45,6 +45,18 @@ impl WatchedFile {
         file
     }
 
+    /// A file that was read before it is watched. If it has changed in between, the next look at it
+    /// tells.
+    pub(super) fn known(path: PathBuf, contents: u64, pace: Pace, events: Events) -> Self {
+        let mut file = Self { path, pace, events, stamp: None, contents: Some(contents) };
+        file.follow_links();
+        file
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits until there is something else in the file.
     pub(super) async fn changed(&mut self) {
         loop {
@@ -66,9 +78,7 @@ impl WatchedFile {
     /// read, what was in it stays known: it may be on its way.
     pub(super) async fn has_changed(&mut self) -> bool {
         let Ok(bytes) = fs::read(&self.path).await else { return false };
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
-        let contents = Some(hasher.finish());
+        let contents = Some(fingerprint(&bytes));
         std::mem::replace(&mut self.contents, contents) != contents
     }
 
@@ -103,6 +113,13 @@ impl WatchedFile {
     fn follow_links(&mut self) {
         self.events.follow(directories_of(&self.path));
     }
+}
+
+/// A number that changes with the contents of a file, and tells nothing of them.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Stamp {

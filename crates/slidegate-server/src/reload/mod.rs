@@ -21,8 +21,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::events::Events;
 use self::file::WatchedFile;
+use crate::config::KeysFileVersion;
 
 pub(crate) use self::difference::difference;
+pub(crate) use self::file::fingerprint;
 pub(crate) use self::fixed::Fixed;
 
 /// Why the configuration is to be read again.
@@ -40,6 +42,7 @@ pub(crate) enum Cause {
 pub(crate) struct Changes {
     hangups: Signal,
     file: Option<WatchedFile>,
+    keys: Option<WatchedFile>,
 }
 
 /// How long to wait.
@@ -60,19 +63,32 @@ pub(crate) async fn watch(path: Option<PathBuf>) -> io::Result<Changes> {
         Some(path) => Some(WatchedFile::new(path, PACE, Events::start()).await),
         None => None,
     };
-    Ok(Changes { hangups: signal(SignalKind::hangup())?, file })
+    Ok(Changes { hangups: signal(SignalKind::hangup())?, file, keys: None })
 }
 
 impl Changes {
+    /// Watches the file that API keys were last read from, and no other.
+    pub(crate) fn follow_keys(&mut self, file: Option<&KeysFileVersion>) {
+        let Some(file) = file else {
+            self.keys = None;
+            return;
+        };
+        if self.keys.as_ref().is_none_or(|watched| watched.path() != file.path) {
+            let (path, contents) = (file.path.clone(), file.fingerprint);
+            self.keys = Some(WatchedFile::known(path, contents, PACE, Events::start()));
+        }
+    }
+
     /// Waits until the configuration is to be read again. A signal may be forgotten if this is
     /// dropped before it ends.
     pub(crate) async fn next(&mut self) -> Cause {
         tokio::select! {
             _ = self.hangups.recv() => {}
             () = changed(self.file.as_mut()) => return Cause::File,
+            () = changed(self.keys.as_mut()) => return Cause::File,
         }
         // What is read now need not be read again because its event comes late.
-        if let Some(file) = &mut self.file {
+        for file in self.file.iter_mut().chain(&mut self.keys) {
             file.has_changed().await;
         }
         Cause::Signal

@@ -215,7 +215,7 @@ pub(crate) struct LiftArguments {
 
 #[derive(Debug, clap::Args)]
 struct Whom {
-    /// Whose account: as logs show it, such as ip:203.0.113.7, user:42 or api-key:DIGEST
+    /// Whose account: as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
     identity: String,
 
     /// Under this policy only; without it, under all of them
@@ -322,7 +322,7 @@ pub(crate) fn lift(arguments: &LiftArguments) -> anyhow::Result<()> {
 impl Whom {
     fn path(&self, rest: &str) -> anyhow::Result<String> {
         let identity = identity::read(&self.identity)?;
-        Ok(format!("/v1/accounts/{}{rest}", encoded(identity.as_str())))
+        Ok(format!("/v1/accounts/{}{rest}", encoded(&identity)))
     }
 }
 

@@ -82,7 +82,10 @@ async fn serve<S: Store + StoreReport>(
     loop {
         tokio::select! {
             () = stop.next() => break,
-            cause = changes.next() => site.reload(cause),
+            cause = changes.next() => {
+                site.reload(cause);
+                changes.follow_keys(site.keys_file());
+            }
         }
     }
     tracing::info!("stopping: requests under way are finished first");

@@ -6,7 +6,7 @@ use anyhow::Context;
 use slidegate::{Store, SystemClock};
 use slidegate_redis::EventLog;
 
-use crate::config::{self, Config, Loaded, Sources};
+use crate::config::{self, Config, KeysFileVersion, Loaded, Sources};
 use crate::decisions::Decisions;
 use crate::desk::{Desk, Place};
 use crate::gateway::Gateway;
@@ -110,7 +110,13 @@ impl<S: Store + StoreReport> Site<S> {
         drop(self.audit.take());
     }
 
+    /// The file that the API keys in force were read from.
+    pub(crate) fn keys_file(&self) -> Option<&KeysFileVersion> {
+        self.config.keys_file.as_ref()
+    }
+
     fn put_in_force(&mut self, mut config: Config) {
+        self.config.keys_file.clone_from(&config.keys_file);
         let changes = reload::difference(&self.live.gate().policies(), &config.rules.policies);
         if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {
             gateway.reroute(config);

@@ -8,6 +8,7 @@ mod bans;
 mod command_line;
 mod gateways;
 mod lives;
+mod names;
 mod orders;
 mod requests;
 #[path = "../gateway/support/mod.rs"]

@@ -133,7 +133,13 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
         ),
         ("POST", "/v1/accounts/nobody/ban", "{}", 400, "identity: expected kind:value"),
         ("POST", "/v1/accounts/ip:nowhere/ban", "{}", 400, "identity: expected an IP address"),
-        ("POST", "/v1/accounts/api-key:hunter2/ban", "{}", 400, "identity: expected the digest"),
+        (
+            "POST",
+            "/v1/accounts/api-key:hunter2/ban",
+            "{}",
+            400,
+            "identity: expected the name of an API key, or the digest",
+        ),
         ("POST", "/v1/accounts/%FF/ban", "{}", 400, "Invalid UTF-8"),
         (
             "GET",

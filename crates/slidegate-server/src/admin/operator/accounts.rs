@@ -56,7 +56,7 @@ pub(super) async fn inspect<S: Store>(
     uri: Uri,
 ) -> Response {
     let answer = async {
-        let identity = ask::identity(&ask::path(path)?)?;
+        let identity = ask::identity(&ask::path(path)?, &operator.policies())?;
         let [policy, plan] = ask::query(&uri, ["policy", "plan"])?;
         operator.inspect(identity, policy, plan.as_deref()).await
     };
@@ -149,8 +149,10 @@ impl<S: Store> Operator<S> {
         }
         let in_force = self.desk.in_force().await;
         let own = in_force.orders.iter().filter(|order| concerns(order, &identity));
-        let orders = own.map(|order| OrderView::at(in_force.now_ms, order)).collect();
-        Ok(OneIdentity { identity: identity.to_string(), accounts, orders })
+        let view = |order| OrderView::at(in_force.now_ms, order, &policies);
+        let orders = own.map(view).collect();
+        let identity = policies.shown(&identity).into_owned();
+        Ok(OneIdentity { identity, accounts, orders })
     }
 
     async fn look(
@@ -161,7 +163,7 @@ impl<S: Store> Operator<S> {
         let inspection = self.desk.gate().inspect(account, plan).await?;
         let policies = self.desk.gate().policies();
         let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
-        Ok(AccountView::new(account, &inspection).shadow(shadow))
+        Ok(AccountView::new(account, &inspection, &policies).shadow(shadow))
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query};
 use http::Uri;
-use slidegate::{Identity, Name};
+use slidegate::{Identity, Name, Policies};
 
 use super::reply::Refusal;
 use crate::calendar::Rfc3339;
@@ -134,8 +134,12 @@ fn reason(text: &str) -> Option<String> {
     is_good.then(|| text.to_owned())
 }
 
-/// The identity in a path, as logs show it.
-pub(super) fn identity(text: &str) -> Result<Identity, Refusal> {
+/// The identity in a path, as logs show it: an API key that has a name by that name.
+pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Refusal> {
+    let named = text.strip_prefix("api-key:").and_then(|name| policies.key_named(name));
+    if let Some(identity) = named {
+        return Ok(identity);
+    }
     // There may be a secret in it, so it is not repeated.
     identity::from_text(text).map_err(|problem| {
         let mut problems = Problems::default();
@@ -147,8 +151,9 @@ pub(super) fn identity(text: &str) -> Result<Identity, Refusal> {
 /// A path has no room for an object.
 fn in_a_path(problem: &'static str) -> &'static str {
     if problem.starts_with("expected the digest") {
-        "expected the digest of the secret, as logs show it: `slidegate inspect` makes it of a \
-         key, and a path is no place for one"
+        "expected the name of an API key, or the digest of the secret, as logs show it; of the \
+         secret itself it is made by `slidegate inspect api-key:-`, which reads it from standard \
+         input, or api-key:@FILE"
     } else if problem.starts_with("expected kind:value") {
         "expected kind:value as logs show it, such as ip:203.0.113.7 or user:42, or everyone, or \
          anonymous"

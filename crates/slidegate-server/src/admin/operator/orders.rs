@@ -1,12 +1,14 @@
 //! What is done to accounts: resets, and orders that hold for a time.
 
+use std::sync::Arc;
+
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use serde::Serialize;
-use slidegate::{Measure, Store};
+use slidegate::{Identity, Measure, Policies, Store};
 
 use super::Operator;
 use super::ask::{self, Asked, Members};
@@ -53,7 +55,8 @@ pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri
         return refusal.into_response();
     }
     let in_force = operator.desk.in_force().await;
-    let view = |order| OrderView::at(in_force.now_ms, order);
+    let policies = operator.policies();
+    let view = |order| OrderView::at(in_force.now_ms, order, &policies);
     let orders = in_force.orders.iter().map(view).collect();
     json(StatusCode::OK, &List { orders, stale: in_force.is_cut_off })
 }
@@ -75,7 +78,7 @@ pub(super) async fn act<S: Store>(
                 return Err(Refusal::Nothing(detail.to_owned()));
             }
         };
-        let identity = ask::identity(&identity)?;
+        let identity = ask::identity(&identity, &operator.policies())?;
         let (by, body) = read(request).await?;
         let asked = Asked::read(&body, members)?;
         let target = Target { identity, policy: asked.policy };
@@ -120,6 +123,14 @@ async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), Ref
 }
 
 impl<S: Store> Operator<S> {
+    pub(super) fn policies(&self) -> Arc<Policies> {
+        self.desk.gate().policies()
+    }
+
+    fn shown(&self, identity: &Identity) -> String {
+        self.policies().shown(identity).into_owned()
+    }
+
     async fn give(
         &self,
         measure: Measure,
@@ -131,7 +142,8 @@ impl<S: Store> Operator<S> {
         let until_ms = given.as_ref().ok().map(|given| given.order.until_ms);
         let about = About { action: Action::Order(measure), target: Some(&target), until_ms };
         let given = self.tell(&about, &motive, given)?;
-        let view = |order: &Filed| OrderView::at(given.order.given_ms, order);
+        let policies = self.policies();
+        let view = |order: &Filed| OrderView::at(given.order.given_ms, order, &policies);
         let taken = Taken {
             order: view(&given.order),
             replaced: given.replaced.as_ref().map(view),
@@ -145,7 +157,7 @@ impl<S: Store> Operator<S> {
         let about = About { action: Action::Reset, target: Some(&target), until_ms: None };
         let policies = self.tell(&about, &motive, reset)?;
         let policies = policies.iter().map(ToString::to_string).collect();
-        let reset = target.identity.to_string();
+        let reset = self.shown(&target.identity);
         Ok(json(StatusCode::OK, &WasReset { reset, policies, reason: motive.reason }))
     }
 
@@ -155,7 +167,7 @@ impl<S: Store> Operator<S> {
         let target = lifted.as_ref().ok().map(|order| order.target.clone()).or(known);
         let about = About { action: Action::Lift, target: target.as_ref(), until_ms: None };
         let lifted = self.tell(&about, &motive, lifted)?;
-        let lifted = OrderView::at(self.desk.now_ms().await, &lifted);
+        let lifted = OrderView::at(self.desk.now_ms().await, &lifted, &self.policies());
         Ok(json(StatusCode::OK, &Lifted { lifted, reason: motive.reason }))
     }
 
@@ -177,7 +189,7 @@ impl<S: Store> Operator<S> {
         self.observer.operated(Operation {
             action: about.action.word(),
             by: motive.by,
-            identity: about.target.map(|target| target.identity),
+            identity: about.target.map(|target| self.shown(&target.identity)),
             policy: about.target.and_then(|target| target.policy.clone()),
             units: about.action.units(),
             until_ms: about.until_ms,

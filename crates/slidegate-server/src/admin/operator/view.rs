@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use slidegate::{Account, Inspection, Standing, Timestamp};
+use slidegate::{Account, Inspection, Policies, Standing, Timestamp};
 
 use crate::calendar::Rfc3339;
 use crate::desk::Filed;
@@ -72,12 +72,12 @@ pub(super) struct OrderView {
 }
 
 impl AccountView {
-    pub(super) fn new(account: &Account, inspection: &Inspection) -> Self {
+    pub(super) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
         let quotas: Vec<QuotaView> = inspection.standings.iter().map(QuotaView::of).collect();
         let shares = quotas.iter().map(|quota| f64::from(quota.spent) / f64::from(quota.units));
         let used = shares.fold(0.0, f64::max);
         Self {
-            identity: account.identity.to_string(),
+            identity: policies.shown(&account.identity).into_owned(),
             policy: account.policy.to_string(),
             plan: inspection.plan.as_ref().map(ToString::to_string),
             shadow: false,
@@ -127,11 +127,11 @@ impl QuotaView {
 }
 
 impl OrderView {
-    pub(super) fn at(now_ms: u64, order: &Filed) -> Self {
+    pub(super) fn at(now_ms: u64, order: &Filed, policies: &Policies) -> Self {
         Self {
             id: order.id.clone(),
             action: order.action.word(),
-            identity: order.target.identity.to_string(),
+            identity: policies.shown(&order.target.identity).into_owned(),
             policy: order.target.policy.as_ref().map(ToString::to_string),
             units: order.action.units().map(u32::from),
             until: instant(order.until_ms),

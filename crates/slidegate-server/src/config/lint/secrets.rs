@@ -64,9 +64,14 @@ fn has_password(url: &str) -> bool {
 }
 
 fn api_keys(written: &Written, warnings: &mut Vec<Warning>) {
-    for key in written.api_keys.iter().filter(|key| key.is_in_file) {
-        let text = "a secret in the file: name a key_file in place of the key";
-        warnings.push(Warning::new(&key.spot, text));
+    let mut in_file = written.api_keys.iter().filter(|key| key.is_in_file);
+    if let Some(first) = in_file.next() {
+        let remedy = "give its digest, which `slidegate digest` makes, or name a key_file";
+        let text = match in_file.count() {
+            0 => format!("a secret in the file: {remedy}"),
+            more => format!("a secret in the file, and {more} more API keys: {remedy}"),
+        };
+        warnings.push(Warning::new(&first.spot, text));
     }
 }
 

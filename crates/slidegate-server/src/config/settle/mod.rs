@@ -13,6 +13,7 @@ use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::record::LogConfig;
 use crate::config::written::Written;
+use crate::config::{Config, KeysFileVersion};
 
 /// Fills in what nobody says, and checks all of it together. What is said by whom is left in
 /// `written`.

@@ -1,6 +1,8 @@
 //! What is limited and what clients are told.
 
-use slidegate::{Identity, Plan, Policies, PoliciesBuilder, PolicyError};
+use std::collections::HashMap;
+
+use slidegate::{Plan, Policies, PoliciesBuilder, PolicyError, UnknownKeys};
 use slidegate_tower::{Answers, ClientAddress, Headers};
 
 use crate::config::outline::Outline;
@@ -33,15 +35,17 @@ pub(super) fn rules(
         }
     };
     let gateway = written.gateway.as_ref().map(|said| &said.value);
+    let policies = policies?;
+    let outline = Outline::of(written, &policies);
     Some(Rules {
-        policies: policies?,
+        policies,
         answers: answers(written),
         client_address: client_address(written),
         encoded_slashes: gateway.and_then(|g| g.encoded_slashes).unwrap_or_default(),
         path_parameters: gateway.and_then(|g| g.path_parameters).unwrap_or_default(),
         ignore_case: gateway.and_then(|g| g.ignore_case).unwrap_or_default(),
         enforced,
-        outline: Outline::of(written),
+        outline,
     })
 }
 
@@ -68,8 +72,12 @@ fn builder(written: &Written, with_policies: bool) -> PoliciesBuilder {
         .exempt(written.exempt.roster.clone())
         .blocked(written.blocked.roster.clone());
     builder = written.plans.iter().map(WrittenPlan::to_plan).fold(builder, PoliciesBuilder::plan);
-    let keys = written.api_keys.iter();
-    builder = keys.fold(builder, |b, key| b.api_key(key.key.reveal(), key.plan.value.clone()));
+    builder = builder.api_keys(written.api_keys.iter().map(WrittenApiKey::to_key));
+    // Who names a file of keys has a table, even while the file is empty.
+    let of_file = written.keys_file.as_ref().map(|_| UnknownKeys::Ignore);
+    if let Some(unknown_keys) = written.unknown_keys.or(of_file) {
+        builder = builder.unknown_keys(unknown_keys);
+    }
     let policies = written.policies.iter().filter(|_| with_policies);
     policies.map(WrittenPolicy::to_policy).fold(builder, PoliciesBuilder::policy)
 }
@@ -110,10 +118,12 @@ fn client_address(written: &Written) -> ClientAddress {
 }
 
 /// Where everything stands that the library checks, by the names that it has for it.
-struct Index(Vec<Entry>);
+///
+/// By place, because there may be as many as there are API keys.
+#[derive(Default)]
+struct Index(HashMap<String, Vec<Entry>>);
 
 struct Entry {
-    place: String,
     key: &'static str,
     value: Option<String>,
     spot: Spot,
@@ -121,7 +131,7 @@ struct Entry {
 
 impl Index {
     fn of(written: &Written) -> Self {
-        let mut index = Self(Vec::new());
+        let mut index = Self::default();
         written.plans.iter().for_each(|plan| index.plan(plan));
         written.api_keys.iter().for_each(|key| index.api_key(key));
         written.policies.iter().for_each(|policy| index.policy(policy));
@@ -131,8 +141,8 @@ impl Index {
     }
 
     fn add(&mut self, place: &str, key: &'static str, value: Option<&str>, spot: &Spot) {
-        let (place, value) = (place.to_owned(), value.map(str::to_owned));
-        self.0.push(Entry { place, key, value, spot: spot.clone() });
+        let entry = Entry { key, value: value.map(str::to_owned), spot: spot.clone() };
+        self.0.entry(place.to_owned()).or_default().push(entry);
     }
 
     fn plan(&mut self, plan: &WrittenPlan) {
@@ -142,9 +152,12 @@ impl Index {
     }
 
     fn api_key(&mut self, key: &WrittenApiKey) {
-        let place = Identity::api_key(key.key.reveal().as_bytes()).to_string();
-        self.add(&place, "plan", Some(&key.plan.value), &key.plan.spot);
-        self.add(&place, "plan", Some(""), &key.spot);
+        let place = key.identity.as_str();
+        self.add(place, "plan", Some(&key.plan.value), &key.plan.spot);
+        self.add(place, "plan", Some(""), &key.spot);
+        if let Some(name) = &key.name {
+            self.add(place, "name", Some(&name.value), &name.spot);
+        }
     }
 
     fn policy(&mut self, policy: &WrittenPolicy) {
@@ -179,14 +192,13 @@ impl Index {
     /// An error of the library with its place in the file. Of two that have one name, the later is
     /// the one that is wrong.
     fn problem(&self, error: &PolicyError) -> Problem {
-        let here = |entry: &&Entry| entry.place == error.place();
-        let key = |entry: &&Entry| here(entry) && entry.key == error.key();
+        let key = |entry: &&Entry| entry.key == error.key();
         let value = |entry: &&Entry| {
             key(entry) && entry.value.as_deref().is_none_or(|value| value == error.value())
         };
-        let entries = || self.0.iter().rev();
-        let found = entries().find(value).or_else(|| entries().find(key));
-        let found = found.or_else(|| entries().find(here)).map(|entry| entry.spot.clone());
+        let here = self.0.get(error.place()).map_or(&[][..], Vec::as_slice);
+        let found = here.iter().rev().find(value).or_else(|| here.iter().rev().find(key));
+        let found = found.or(here.last()).map(|entry| entry.spot.clone());
         let spot = found.unwrap_or_else(|| Spot::default_of(error.place()));
         let problem = Problem::new(spot, error.problem());
         match error.value() {

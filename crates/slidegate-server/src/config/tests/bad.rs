@@ -364,7 +364,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[api_key]]\nplan = 'free'\n[plans.free]\nquotas = '1/s'",
-        "test.toml:1: api_key[0].key: missing: expected key or key_file",
+        "test.toml:1: api_key[0].key: missing: expected key, key_file or digest",
     ),
     ("[[api_key]]\nkey = 'hunter2'\n", "test.toml:1: api_key[0].plan: missing"),
     (

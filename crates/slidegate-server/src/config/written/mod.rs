@@ -1,6 +1,7 @@
 //! The file as it is written: every value read, nothing filled in yet.
 
 mod answers;
+mod api_keys;
 mod doors;
 mod gateway;
 mod policy;
@@ -18,7 +19,6 @@ pub(super) use self::roster::WrittenRoster;
 pub(super) use self::store::{StoreKind, WrittenStore};
 use crate::config::profile::Profile;
 use crate::config::reader::{Table, Value};
-use crate::config::secret::Secret;
 use crate::config::spot::{Said, Spot};
 
 /// The file as it is written.
@@ -33,7 +33,10 @@ pub(super) struct Written {
     pub(super) profile: Option<Said<Profile>>,
     pub(super) plans: Vec<WrittenPlan>,
     pub(super) policies: Vec<WrittenPolicy>,
+    /// Those of the file, and those of the keys file.
     pub(super) api_keys: Vec<WrittenApiKey>,
+    pub(super) keys_file: Option<Said<KeysFile>>,
+    pub(super) unknown_keys: Option<UnknownKeys>,
     pub(super) exempt: WrittenRoster,
     pub(super) blocked: WrittenRoster,
     pub(super) log: WrittenLog,
@@ -50,16 +53,6 @@ pub(super) struct WrittenPlan {
     pub(super) upgrade_url: Option<String>,
 }
 
-/// The plan of an API key.
-#[derive(Debug, Clone)]
-pub(super) struct WrittenApiKey {
-    pub(super) key: Secret,
-    /// Whether the key itself is in the file.
-    pub(super) is_in_file: bool,
-    pub(super) plan: Said<String>,
-    pub(super) spot: Spot,
-}
-
 /// Quotas, and whether some could not be read.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenQuotas {
@@ -71,6 +64,9 @@ pub(super) struct WrittenQuotas {
 impl Written {
     pub(super) fn read(root: &Table<'_>) -> Self {
         let section = |key| root.get(key);
+        let mut api_keys = api_keys::tables(root);
+        let keys_file = root.said("keys_file", |value| KeysFile::read(value, &mut api_keys));
+        let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
         Self {
             gateway: root.said("gateway", |value| value.table(WrittenGateway::read)),
             decisions: root.said("decisions", |value| value.table(WrittenDoor::read)),
@@ -83,10 +79,9 @@ impl Written {
             profile: root.said("profile", |value| value.word(&Profile::WORDS)),
             plans: section("plans").and_then(|v| v.names(plans)).unwrap_or_default(),
             policies: tables(root.get("policy"), WrittenPolicy::read),
-            api_keys: tables(root.get_secret("api_key"), WrittenApiKey::read)
-                .into_iter()
-                .flatten()
-                .collect(),
+            api_keys,
+            keys_file,
+            unknown_keys: section("unknown_keys").and_then(|value| value.word(&unknown_keys)),
             exempt: WrittenRoster::read(root.get("exempt")),
             blocked: WrittenRoster::read(root.get("blocked")),
             log: section("log").and_then(|value| value.table(WrittenLog::read)).unwrap_or_default(),
@@ -125,30 +120,6 @@ impl WrittenPlan {
             quotas: WrittenQuotas::read(table),
             upgrade_url: table.get("upgrade_url").and_then(url),
         }
-    }
-}
-
-impl WrittenApiKey {
-    fn read(table: &Table<'_>) -> Option<Self> {
-        let (key, file) = (table.get("key"), table.get("key_file"));
-        let is_in_file = key.is_some();
-        let secret = match (&key, &file) {
-            (Some(key), None) => key.secret(),
-            (None, Some(file)) => file.secret_in_file(),
-            (Some(_), Some(file)) => {
-                file.report("a key is given already: expected key or key_file, not both");
-                None
-            }
-            (None, None) => {
-                table.missing("key", "key or key_file");
-                None
-            }
-        };
-        let plan = table.said("plan", |value| value.text().map(str::to_owned));
-        if plan.is_none() && table.get("plan").is_none() {
-            table.missing("plan", "the name of a plan");
-        }
-        Some(Self { key: secret?, is_in_file, plan: plan?, spot: table.spot() })
     }
 }
 

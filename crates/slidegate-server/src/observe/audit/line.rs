@@ -1,5 +1,6 @@
 //! A record as a line of JSON.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ struct DecisionLine<'a> {
 #[derive(Serialize)]
 struct PolicyLine<'a> {
     policy: &'a str,
-    identity: &'a str,
+    identity: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
     shadow: bool,
@@ -114,7 +115,7 @@ fn operator(operation: &Operation) -> OperatorLine<'_> {
         action: operation.action,
         outcome: operation.outcome.as_str(),
         by: operation.by,
-        identity: operation.identity.as_ref().map(|identity| identity.as_str()),
+        identity: operation.identity.as_deref(),
         policy: operation.policy.as_deref(),
         units: operation.units.map(u32::from),
         until: operation.until_ms.map(|ms| Rfc3339(Timestamp::from_millis(ms))),
@@ -139,11 +140,13 @@ fn decision(seen: &Seen) -> DecisionLine<'_> {
         },
         banned_by: decision.and_then(|decision| decision.banned_by()).map(|policy| &**policy),
         retry_after_ms: decision.and_then(|decision| decision.retry_after()).map(rounded_up_ms),
-        policies: policies.iter().map(policy).collect(),
+        policies: policies.iter().map(|standing| policy(standing, seen)).collect(),
     }
 }
 
-fn policy(policy: &PolicyStanding) -> PolicyLine<'_> {
+fn policy<'a>(policy: &'a PolicyStanding, seen: &Seen) -> PolicyLine<'a> {
+    let identity = policy.identity();
+    let shown = seen.policies.as_ref().map(|policies| policies.shown(identity));
     let quota = |standing: &Standing| QuotaLine {
         quota: standing.quota().to_string(),
         remaining: standing.remaining(),
@@ -151,7 +154,7 @@ fn policy(policy: &PolicyStanding) -> PolicyLine<'_> {
     };
     PolicyLine {
         policy: policy.policy(),
-        identity: policy.identity().as_str(),
+        identity: shown.unwrap_or(Cow::Borrowed(identity.as_str())),
         plan: policy.plan().map(|plan| &**plan.name()),
         shadow: policy.is_shadow(),
         quotas: policy.standings().iter().map(quota).collect(),

@@ -23,6 +23,7 @@ use self::rotated::RotatedFile;
 use self::writer::Writer;
 use super::Answered;
 use super::exposition::Page;
+use super::report::GateReport;
 use super::stripe::count;
 use super::verdict::Verdict;
 use crate::config::AuditConfig;
@@ -72,14 +73,20 @@ impl Trail {
 
 impl Recorder {
     #[inline]
-    pub(super) fn answered(&self, answered: &Answered<'_>, verdict: Verdict, clock: &dyn Clock) {
+    pub(super) fn answered(
+        &self,
+        answered: &Answered<'_>,
+        verdict: Verdict,
+        gate: &dyn GateReport,
+        clock: &dyn Clock,
+    ) {
         let is_wanted = match verdict {
             Verdict::Deny | Verdict::Block(_) | Verdict::Unavailable => true,
             Verdict::Allow => self.every_decision,
             Verdict::None => false,
         };
         if is_wanted {
-            let seen = Box::new(Seen::of(answered, verdict));
+            let seen = Box::new(Seen::of(answered, verdict, gate));
             self.record(clock.wall(), Event::Decision(seen));
         }
     }

@@ -1,11 +1,13 @@
 //! What is to be written down.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{Method, StatusCode};
-use slidegate::{Decision, Name, Timestamp};
+use slidegate::{Decision, Name, Policies, Timestamp};
 
 use crate::observe::denial_log::shortened;
+use crate::observe::report::GateReport;
 use crate::observe::verdict::Verdict;
 use crate::observe::{Answered, Door, Operation};
 
@@ -46,11 +48,16 @@ pub(in crate::observe) struct Seen {
     pub(super) status: StatusCode,
     pub(super) verdict: Verdict,
     pub(super) decision: Option<Decision>,
+    /// Those that name the API keys, if the decision has any.
+    pub(super) policies: Option<Arc<Policies>>,
 }
 
 impl Seen {
-    pub(super) fn of(answered: &Answered<'_>, verdict: Verdict) -> Self {
+    pub(super) fn of(answered: &Answered<'_>, verdict: Verdict, gate: &dyn GateReport) -> Self {
+        let standings = answered.decision.map_or(&[][..], |decision| decision.policies());
+        let has_keys = standings.iter().any(|standing| standing.identity().kind() == "api-key");
         Self {
+            policies: has_keys.then(|| gate.policies()),
             door: answered.door,
             method: answered.method.clone(),
             path: shortened(answered.path).into(),

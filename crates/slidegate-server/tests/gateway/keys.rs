@@ -1,0 +1,145 @@
+//! API keys that were issued, and those that clients make up.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{Front, Place, Setup, Upstream, gateway, options, wait_until};
+
+const PLANS: &str = "[plans.free]\nquotas = [\"5/h\"]\n[plans.pro]\nquotas = [\"20/h\"]";
+const POLICY: &str = "identity = [\"api-key\", \"ip\"]\nplan = \"free\"";
+/// Made by `slidegate digest` of `k-123`.
+const DIGEST: &str = "a2e3ac06bb3a3d74863f2e5db2e3fcbe";
+
+/// A gateway that believes X-Forwarded-For, so that a test can be many clients.
+fn selling(upstream: &Upstream) -> Setup {
+    gateway(upstream)
+        .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .tables(PLANS)
+        .policy("api", "", POLICY)
+}
+
+/// A setup with keys, which stand before all tables of the file.
+fn start(setup: &Setup, top: &str) -> Front {
+    Front::of(options().configuration(&format!("{top}\n{}", setup.text())).start())
+}
+
+fn passing(front: &Front, client: &str, keys: impl IntoIterator<Item = String>) -> usize {
+    let mut wire = front.wire();
+    let mut passes = |key: String| {
+        let headers = format!("X-Forwarded-For: {client}\r\nX-API-Key: {key}\r\n");
+        wire.get("/", &headers).status() == 200
+    };
+    keys.into_iter().filter(|key| passes(key.clone())).count()
+}
+
+fn invented(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|n| format!("invented-{n}"))
+}
+
+fn same(key: &str, count: usize) -> impl Iterator<Item = String> {
+    std::iter::repeat_n(key.to_owned(), count)
+}
+
+#[test]
+fn invented_keys_neither_dodge_the_addresss_quota_nor_fill_the_store() {
+    let upstream = Upstream::simple();
+    let setup = selling(&upstream)
+        .tables(&format!("[[api_key]]\ndigest = {DIGEST:?}\nplan = \"pro\""))
+        .tables("[store]\ncapacity = 100");
+    let front = start(&setup, "");
+    assert_eq!(passing(&front, "203.0.113.7", invented(1000)), 5);
+    assert_eq!(front.metric("slidegate_memory_accounts", "store=\"shared\""), 1.0);
+    assert_eq!(passing(&front, "203.0.113.7", same("k-123", 30)), 20, "the key that was issued");
+    assert_eq!(passing(&front, "203.0.113.8", invented(10)), 5, "another address");
+    assert_eq!(front.metric("slidegate_memory_accounts", "store=\"shared\""), 3.0);
+
+    let own = start(&setup, "unknown_keys = \"own\"");
+    assert_eq!(passing(&own, "203.0.113.7", invented(50)), 50, "if the operator wants it");
+}
+
+#[test]
+fn a_name_is_shown_in_place_of_the_digest_and_the_account_is_the_same() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let audit = place.path("audit.jsonl");
+    let setup = selling(&upstream)
+        .tables(&format!("[audit]\nfile = {audit:?}\n[log]\nformat = \"json\""))
+        .tables(&format!("[[api_key]]\ndigest = {DIGEST:?}\nplan = \"free\""));
+    let front = setup.start();
+    assert_eq!(passing(&front, "203.0.113.7", same("k-123", 3)), 3);
+    front.reconfigure(&setup.tables("name = \"acme\"").text());
+    front.signal("HUP");
+    wait_until("the reload", || front.metric("slidegate_config_reloads_total", "ok") >= 1.0);
+    assert_eq!(passing(&front, "203.0.113.7", same("k-123", 5)), 2, "its history stays");
+    let denied = |line: &&str| line.contains("limit exceeded");
+    wait_until("the line", || front.output().lines().any(|line| denied(&line)));
+    let output = front.output();
+    let line = output.lines().find(denied).unwrap();
+    assert!(line.contains("\"identity\":\"api-key:acme\"") && !line.contains(DIGEST), "{line}");
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0));
+    let trail = fs::read_to_string(audit).unwrap();
+    let line = trail.lines().find(|line| line.contains("\"deny\"")).unwrap();
+    assert!(line.contains("\"identity\":\"api-key:acme\"") && !line.contains(DIGEST), "{line}");
+}
+
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn a_file_of_keys_is_read_and_watched() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    for (name, before, after) in [
+        (
+            "keys.csv",
+            format!("name,digest,plan\nacme,{DIGEST},pro\n"),
+            "# rotated\nplan, key\nfree, k-new\n".to_owned(),
+        ),
+        (
+            "keys.toml",
+            format!("[[api_key]]\nname = \"acme\"\ndigest = {DIGEST:?}\nplan = \"pro\"\n"),
+            "[[api_key]]\nkey = \"k-new\"\nplan = \"free\"\n".to_owned(),
+        ),
+    ] {
+        let path = place.path(name);
+        fs::write(&path, before).unwrap();
+        let front = start(&selling(&upstream), &format!("keys_file = {path:?}"));
+        assert_eq!(passing(&front, "203.0.113.7", same("k-123", 25)), 20, "{name}");
+        assert_eq!(passing(&front, "203.0.113.7", same("k-new", 10)), 5, "not issued yet");
+        replace(&path, &after);
+        wait_until("the reload", || front.metric("slidegate_config_reloads_total", "ok") >= 1.0);
+        assert_eq!(passing(&front, "203.0.113.7", same("k-new", 10)), 5, "an account of its own");
+        assert_eq!(passing(&front, "203.0.113.7", same("k-123", 1)), 0, "no key any more");
+        let output = front.output();
+        assert!(output.contains("API keys added: 1") && output.contains("API keys removed: 1"));
+        replace(&path, "plan,kye\nfree,hunter2\n[");
+        let failed = || front.metric("slidegate_config_reloads_total", "failed") >= 1.0;
+        wait_until("the failure", failed);
+        assert!(front.output().contains(name) && !front.output().contains("hunter2"));
+    }
+}
+
+#[test]
+fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
+    const KEYS: usize = 100_000;
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let path = place.path("keys.csv");
+    let mut text = "name,key,plan\n".to_owned();
+    (0..KEYS).for_each(|n| writeln!(text, "customer-{n},key-{n},pro").unwrap());
+    fs::write(&path, text).unwrap();
+    let began = Instant::now();
+    let front = start(&selling(&upstream), &format!("keys_file = {path:?}"));
+    // A second of the processor, however many others want it. The server is not optimised here.
+    assert!(front.cpu_seconds() < 1.0, "{} s", front.cpu_seconds());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(passing(&front, "203.0.113.7", same("key-99999", 30)), 20);
+    assert_eq!(passing(&front, "203.0.113.7", same("key-100000", 30)), 5);
+    let output = front.output();
+    let warnings: Vec<&str> = output.lines().filter(|line| line.contains("\"WARN\"")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("may read the API keys"), "{warnings:?}");
+}

@@ -1,0 +1,123 @@
+//! How the program is started, and what it says then.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Front, Place, Upstream, Wire, gateway, options, wait_until};
+
+/// The lines of the log that have this message.
+fn logged(front: &Front, message: &str) -> Vec<Value> {
+    let output = front.output();
+    let lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.filter(|line| line["message"] == message).collect()
+}
+
+#[test]
+fn the_log_tells_where_it_listens_and_that_it_has_stopped() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).tables("[decisions]\nlisten = \"localhost:0\"").start();
+    wait_until("the line", || !logged(&front, "listening").is_empty());
+    let lines = logged(&front, "listening");
+    assert_eq!(lines.len(), 1);
+    for (field, address) in [
+        ("gateway", front.gateway()),
+        ("decisions", front.address("decisions")),
+        ("admin", front.admin()),
+    ] {
+        assert_eq!(lines[0][field], address.to_string(), "{field}");
+    }
+    assert!(logged(&front, "stopped").is_empty());
+    front.signal("TERM");
+    assert_eq!(front.wait(), Some(0));
+    assert_eq!(logged(&front, "stopped").len(), 1, "{}", front.output());
+}
+
+#[test]
+fn the_first_lines_are_on_standard_error_if_nobody_sees_standard_output() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).start();
+    let read = |name: &str| fs::read_to_string(front.directory().join(name)).unwrap();
+    assert_eq!(read("output"), "");
+    assert!(read("errors").contains("\n  gateway    http://127.0.0.1:"), "{}", read("errors"));
+}
+
+#[test]
+fn the_line_to_try_works_when_it_is_pasted() {
+    let upstream = Upstream::simple();
+    let text = "[decisions]\nlisten = \"0.0.0.0:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let options_with_token =
+        || options().configuration(text).variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2");
+    let local = text.replace("0.0.0.0", "127.0.0.1");
+    for (front, expected) in [
+        (gateway(&upstream).start(), "HTTP/1.1 200"),
+        (Front::of(options().configuration(&local).start()), "\"verdict\":\"allow\""),
+        (Front::of(options_with_token().start()), "\"verdict\":\"allow\""),
+    ] {
+        let output = front.output();
+        let line = output.lines().find_map(|line| line.strip_prefix("  try ")).unwrap().trim();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).env("SLIDEGATE_DECISIONS_TOKEN", "hunter2");
+        let pasted = shell.output().unwrap();
+        let said = String::from_utf8_lossy(&pasted.stdout);
+        assert!(said.contains(expected), "{line}\n{said}");
+        assert!(!output.contains("hunter2"));
+    }
+}
+
+#[test]
+fn the_file_can_be_named_in_every_way_that_check_has() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("some.toml");
+    fs::write(&file, gateway(&upstream).policy("api", "2/h", "").text()).unwrap();
+    for way in [&[][..], &["-c"], &["--config"]] {
+        let with = way.iter().fold(options(), |options, word| options.argument(word));
+        let front = Front::of(with.argument(file.to_str().unwrap()).start());
+        let statuses = [(); 3].map(|()| front.status("/"));
+        assert_eq!(statuses, [200, 200, 429], "{way:?}");
+    }
+}
+
+#[test]
+fn a_decision_service_that_others_can_reach_asks_for_its_token() {
+    let text = "[decisions]\nlisten = \"0.0.0.0:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let refused = options().configuration(text).spawn();
+    assert_eq!(refused.wait(), Some(1));
+    assert!(refused.output().contains("set SLIDEGATE_DECISIONS_TOKEN"), "{}", refused.output());
+
+    let place = Place::new();
+    let token = place.path("token");
+    fs::write(&token, "hunter2\n").unwrap();
+    let in_file = text.replace("[admin]", &format!("token_file = {token:?}\n[admin]"));
+    for with in [
+        options().configuration(text).variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2"),
+        options().configuration(&in_file),
+    ] {
+        let front = Front::of(with.start());
+        let port = front.address("decisions").port();
+        let ask = |path: &str, headers: &str| {
+            let mut wire = Wire::connect(([127, 0, 0, 1], port).into());
+            let json = "Content-Type: application/json\r\nContent-Length: 2\r\n";
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\n{json}{headers}\r\n{{}}");
+            wire.send(head);
+            wire.response().status()
+        };
+        let forwarded = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
+        let own = "X-Slidegate-Token: hunter2\r\n";
+        let bearer = "Authorization: Bearer hunter2\r\n";
+        for (path, headers, status) in [
+            ("/v1/decide", String::new(), 401),
+            ("/v1/decide", "X-Slidegate-Token: hunter3\r\n".to_owned(), 401),
+            ("/v1/decide", own.to_owned(), 200),
+            ("/v1/decide", bearer.to_owned(), 200),
+            ("/v1/auth", forwarded.to_owned(), 401),
+            ("/v1/auth", format!("{forwarded}{bearer}"), 401),
+            ("/v1/auth", format!("{forwarded}{own}"), 200),
+            ("/v1/auth", format!("{forwarded}{own}{own}"), 401),
+        ] {
+            assert_eq!(ask(path, &headers), status, "{path} {headers}");
+        }
+        assert!(!front.output().contains("hunter"));
+    }
+}
