@@ -190,6 +190,20 @@ const REFUSED: &[(&str, &str)] = &[
         ":3: store.ca: cannot read @/none.pem: No such file",
     ),
     (
+        "[log]\nlevel = 'warning'",
+        ":2: log.level = \"warning\": \"warning\" is no level: expected off, error, warn, info, debug or \
+         trace; did you mean warn?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { path = '/api/*' }",
+        ":4: policy[0].match.path = \"/api/*\": * and : are no wildcards here: did you mean \
+         \"/api/{*rest}\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'GTE' }",
+        ":4: policy[0].match.method = \"GTE\": no client sends this method: did you mean \"GET\"?",
+    ),
+    (
         "[admin]\nlisten = '0.0.0.0:0'",
         ":2: admin.listen = \"0.0.0.0:0\": others than this machine can reach it",
     ),
@@ -217,10 +231,10 @@ fn what_serve_refuses_check_refuses_with_the_same_words() {
         assert!(said[0].starts_with(&expected), "{}\n{expected}", said[0]);
         assert_eq!(said[0], said[1]);
     }
-    let all: Vec<&str> = [REFUSED[0].0, REFUSED[2].0, REFUSED[6].0].to_vec();
+    let all: Vec<&str> = [REFUSED[0].0, REFUSED[2].0, REFUSED[6].0, REFUSED[7].0].to_vec();
     std::fs::write(&path, here(&all.join("\n"))).unwrap();
     let output = slidegate(&["check", "-c", path.to_str().unwrap()]).output().unwrap();
-    assert!(text(output.stderr).starts_with("slidegate: 3 problems:\n"), "all at once");
+    assert!(text(output.stderr).starts_with("slidegate: 4 problems:\n"), "all at once");
     let left: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "nothing is left behind: {left:?}");

@@ -111,7 +111,7 @@ pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, Problems> {
 
 fn load_with(
     sources: &Sources,
-    check: impl FnOnce(&Written, &Config, &mut Vec<Problem>),
+    check: impl FnOnce(&Written, Option<&Config>, &mut Vec<Problem>),
 ) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let file = sources.read().unwrap_or_else(|problem| {
@@ -120,9 +120,7 @@ fn load_with(
     });
     let mut written = file.as_ref().map_or_else(Written::default, |file| read(file, &mut problems));
     let config = settle::settle(&mut written, &sources.flags, &sources.environment, &mut problems);
-    if let Some(config) = &config {
-        check(&written, config, &mut problems);
-    }
+    check(&written, config.as_ref(), &mut problems);
     match config {
         Some(config) if problems.is_empty() => {
             let is_open_to_all = file.is_some_and(|file| file.is_open_to_all);
