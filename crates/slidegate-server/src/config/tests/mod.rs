@@ -2,6 +2,7 @@
 
 mod bad;
 mod files;
+mod keys;
 mod lints;
 mod page;
 mod precedence;

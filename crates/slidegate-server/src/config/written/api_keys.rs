@@ -191,7 +191,7 @@ fn csv(
             return false;
         }
     };
-    let first = columns.position().map_or(1, csv::Position::line);
+    let first = line(text, columns.position());
     if let Some(expected) = wrong_columns(&columns) {
         problems.push(Problem::new(spot(first, ""), expected));
         return false;
@@ -205,12 +205,12 @@ fn csv(
             Ok(true) => {}
             Ok(false) => return has_secrets,
             Err(error) => {
-                let line = error.position().map_or(first, csv::Position::line);
+                let line = line(text, error.position());
                 problems.push(Problem::new(spot(line, ""), not_csv(&error)));
                 continue;
             }
         }
-        let line = record.position().map_or(first, csv::Position::line);
+        let line = line(text, record.position());
         let field = |column: Option<usize>| {
             column.and_then(|column| record.get(column)).filter(|field| !field.is_empty())
         };
@@ -241,6 +241,15 @@ fn csv(
             }
         }
     }
+}
+
+/// The line of a record. The reader's own position is that of the empty lines and comments before.
+fn line(text: &str, position: Option<&csv::Position>) -> u64 {
+    let Some(position) = position else { return 1 };
+    let start = usize::try_from(position.byte()).unwrap_or(usize::MAX);
+    let lines = text.get(start..).unwrap_or_default().lines();
+    let skipped = lines.take_while(|line| line.is_empty() || line.starts_with('#')).count();
+    position.line() + skipped as u64
 }
 
 fn wrong_columns(columns: &csv::StringRecord) -> Option<String> {
