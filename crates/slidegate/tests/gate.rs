@@ -365,6 +365,29 @@ fn accounts_can_be_reset_and_refunded_by_name() {
 }
 
 #[test]
+fn an_account_is_untouched_until_something_is_spent_or_it_is_banned() {
+    let clock = ManualClock::default();
+    let ban = Ban::after(Quota::per_minute(1)).lasting(MINUTE * 10);
+    let local = Policy::new("local").scope(Scope::Local).quota(Quota::per_minute(5));
+    let api = Policy::new("api").quota(Quota::per_minute(1)).ban(ban);
+    let gate = gate(&clock, [local, api]);
+    let untouched = |policy| now(gate.is_untouched(&account(policy))).unwrap();
+    assert!(untouched("local") && untouched("api"));
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
+    assert!(!untouched("local") && !untouched("api"));
+    assert!(!gate.decide_now(&client()).unwrap().is_allowed());
+    clock.advance(MINUTE * 2);
+    assert!(untouched("local") && !untouched("api"), "the ban is still there");
+    now(gate.reset(&account("api"))).unwrap();
+    assert!(untouched("api"));
+    let unknown = now(gate.is_untouched(&account("web")));
+    assert!(matches!(unknown, Err(AccountError::UnknownPolicy(_))));
+    let down =
+        Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
+    assert!(now(down.is_untouched(&account("api"))).is_err(), "it cannot be told");
+}
+
+#[test]
 fn a_reset_is_seen_at_once_by_a_client_that_was_denied() {
     let clock = ManualClock::default();
     let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use slidegate::{Account, Gate, Measure, Orders, Store, Timestamp};
+use slidegate::{Account, Gate, Measure, Name, Orders, Store, Timestamp};
 use slidegate_redis::{Board, BoardError};
 use tokio::sync::Mutex;
 
@@ -55,6 +55,15 @@ pub(crate) struct Given {
     pub(crate) replaced: Option<Filed>,
     /// What else is in force for the same identity.
     pub(crate) others: Vec<Filed>,
+}
+
+/// A reset that was done.
+#[derive(Debug)]
+pub(crate) struct ResetDone {
+    /// The policies whose accounts were reset.
+    pub(crate) policies: Vec<Name>,
+    /// Those of them under which this gateway found nothing to forget.
+    pub(crate) untouched: Vec<Name>,
 }
 
 /// The orders in force.
@@ -196,18 +205,19 @@ impl<S: Store> Desk<S> {
     }
 
     /// Forgets what accounts have spent, here at once and at the other gateways when they read of
-    /// it. The answer names the policies.
+    /// it.
     pub(crate) async fn reset(
         &self,
         target: Target,
         motive: Motive,
-    ) -> Result<Vec<slidegate::Name>, DeskError> {
+    ) -> Result<ResetDone, DeskError> {
         self.check(&target)?;
         let policies = self.gate.policies();
         if !accounts::are_there(&policies, &target) {
             return Err(DeskError::Network);
         }
         let accounts = accounts::of(&policies, &target);
+        let untouched = self.untouched(&accounts).await;
         if let Place::Board(board) = &self.place {
             let mut files = self.files.lock().await;
             // All of it, so that the reset is dated as exactly as can be, and if Redis is gone,
@@ -227,7 +237,20 @@ impl<S: Store> Desk<S> {
         } else {
             self.reset_all(&accounts).await?;
         }
-        Ok(accounts.into_iter().map(|account| account.policy).collect())
+        let policies = accounts.into_iter().map(|account| account.policy).collect();
+        Ok(ResetDone { policies, untouched })
+    }
+
+    /// The policies of the accounts that have nothing to forget. An account that cannot be read,
+    /// such as a key of another type in Redis, may have something: a reset is the remedy for it.
+    async fn untouched(&self, accounts: &[Account]) -> Vec<Name> {
+        let mut untouched = Vec::new();
+        for account in accounts {
+            if self.gate.is_untouched(account).await.is_ok_and(|is_untouched| is_untouched) {
+                untouched.push(account.policy.clone());
+            }
+        }
+        untouched
     }
 
     async fn reset_all(&self, accounts: &[Account]) -> Result<(), DeskError> {

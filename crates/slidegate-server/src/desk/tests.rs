@@ -130,11 +130,11 @@ async fn a_reset_is_of_one_policy_or_of_all() {
     let desk = desk(&clock);
     let spent = || (0..3).filter(|_| is_allowed(&desk, "/login")).count();
     assert_eq!(spent(), 2);
-    let policies = desk.reset(target(Some("login")), motive()).await.unwrap();
-    assert_eq!(policies, ["login".parse().unwrap()]);
+    let done = desk.reset(target(Some("login")), motive()).await.unwrap();
+    assert_eq!(done.policies, ["login".parse().unwrap()]);
     assert_eq!(spent(), 0, "the other is still spent");
-    let policies = desk.reset(target(None), motive()).await.unwrap();
-    assert_eq!(policies.len(), 2);
+    let done = desk.reset(target(None), motive()).await.unwrap();
+    assert_eq!(done.policies.len(), 2);
     assert_eq!(spent(), 2);
 }
 

@@ -78,6 +78,8 @@ pub(super) struct Taken {
 pub(super) struct WasReset {
     reset: String,
     policies: Vec<String>,
+    #[serde(default)]
+    nothing_spent: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -221,7 +223,19 @@ impl Taken {
 
 impl WasReset {
     pub(super) fn text(&self) -> String {
-        format!("reset {} under {}\n", self.reset, self.policies.join(", "))
+        let (identity, nothing_spent) = (&self.reset, self.nothing_spent.join(", "));
+        let is_unspent = |policy: &&str| self.nothing_spent.iter().any(|other| other == policy);
+        let policies = self.policies.iter().map(String::as_str);
+        let spent = policies.filter(|policy| !is_unspent(policy)).collect::<Vec<_>>().join(", ");
+        match (spent.is_empty(), nothing_spent.is_empty()) {
+            (true, false) => {
+                format!("nothing to reset: {identity} has spent nothing under {nothing_spent}\n")
+            }
+            (_, true) => format!("reset {identity} under {spent}\n"),
+            (false, false) => format!(
+                "reset {identity} under {spent}; it had spent nothing under {nothing_spent}\n"
+            ),
+        }
     }
 }
 

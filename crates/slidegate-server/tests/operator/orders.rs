@@ -1,5 +1,7 @@
 //! What an operator does to accounts, in one process.
 
+use serde_json::json;
+
 use crate::support::{Upstream, wait_until};
 use crate::terminal::{Operator, for_many_clients, passes, passing, passing_at};
 
@@ -19,9 +21,55 @@ fn a_reset_forgets_what_was_spent_under_one_policy_or_under_all() {
     operator.run(&["reset", IDENTITY, "--policy", "login", "--reason", "a test"]);
     assert_eq!(passing_at(&front, "/login", CLIENT, 5), 0, "the other policy still denies");
     let said = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
-    assert_eq!(said, "reset ip:10.0.0.1 under api, login\n");
+    assert_eq!(said, "reset ip:10.0.0.1 under api; it had spent nothing under login\n");
     assert_eq!(passing_at(&front, "/login", CLIENT, 5), 2);
     assert_eq!(passing(&front, "10.0.0.2", 5), 3, "others are others");
+}
+
+#[test]
+fn a_reset_of_an_identity_with_nothing_spent_says_so() {
+    let upstream = Upstream::simple();
+    let plans = "[plans.free]\nquotas = \"5/min\"\n[plans.pro]\nquotas = \"50/h\"\n";
+    let front = for_many_clients(&upstream)
+        .policy(
+            "api",
+            "3/h",
+            "match = { path = \"/api\" }\nban = { after = \"1/h\", for = \"1h\" }",
+        )
+        .tables(plans)
+        .policy(
+            "plans",
+            "",
+            "match = { path = \"/plans\" }\nplan = { header = \"x-plan\", default = \"free\" }",
+        )
+        .start();
+    let operator = Operator::of(&front);
+    let reset = || operator.run(&["reset", IDENTITY, "--reason", "a test"]);
+    let nothing = "nothing to reset: ip:10.0.0.1 has spent nothing under api, plans\n";
+    assert_eq!(reset(), nothing, "never seen");
+    let path = "/v1/accounts/ip:10.0.0.1/reset";
+    let (status, answer) = operator.ask("POST", path, "{\"reason\":\"a test\"}");
+    assert_eq!((status, &answer["policies"]), (200, &json!(["api", "plans"])));
+    assert_eq!(answer["nothing_spent"], json!(["api", "plans"]));
+
+    // A window of a plan that is not the default.
+    let pro = "X-Forwarded-For: 10.0.0.1\r\nX-Plan: pro\r\n";
+    assert_eq!(front.get("/plans", pro).status(), 200);
+    let told = operator.json(&["reset", IDENTITY, "--reason", "a test"]);
+    assert_eq!(told["nothing_spent"], json!(["api"]), "{told}");
+    assert_eq!(reset(), nothing);
+
+    assert_eq!(passing_at(&front, "/api", CLIENT, 4), 3);
+    assert!(
+        front
+            .get("/api", "X-Forwarded-For: 10.0.0.1\r\n")
+            .text()
+            .contains("#abnormal-usage-detected")
+    );
+    assert_eq!(reset(), "reset ip:10.0.0.1 under api; it had spent nothing under plans\n");
+    assert_eq!(reset(), nothing);
+    let typo = operator.run(&["reset", "user:4Z", "--policy", "api", "--reason", "a typing error"]);
+    assert_eq!(typo, "nothing to reset: user:4Z has spent nothing under api\n");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::{AccountError, Gate};
-use crate::charge::{Account, Charges};
+use crate::charge::{Account, Charge, Charges};
 use crate::clock::Timestamp;
 use crate::inspection::Inspection;
 use crate::policies::{Match, NamedCharge, Policies};
@@ -41,6 +41,28 @@ impl<S: Store> Gate<S> {
             degraded: receipt.degraded,
             plan: matched.plan.map(|plan| plan.name().clone()),
         })
+    }
+
+    /// Whether a [`reset`](Self::reset) of the account would change nothing: no units are spent in
+    /// any window that the policy counts, under whichever plan, and the policy has not banned it.
+    pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
+        let rules = self.rules.load();
+        let (policy, identity) = Self::policy_of(&rules.policies, account)?;
+        let quotas = Self::quotas_of(&rules.policies, policy);
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        let is_unspent = |receipt: &Receipt| {
+            let mut standings = receipt.standings.iter();
+            standings.all(|standing| standing.remaining() >= standing.quota().units().get())
+        };
+        if self.bans.retry_after(&policy.name, &identity, || self.now()).is_some()
+            || !is_unspent(&self.local.peek_now(&charges)?)
+        {
+            return Ok(false);
+        }
+        match policy.scope {
+            Scope::Local => Ok(true),
+            Scope::Shared => Ok(is_unspent(&self.store.peek(&charges).await?)),
+        }
     }
 
     /// Asks the store that has the account, or the gate's own if that store cannot tell and the

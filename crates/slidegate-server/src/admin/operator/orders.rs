@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use serde::Serialize;
-use slidegate::{Identity, Measure, Policies, Store};
+use slidegate::{Identity, Measure, Name, Policies, Store};
 
 use super::Operator;
 use super::ask::{self, Asked, Members};
@@ -40,6 +40,8 @@ struct Taken {
 struct WasReset {
     reset: String,
     policies: Vec<String>,
+    /// The policies under which there was nothing to forget.
+    nothing_spent: Vec<String>,
     reason: String,
 }
 
@@ -155,10 +157,15 @@ impl<S: Store> Operator<S> {
     async fn reset(&self, target: Target, motive: Motive) -> Result<Response, Refusal> {
         let reset = self.desk.reset(target.clone(), motive.clone()).await;
         let about = About { action: Action::Reset, target: Some(&target), until_ms: None };
-        let policies = self.tell(&about, &motive, reset)?;
-        let policies = policies.iter().map(ToString::to_string).collect();
-        let reset = self.shown(&target.identity);
-        Ok(json(StatusCode::OK, &WasReset { reset, policies, reason: motive.reason }))
+        let done = self.tell(&about, &motive, reset)?;
+        let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
+        let was_reset = WasReset {
+            reset: self.shown(&target.identity),
+            policies: names(&done.policies),
+            nothing_spent: names(&done.untouched),
+            reason: motive.reason,
+        };
+        Ok(json(StatusCode::OK, &was_reset))
     }
 
     async fn lift(&self, id: &str, motive: Motive) -> Result<Response, Refusal> {
