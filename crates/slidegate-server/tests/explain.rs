@@ -75,6 +75,27 @@ fn a_request_with_an_api_key() {
 }
 
 #[test]
+fn an_unknown_plan_is_named_and_the_default_told() {
+    let lines = |plan: &[&str]| {
+        let given = [&["--path", "/x", "--user", "42"], plan].concat();
+        let output = explain(&given);
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let default = "api: takes 1 unit of 60/min, 10000/day from user:42, plan free";
+    let told = lines(&["--plan", "gold"]);
+    let note = format!("{default} (the default, as there is no plan \"gold\")\n");
+    assert!(told.contains(&note), "{told}");
+    let by_header = ["--peer", "10.0.0.1", "--header", "x-plan: Pro"];
+    let told = lines(&by_header);
+    assert!(told.contains("plan free (the default, as there is no plan \"Pro\")"), "{told}");
+    for known in [&[][..], &["--plan", "free"], &["--plan", ""], &["--header", "x-plan: gold"]] {
+        let told = lines(known);
+        assert!(told.contains(&format!("{default}\n")), "{known:?}: {told}");
+    }
+}
+
+#[test]
 fn a_request_through_a_trusted_proxy() {
     check(
         &[

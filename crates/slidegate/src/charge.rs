@@ -25,6 +25,7 @@ pub struct Charge<'a> {
     on_store_error: OnStoreError,
     plan: Option<&'a Arc<CheckedPlan>>,
     in_headers: bool,
+    plan_unknown: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -40,6 +41,7 @@ impl<'a> Charge<'a> {
             on_store_error: OnStoreError::Local,
             plan: None,
             in_headers: true,
+            plan_unknown: false,
         }
     }
 
@@ -73,6 +75,10 @@ impl<'a> Charge<'a> {
 
     pub(crate) fn in_headers(self, in_headers: bool) -> Self {
         Self { in_headers, ..self }
+    }
+
+    pub(crate) fn with_unknown_plan(self, plan_unknown: bool) -> Self {
+        Self { plan_unknown, ..self }
     }
 
     /// The policy's name.
@@ -116,6 +122,10 @@ impl<'a> Charge<'a> {
 
     pub(crate) fn is_in_headers(&self) -> bool {
         self.in_headers
+    }
+
+    pub(crate) fn is_plan_unknown(&self) -> bool {
+        self.plan_unknown
     }
 
     fn same_account(&self, other: &Self) -> bool {

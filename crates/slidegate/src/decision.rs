@@ -75,6 +75,7 @@ pub struct PolicyStanding {
     policy: Name,
     identity: Identity,
     plan: Option<Arc<CheckedPlan>>,
+    plan_unknown: bool,
     shadow: bool,
     in_headers: bool,
     standings: Standings,
@@ -132,6 +133,7 @@ impl Decision {
                 policy: charge.policy().clone(),
                 identity: *charge.identity(),
                 plan: charge.plan().cloned(),
+                plan_unknown: charge.is_plan_unknown(),
                 shadow: charge.is_shadow(),
                 in_headers: charge.is_in_headers(),
                 standings: Standings::from_slice(own),
@@ -250,6 +252,12 @@ impl PolicyStanding {
     /// The plan that the quotas came from.
     pub fn plan(&self) -> Option<&CheckedPlan> {
         self.plan.as_deref()
+    }
+
+    /// Whether [`plan`](Self::plan) is the policy's default because the request named a plan that
+    /// does not exist.
+    pub fn is_plan_unknown(&self) -> bool {
+        self.plan_unknown
     }
 
     /// Whether the policy is only watching.

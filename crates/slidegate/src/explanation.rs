@@ -63,6 +63,8 @@ pub struct ExplainedCharge {
     pub has_unknown_key: bool,
     /// The plan that the quotas come from.
     pub plan: Option<Name>,
+    /// The plan that the request names, if there is none of that name: `plan` is the default then.
+    pub unknown_plan: Option<String>,
     /// The quotas, all of which must allow the request.
     pub quotas: Vec<Quota>,
     /// What the request takes from each.
@@ -109,6 +111,7 @@ impl Policies {
             missing: missing.to_vec(),
             has_unknown_key: missing.iter().any(|source| source.read(facts).is_some()),
             plan: matched.plan.map(|plan| plan.name().clone()),
+            unknown_plan: self.unknown_plan(policy, facts),
             quotas: matched.quotas.as_slice().to_vec(),
             cost: matched.cost.get(),
             ban: policy.ban,
@@ -164,6 +167,9 @@ impl fmt::Display for ExplainedCharge {
         write!(f, "takes {} {unit} of {} from {}", self.cost, list(&self.quotas), self.identity)?;
         if let Some(plan) = &self.plan {
             write!(f, ", plan {plan}")?;
+        }
+        if let Some(unknown) = &self.unknown_plan {
+            write!(f, " (the default, as there is no plan {unknown:?})")?;
         }
         if !self.missing.is_empty() {
             write!(f, ", having no {}", list(&self.missing))?;

@@ -28,6 +28,7 @@ use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
 use crate::policy::{OnStoreError, Scope};
 use crate::quota::Quotas;
 use crate::store::{Receipt, Spent, Store, StoreError};
+use crate::warning::Warning;
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -56,6 +57,7 @@ pub struct Gate<S = MemoryStore> {
     store: S,
     local: MemoryStore,
     bans: Bans,
+    unknown_plans: Warning,
 }
 
 /// What a gate goes by. One pointer to both, so that a decision without orders pays nothing for
@@ -77,7 +79,8 @@ impl<S: Store> Gate<S> {
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity());
         let rules = Rules { policies: Arc::new(policies), orders: Arc::default() };
-        Self { rules: ArcSwap::from_pointee(rules), store, local, bans }
+        let unknown_plans = Warning::default();
+        Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }
     }
 
     /// Tells whether a request can be read in one way only, as far as the policies in force are
@@ -345,7 +348,24 @@ impl<S: Store> Gate<S> {
         let mut matches = Matches::default();
         let orders = self.orders_at_once(&rules);
         let resolution = rules.policies.resolve(facts, orders, &mut matches);
+        self.warn_of_unknown_plan(&matches, |policy| rules.policies.unknown_plan(policy, facts));
         self.conclude(resolution, &matches, intent, decision).await
+    }
+
+    /// Logs, once a minute at most, that a policy goes by its default plan because there is none of
+    /// the name that was given.
+    #[inline]
+    fn warn_of_unknown_plan(
+        &self,
+        matches: &Matches<'_>,
+        name: impl Fn(&CheckedPolicy) -> Option<String>,
+    ) {
+        if let Some(policy) = matches.with_unknown_plan().next()
+            && self.unknown_plans.is_due(self.now())
+            && let Some(plan) = name(policy)
+        {
+            policy.warn_of_unknown_plan(&plan);
+        }
     }
 
     /// The orders as of now, if there are any.

@@ -104,7 +104,18 @@ pub(crate) struct Match<'p> {
     pub(crate) identity: Identity,
     pub(crate) quotas: Cow<'p, Quotas>,
     pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
+    /// Whether the plan is the default because there is none of the name that was given.
+    pub(crate) plan_unknown: bool,
     pub(crate) cost: NonZeroU32,
+}
+
+/// A plan as a request names it.
+enum PlanName<'p, 'f> {
+    /// It names none.
+    None,
+    Known(&'p Arc<CheckedPlan>),
+    /// As it was sent.
+    Unknown(&'f [u8]),
 }
 
 /// What one policy makes of a request.
@@ -193,16 +204,16 @@ impl Policies {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
-        let (quotas, plan) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas, None),
+        let (quotas, plan, plan_unknown) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas, None, false),
             Limits::Plans { header, default } => {
-                let plan = self.plan(header.as_ref(), facts).unwrap_or(default);
-                (&plan.quotas, Some(plan))
+                let (plan, plan_unknown) = self.plan(header.as_ref(), facts).or_default(default);
+                (&plan.quotas, Some(plan), plan_unknown)
             }
         };
         let cost = policy.cost.of_request(facts.cost);
         let identity = self.identify(&policy.sources, facts);
-        Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, cost })
+        Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, plan_unknown, cost })
     }
 
     /// Adds the policies that a decision has spent under to `matches`, with the identities and the
@@ -228,22 +239,49 @@ impl Policies {
             let cost = policy.cost.of_request(facts.cost);
             let cost = cost.min(quotas.fewest_units());
             let identity = *standing.identity();
-            matches.0.push(Match { policy, identity, quotas, plan: None, cost });
+            matches.0.push(Match {
+                policy,
+                identity,
+                quotas,
+                plan: None,
+                plan_unknown: false,
+                cost,
+            });
         }
     }
 
     /// The plan that the application names, else that of the API key, else that of the header.
-    fn plan(&self, header: Option<&HeaderName>, facts: &Facts<'_>) -> Option<&Arc<CheckedPlan>> {
+    fn plan<'f>(&self, header: Option<&HeaderName>, facts: &Facts<'f>) -> PlanName<'_, 'f> {
         if let Some(name) = facts.plan {
-            return self.plans.get(name);
+            return self.plan_named(name.as_bytes());
         }
         if !self.api_keys.is_empty()
             && let Some(key) = Source::ApiKey.read(facts)
             && let Some(key) = self.api_keys.get(&key)
         {
-            return Some(&key.plan);
+            return PlanName::Known(&key.plan);
         }
-        self.plans.get(std::str::from_utf8(facts.trusted_header(header?)?).ok()?)
+        let name = header.and_then(|header| facts.trusted_header(header));
+        name.map_or(PlanName::None, |name| self.plan_named(name))
+    }
+
+    /// The plan of this name; an empty one names none.
+    fn plan_named<'f>(&self, name: &'f [u8]) -> PlanName<'_, 'f> {
+        match std::str::from_utf8(name).ok().and_then(|name| self.plans.get(name)) {
+            Some(plan) => PlanName::Known(plan),
+            None if name.is_empty() => PlanName::None,
+            None => PlanName::Unknown(name),
+        }
+    }
+
+    /// The name of the plan that the policy was to go by and that there is not.
+    #[cold]
+    pub(crate) fn unknown_plan(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> Option<String> {
+        let Limits::Plans { header, .. } = &policy.limits else { return None };
+        match self.plan(header.as_ref(), facts) {
+            PlanName::Unknown(name) => Some(String::from_utf8_lossy(name).into_owned()),
+            PlanName::None | PlanName::Known(_) => None,
+        }
     }
 
     /// The first identity that the sources find, or `anonymous`: never none.
@@ -282,6 +320,17 @@ impl Policies {
     }
 }
 
+impl<'p> PlanName<'p, '_> {
+    /// The plan to go by, and whether it stands in for one that there is not.
+    fn or_default(self, default: &'p Arc<CheckedPlan>) -> (&'p Arc<CheckedPlan>, bool) {
+        match self {
+            Self::Known(plan) => (plan, false),
+            Self::None => (default, false),
+            Self::Unknown(_) => (default, true),
+        }
+    }
+}
+
 impl CheckedPolicy {
     fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
@@ -294,6 +343,19 @@ impl CheckedPolicy {
         }
         self.exempt.find(facts).map(Skip::Exempt)
     }
+
+    #[cold]
+    pub(crate) fn warn_of_unknown_plan(&self, plan: &str) {
+        let Limits::Plans { default, .. } = &self.limits else { return };
+        // As much of it as a log line has room for: whoever names it may be wrong in any way.
+        let plan: String = plan.chars().take(64).collect();
+        tracing::warn!(
+            policy = &*self.name,
+            plan,
+            default = &**default.name(),
+            "unknown plan: the policy's default plan applies"
+        );
+    }
 }
 
 impl Matches<'_> {
@@ -302,6 +364,11 @@ impl Matches<'_> {
     pub(crate) fn charges(&self, scope: Scope) -> Charges<'_> {
         let of_scope = self.0.iter().filter(|matched| matched.policy.scope == scope);
         Charges::of_policies(of_scope.map(Match::charge))
+    }
+
+    /// The policies that go by their default plan because there is none of the name that was given.
+    pub(crate) fn with_unknown_plan(&self) -> impl Iterator<Item = &CheckedPolicy> {
+        self.0.iter().filter(|matched| matched.plan_unknown).map(|matched| matched.policy)
     }
 
     /// Whom the policies could ban for the request.
@@ -326,5 +393,6 @@ impl Match<'_> {
             .on_store_error(self.policy.on_store_error)
             .with_plan(self.plan)
             .in_headers(self.policy.in_headers)
+            .with_unknown_plan(self.plan_unknown)
     }
 }

@@ -233,6 +233,36 @@ fn the_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
 }
 
 #[test]
+fn a_decision_and_an_explanation_tell_that_the_plan_is_unknown() {
+    let gate = gate(plans());
+    let gold = headers(&[("x-plan", "gold")]);
+    let bytes = [("x-plan".parse().unwrap(), HeaderValue::from_bytes(b"\xff").unwrap())];
+    let bytes = HeaderMap::from_iter(bytes);
+    let empty = headers(&[("x-plan", "")]);
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for (facts, unknown) in [
+        (base, None),
+        (base.plan("pro"), None),
+        (base.plan(""), None),
+        (base.plan("gold"), Some("gold")),
+        (base.plan("pro").headers(&gold).headers_trusted(), None),
+        (base.headers(&gold), None),
+        (base.headers(&gold).headers_trusted(), Some("gold")),
+        (base.headers(&bytes).headers_trusted(), Some("\u{fffd}")),
+        (base.headers(&empty).headers_trusted(), None),
+    ] {
+        let decision = gate.decide_now(&facts).unwrap();
+        assert_eq!(decision.policies()[0].is_plan_unknown(), unknown.is_some(), "{unknown:?}");
+        let explanation = gate.explain(&facts);
+        let Effect::Charged(charge) = &explanation.policies[0].effect else { panic!() };
+        assert_eq!(charge.unknown_plan.as_deref(), unknown);
+        let note = unknown.map(|name| format!("(the default, as there is no plan {name:?})"));
+        assert_eq!(explanation.to_string().contains("the default"), note.is_some());
+        assert!(note.is_none_or(|note| explanation.to_string().contains(&note)), "{explanation}");
+    }
+}
+
+#[test]
 fn exempt_requests_are_charged_nothing_and_blocked_ones_never_pass() {
     let gate = gate(
         Policies::builder()

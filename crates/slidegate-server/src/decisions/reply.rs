@@ -118,6 +118,9 @@ fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Stan
         out.put(plan.name());
         out.put("\"");
     }
+    if policy.is_plan_unknown() {
+        out.put(r#","plan_unknown":true"#);
+    }
     out.put(r#","window_ms":"#);
     out.number(ceil_ms(standing.quota().window()));
     out.put(r#","units":"#);

@@ -27,6 +27,7 @@ struct Meter {
     exceeded: AtomicU64,
     shadow_denials: AtomicU64,
     banned: AtomicU64,
+    unknown_plans: AtomicU64,
     lowest: Lowest,
 }
 
@@ -85,6 +86,12 @@ impl PolicyMeters {
              identity.",
             counters(|own| &own.banned),
         )?;
+        page.counters(
+            "slidegate_unknown_plans",
+            "Requests that named a plan that does not exist and were counted under the policy's \
+             default plan.",
+            counters(|own| &own.unknown_plans),
+        )?;
         let lowest: Vec<(_, (u32, Duration))> = meters
             .iter()
             .filter_map(|(name, meter)| Some((label(name), Lowest::of(meter, |own| &own.lowest)?)))
@@ -111,6 +118,9 @@ impl Meter {
         let tightest = policy.standings().iter().min_by_key(|standing| standing.remaining());
         if let Some(standing) = tightest {
             self.lowest.see(standing);
+        }
+        if policy.is_plan_unknown() {
+            count_own(&self.unknown_plans);
         }
         if !policy.is_violated() {
             return;

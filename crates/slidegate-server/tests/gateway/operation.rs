@@ -54,6 +54,61 @@ fn labels_do_not_grow_with_what_clients_send() {
     assert!(after <= before + 5, "from {before} to {after} lines");
 }
 
+const PLANS: &str = "[plans.free]\nquotas = \"100/min\"\n[plans.pro]\nquotas = \"600/min\"\n\
+                     [decisions]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n";
+
+#[test]
+fn an_unknown_plan_is_counted_logged_and_told() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .tables(PLANS)
+        .policy("api", "", "plan = { header = \"x-plan\", default = \"free\" }")
+        .policy("login", "1000/min", "match = { path = \"/login\" }")
+        .start();
+    let limit = |plan: &str| front.get("/login", plan).value("x-ratelimit-limit").unwrap();
+    let unknown = || front.metric("slidegate_unknown_plans_total", "policy=\"api\"");
+    for known in ["", "X-Plan: pro\r\n", "X-Plan: free\r\n", "X-Plan:\r\n"] {
+        limit(known);
+    }
+    assert_eq!(unknown(), 0.0, "{}", front.output());
+    assert_eq!(front.output().matches("unknown plan").count(), 0);
+    for plan in ["gold", "Pro", "pro ,", "\u{fc}", &"x".repeat(5000)] {
+        assert_eq!(limit(&format!("X-Plan: {plan}\r\n")), "100", "{plan}");
+    }
+    assert_eq!(unknown(), 5.0);
+    let labels = front.metrics();
+    assert!(!labels.contains("gold") && labels.contains("slidegate_unknown_plans_total"));
+
+    let decide = |question: &str, query: &str| {
+        let head = "Host: x\r\nContent-Type: application/json";
+        let length = question.len();
+        let mut wire = Wire::connect(front.address("decisions"));
+        wire.send(format!(
+            "POST /v1/decide{query} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{question}"
+        ));
+        let answer: serde_json::Value = serde_json::from_slice(&wire.response().body).unwrap();
+        answer["standings"][0].clone()
+    };
+    let told = decide("{\"path\":\"/\",\"user\":\"42\",\"plan\":\"gold\"}", "");
+    assert_eq!((&told["plan"], &told["plan_unknown"]), (&"free".into(), &true.into()), "{told}");
+    let charge = "{\"charges\":[{\"policy\":\"api\",\"identity\":\"user:42\",\"plan\":\"gold\"}]}";
+    assert_eq!(decide(charge, "")["plan_unknown"], true);
+    assert_eq!(unknown(), 7.0);
+    assert_eq!(decide(charge, "?peek=true")["plan_unknown"], true);
+    assert_eq!(unknown(), 7.0, "a peek is not a request");
+    let known = decide("{\"path\":\"/\",\"user\":\"42\",\"plan\":\"pro\"}", "");
+    assert_eq!((&known["plan"], &known["plan_unknown"]), (&"pro".into(), &().into()), "{known}");
+
+    wait_until("a line", || front.output().contains("unknown plan"));
+    let output = front.output();
+    let lines: Vec<&str> = output.lines().filter(|line| line.contains("unknown plan")).collect();
+    assert_eq!(lines.len(), 1, "limited: {lines:?}");
+    let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+    let told = ["level", "policy", "plan", "default"].map(|field| line[field].clone());
+    assert_eq!(told, ["WARN", "api", "gold", "free"].map(serde_json::Value::from));
+}
+
 #[test]
 fn the_operator_s_pages_are_not_for_the_public() {
     let upstream = Upstream::answering(|_| response("200 OK", "", "upstream's own"));

@@ -60,6 +60,10 @@ impl<S: Store> Gate<S> {
         let mut matches = Matches::default();
         let mut decision = Decision::default();
         let resolution = rules.policies.resolve_named(charges, orders, &mut matches)?;
+        self.warn_of_unknown_plan(&matches, |policy| {
+            let charge = charges.iter().find(|charge| charge.policy == &*policy.name)?;
+            charge.plan.map(str::to_owned)
+        });
         self.conclude(resolution, &matches, intent, &mut decision).await?;
         Ok(decision)
     }

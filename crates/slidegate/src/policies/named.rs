@@ -64,11 +64,12 @@ impl Policies {
         policy: &'p CheckedPolicy,
         charge: &NamedCharge<'_>,
     ) -> Match<'p> {
-        let (quotas, plan) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas, None),
+        let (quotas, plan, plan_unknown) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas, None, false),
             Limits::Plans { default, .. } => {
-                let plan = charge.plan.and_then(|name| self.plans.get(name)).unwrap_or(default);
-                (&plan.quotas, Some(plan))
+                let plan = self.plan_named(charge.plan.unwrap_or_default().as_bytes());
+                let (plan, plan_unknown) = plan.or_default(default);
+                (&plan.quotas, Some(plan), plan_unknown)
             }
         };
         let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
@@ -77,6 +78,7 @@ impl Policies {
             identity: policy.account_of(charge.identity),
             quotas: Cow::Borrowed(quotas),
             plan,
+            plan_unknown,
             cost,
         }
     }
