@@ -54,6 +54,11 @@ impl Problems {
         problems.dedup();
         Self(problems)
     }
+
+    /// The problems one by one, as many as are shown at once.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.0.iter().take(SHOWN).map(ToString::to_string).collect()
+    }
 }
 
 impl std::error::Error for Problems {}

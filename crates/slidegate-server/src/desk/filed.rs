@@ -86,7 +86,7 @@ impl Action {
 impl Filed {
     /// What there can be only one of: a second ban of the same identity takes the place of the
     /// first, and a command that is repeated because its answer was lost does nothing twice.
-    pub(super) fn id_of(measure: Measure, target: &Target) -> String {
+    pub(crate) fn id_of(measure: Measure, target: &Target) -> String {
         let word = Action::Order(measure).word();
         let policy = target.policy.as_deref().unwrap_or_default();
         let digest = Sha256::digest(format!("{word}\n{}\n{policy}", target.identity));

@@ -16,6 +16,16 @@ pub(crate) enum Until {
 }
 
 impl Until {
+    /// The end, in Unix milliseconds.
+    pub(crate) fn end_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Self::For(lasting) => {
+                now_ms.saturating_add(u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX))
+            }
+            Self::At(until_ms) => until_ms,
+        }
+    }
+
     /// How long that is.
     pub(super) fn lasting(self, now_ms: u64) -> Result<Duration, DeskError> {
         let lasting = match self {

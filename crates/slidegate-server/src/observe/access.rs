@@ -2,7 +2,7 @@
 
 use super::denial_log::shortened;
 use super::verdict::Verdict;
-use super::{Answered, UpstreamError};
+use super::{Answered, UpstreamError, rounded};
 
 /// Writes the line. Neither headers nor the query are in it: they may have secrets.
 pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
@@ -14,7 +14,7 @@ pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
         path = shortened(answered.path),
         status = answered.status.as_u16(),
         client = answered.client.map(tracing::field::display),
-        duration_ms = answered.took().as_secs_f64() * 1000.0,
+        duration_ms = rounded(answered.took().as_secs_f64() * 1000.0),
         verdict = verdict.as_str(),
         policy = tightest.map(|(policy, _)| &**policy.policy()),
         reason = reason(answered, verdict),

@@ -8,10 +8,10 @@ use foldhash::quality::RandomState;
 use slidegate::{Decision, Policies, PolicyStanding, Standing, Verdict};
 use tracing::Level;
 
-use super::Answered;
 use super::exposition::Page;
 use super::report::GateReport;
 use super::stripe::{Striped, count_own};
+use super::{Answered, rounded};
 
 const TARGET: &str = "slidegate::denied";
 
@@ -119,10 +119,10 @@ impl<'a> Denial<'a> {
             identity = &*policies.shown(self.policy.identity()),
             plan = self.policy.plan().map(|plan| &**plan.name()),
             units,
-            window_s = quota.window().as_secs_f64(),
+            window_s = rounded(quota.window().as_secs_f64()),
             spent = units.saturating_sub(remaining),
             remaining,
-            retry_after_s = self.standing.retry_after().as_secs_f64(),
+            retry_after_s = rounded(self.standing.retry_after().as_secs_f64()),
             shadow = self.policy.is_shadow(),
             door = answered.door.as_str(),
             method = answered.method.as_str(),

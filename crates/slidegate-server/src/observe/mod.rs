@@ -70,6 +70,11 @@ impl Answered<'_> {
     }
 }
 
+/// A figure for a log line, to three decimals.
+fn rounded(figure: f64) -> f64 {
+    (figure * 1000.0).round() / 1000.0
+}
+
 impl Door {
     const ALL: [Self; 2] = [Self::Gateway, Self::Decisions];
 

@@ -144,9 +144,20 @@ impl Observer {
         self.0.record(|| Event::Reload { policies: names(policies), changes: changes.to_vec() });
     }
 
-    /// The configuration could not be read again, and everything is as it was.
-    pub(crate) fn reload_failed(&self) {
+    /// The configuration could not be read again for these reasons, and everything is as it was.
+    pub(crate) fn reload_failed(&self, problems: Vec<String>) {
         self.0.reloads.failed();
+        self.record_failed_reload(problems);
+    }
+
+    /// The certificate could not be read again, and is as it was.
+    pub(crate) fn certificate_reload_failed(&self, problem: String) {
+        self.record_failed_reload(vec![problem]);
+    }
+
+    fn record_failed_reload(&self, problems: Vec<String>) {
+        let policies = || names(&self.0.gate.policies());
+        self.0.record(|| Event::ReloadFailed { policies: policies(), problems });
     }
 
     /// An operator did something, or tried to.

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::{Measure, Name};
+use slidegate::{Measure, Name, Timestamp};
 
 use super::exposition::Page;
 use super::report::GateReport;
 use super::stripe::count;
+use crate::calendar::Rfc3339;
 
 /// Something that an operator did, or tried to do.
 #[derive(Debug, Clone)]
@@ -17,11 +18,15 @@ pub(crate) struct Operation {
     pub(crate) action: &'static str,
     /// The operator's address; one on a Unix socket has none.
     pub(crate) by: Option<IpAddr>,
+    /// The id of the order that it is about.
+    pub(crate) order: Option<String>,
+    /// What that order does; unknown if there is no order of that id.
+    pub(crate) kind: Option<&'static str>,
     /// As operators read it.
     pub(crate) identity: Option<String>,
     pub(crate) policy: Option<Name>,
     pub(crate) units: Option<NonZeroU32>,
-    /// In Unix milliseconds.
+    /// The end of the order, in Unix milliseconds.
     pub(crate) until_ms: Option<u64>,
     pub(crate) reason: String,
     pub(crate) outcome: OperationOutcome,
@@ -58,6 +63,10 @@ impl OperationOutcome {
 }
 
 impl Operation {
+    pub(super) fn until(&self) -> Option<Rfc3339> {
+        self.until_ms.map(|ms| Rfc3339(Timestamp::from_millis(ms)))
+    }
+
     /// Writes a line into the log. There are as many as operators give commands.
     pub(super) fn log(&self) {
         tracing::info!(
@@ -65,9 +74,12 @@ impl Operation {
             action = self.action,
             outcome = self.outcome.as_str(),
             by = self.by.map(tracing::field::display),
+            id = self.order,
+            kind = self.kind,
             identity = self.identity.as_deref(),
             policy = self.policy.as_deref(),
             units = self.units.map(NonZeroU32::get),
+            until = self.until().map(tracing::field::display),
             reason = self.reason,
             problem = self.problem,
             "operator"

@@ -274,7 +274,7 @@ fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
     scene.gate.replace_policies(policies([login, search]));
     scene.clock.advance(Duration::from_secs(7));
     scene.observer.reloaded(&scene.gate.policies(), &[]);
-    scene.observer.reload_failed();
+    scene.observer.reload_failed(Vec::new());
     drop(scene.ask("/login", 1));
     let read = Read::of(&scene.observer);
     let exceeded = |policy| read.value("rate_limit_exceeded", &[("policy", policy)]);

@@ -6,7 +6,7 @@ use anyhow::Context;
 use slidegate::{Store, SystemClock};
 use slidegate_redis::EventLog;
 
-use crate::config::{self, Config, KeysFileVersion, Loaded, Sources};
+use crate::config::{self, Config, KeysFileVersion, Loaded, Problems, Sources};
 use crate::decisions::Decisions;
 use crate::desk::{Desk, Place};
 use crate::gateway::Gateway;
@@ -84,7 +84,9 @@ impl<S: Store + StoreReport> Site<S> {
                 self.put_in_force(loaded.config);
             }
             Err(problems) => {
-                self.observer.reload_failed();
+                let texts = problems.downcast_ref().map(Problems::texts);
+                self.observer
+                    .reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
                 tracing::error!("not reloaded, everything stays as it was: {problems:#}");
             }
         }
@@ -137,7 +139,10 @@ impl<S: Store + StoreReport> Site<S> {
     fn reload_certificate(&self) {
         match self.tls.as_ref().map(Tls::reload) {
             Some(Ok(())) => tracing::info!("reloaded the certificate"),
-            Some(Err(error)) => tracing::error!("the certificate stays as it was: {error:#}"),
+            Some(Err(error)) => {
+                tracing::error!("the certificate stays as it was: {error:#}");
+                self.observer.certificate_reload_failed(format!("{error:#}"));
+            }
             None => {}
         }
     }

@@ -85,6 +85,34 @@ fn the_trail_tells_who_was_refused_and_what_was_changed() {
 }
 
 #[test]
+fn a_reload_that_fails_is_in_the_trail_with_all_that_is_wrong() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let file = place.path("audit.jsonl");
+    let setup = audited(&upstream, &file, "");
+    let front = setup.start();
+    let reloads = || {
+        let mut lines = lines(&file);
+        lines.retain(|line| line["event"] == "reload");
+        lines
+    };
+    front.reconfigure(&setup.text().replace("2/h", "2/fortnight").replace("[blocked]", "[bloked]"));
+    front.signal("HUP");
+    wait_until("the failure", || reloads().len() == 1);
+    let failed = &reloads()[0];
+    assert_eq!(failed["outcome"], "failed", "{failed}");
+    assert_eq!(failed["in_force"], serde_json::json!(["api"]));
+    let problems: Vec<&str> =
+        failed["problems"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    assert_eq!(problems.len(), 2, "{failed}");
+    assert!(problems.iter().any(|text| text.contains("2/fortnight")), "{failed}");
+    assert!(problems.iter().any(|text| text.contains("bloked")), "{failed}");
+    assert!(failed.get("changes").is_none(), "{failed}");
+    front.reconfigure(&setup.text().replace("2/h", "3/h"));
+    wait_until("the reload", || reloads().len() == 2);
+    assert_eq!(reloads()[1]["outcome"], "done");
+}
+
+#[test]
 fn every_decision_is_there_if_wanted_and_none_is_lost_at_the_end() {
     let (upstream, place) = (Upstream::simple(), Place::new());
     let file = place.path("audit.jsonl");

@@ -199,6 +199,32 @@ fn every_request_has_a_line_in_the_access_log_if_wanted() {
 }
 
 #[test]
+fn figures_in_the_log_have_three_decimals_at_most() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables("[log]\nformat = \"json\"\naccess = true")
+        .policy("api", "1/61333ms", "")
+        .start();
+    (0..50).for_each(|_| drop(front.get("/", "")));
+    let figures = || -> Vec<(String, f64)> {
+        let output = front.output();
+        let lines = output.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let of = |line: serde_json::Value| {
+            ["duration_ms", "window_s", "retry_after_s"]
+                .into_iter()
+                .filter_map(move |name| Some((name.to_owned(), line[name].as_f64()?)))
+        };
+        lines.flat_map(of).collect()
+    };
+    wait_until("the lines", || figures().len() == 52);
+    for (name, figure) in figures() {
+        let decimals = figure.to_string().split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        assert!(decimals <= 3, "{name}: {figure}");
+    }
+    assert!(figures().contains(&("window_s".to_owned(), 61.333)), "{:?}", figures());
+}
+
+#[test]
 fn no_secret_is_ever_told() {
     let redis = RedisServer::options().password("hunter2hunter2").start();
     let upstream = Upstream::simple();

@@ -51,15 +51,38 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
         assert_eq!(told(i, "identity"), identity, "{}", lines[i]);
         let time = told(i, "time").as_str().unwrap().to_owned();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
-        let has_until = matches!(i, 1..=3);
-        assert_eq!(told(i, "until").is_string(), has_until, "{}", lines[i]);
+        let is_about_known_order = matches!(i, 1..=5);
+        assert_eq!(told(i, "until").is_string(), is_about_known_order, "{}", lines[i]);
+        assert_eq!(told(i, "kind").is_string(), is_about_known_order, "{}", lines[i]);
+        assert_eq!(told(i, "id").is_string(), i > 0, "{}", lines[i]);
     }
+    let about = |i: usize| ["id", "kind", "until", "units"].map(|field| told(i, field));
+    assert_eq!(
+        [1, 2, 3, 5].map(|i| told(i, "kind")),
+        ["grant", "exempt", "ban", "ban"].map(Value::from)
+    );
+    assert_eq!(about(4), about(1), "a lift says what was lifted: the first to end is the grant");
+    assert_eq!([told(4, "id"), told(6, "id")], [json!(ids[0]), json!("none")]);
+    let given: Vec<Value> = [1, 2, 3].map(|i| told(i, "id")).to_vec();
+    assert_eq!(given, ids, "as the operator is shown them");
+    assert_ne!(told(5, "id"), told(3, "id"), "under one policy it is another order");
     assert_eq!(
         (told(0, "policy"), told(1, "policy"), told(1, "units")),
         (json!("api"), Value::Null, json!(7))
     );
     assert_eq!(told(5, "problem"), "there is no policy \"web\"; there is api");
-    wait_until("the log", || front.output().contains("\"target\":\"slidegate::operator\""));
+    wait_until("the log", || front.output().contains("\"reason\":\"seven\""));
+    let output = front.output();
+    let logged: Vec<Value> = output
+        .lines()
+        .filter(|line| line.contains("\"target\":\"slidegate::operator\""))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for (line, log) in lines.iter().zip(&logged) {
+        for field in ["id", "kind", "until", "units"] {
+            assert_eq!(line[field], log[field], "{field} of {log}");
+        }
+    }
 
     let count = |labels: &str| front.metric("slidegate_operator_actions_total", labels);
     assert_eq!(count("action=\"ban\",outcome=\"done\""), 1.0);

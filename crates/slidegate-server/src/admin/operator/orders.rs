@@ -19,6 +19,9 @@ use crate::desk::{Action, DeskError, Filed, Motive, Target, Until};
 use crate::listener::Accepted;
 use crate::observe::{Operation, OperationOutcome};
 
+/// Of an id in the audit trail: one that is not ours may have any length.
+const MOST_ID_CHARS: usize = 64;
+
 #[derive(Serialize)]
 struct List {
     orders: Vec<OrderView>,
@@ -141,8 +144,18 @@ impl<S: Store> Operator<S> {
         motive: Motive,
     ) -> Result<Response, Refusal> {
         let given = self.desk.give(measure, target.clone(), until, motive.clone()).await;
-        let until_ms = given.as_ref().ok().map(|given| given.order.until_ms);
-        let about = About { action: Action::Order(measure), target: Some(&target), until_ms };
+        let until_ms = match &given {
+            Ok(given) => given.order.until_ms,
+            Err(_) => until.end_ms(self.desk.now_ms().await),
+        };
+        let (action, id) = (Action::Order(measure), Filed::id_of(measure, &target));
+        let about = About {
+            action,
+            id: Some(&id),
+            kind: Some(action),
+            target: Some(&target),
+            until_ms: Some(until_ms),
+        };
         let given = self.tell(&about, &motive, given)?;
         let policies = self.policies();
         let view = |order: &Filed| OrderView::at(given.order.given_ms, order, &policies);
@@ -156,7 +169,13 @@ impl<S: Store> Operator<S> {
 
     async fn reset(&self, target: Target, motive: Motive) -> Result<Response, Refusal> {
         let reset = self.desk.reset(target.clone(), motive.clone()).await;
-        let about = About { action: Action::Reset, target: Some(&target), until_ms: None };
+        let about = About {
+            action: Action::Reset,
+            id: None,
+            kind: None,
+            target: Some(&target),
+            until_ms: None,
+        };
         let done = self.tell(&about, &motive, reset)?;
         let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
         let was_reset = WasReset {
@@ -169,10 +188,17 @@ impl<S: Store> Operator<S> {
     }
 
     async fn lift(&self, id: &str, motive: Motive) -> Result<Response, Refusal> {
-        let known = self.desk.find(id).await.map(|order| order.target);
+        let known = self.desk.find(id).await;
         let lifted = self.desk.lift(id, motive.clone()).await;
-        let target = lifted.as_ref().ok().map(|order| order.target.clone()).or(known);
-        let about = About { action: Action::Lift, target: target.as_ref(), until_ms: None };
+        let order = lifted.as_ref().ok().or(known.as_ref()).cloned();
+        let order = order.as_ref();
+        let about = About {
+            action: Action::Lift,
+            id: Some(id),
+            kind: order.map(|order| order.action),
+            target: order.map(|order| &order.target),
+            until_ms: order.map(|order| order.until_ms),
+        };
         let lifted = self.tell(&about, &motive, lifted)?;
         let lifted = OrderView::at(self.desk.now_ms().await, &lifted, &self.policies());
         Ok(json(StatusCode::OK, &Lifted { lifted, reason: motive.reason }))
@@ -196,9 +222,11 @@ impl<S: Store> Operator<S> {
         self.observer.operated(Operation {
             action: about.action.word(),
             by: motive.by,
+            order: about.id.map(|id| id.chars().take(MOST_ID_CHARS).collect()),
+            kind: about.kind.map(Action::word),
             identity: about.target.map(|target| self.shown(&target.identity)),
             policy: about.target.and_then(|target| target.policy.clone()),
-            units: about.action.units(),
+            units: about.kind.and_then(Action::units),
             until_ms: about.until_ms,
             reason: motive.reason.clone(),
             outcome: told,
@@ -211,6 +239,10 @@ impl<S: Store> Operator<S> {
 /// What was to be done.
 struct About<'a> {
     action: Action,
+    /// The order that it is about, whether or not there is one of this id.
+    id: Option<&'a str>,
+    /// What that order does.
+    kind: Option<Action>,
     target: Option<&'a Target>,
     until_ms: Option<u64>,
 }

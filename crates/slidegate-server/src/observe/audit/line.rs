@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
-use slidegate::{Name, PolicyStanding, Standing, Timestamp};
+use slidegate::{Name, PolicyStanding, Standing};
 
 use super::record::{Event, Record, Seen};
 use crate::calendar::Rfc3339;
-use crate::observe::Operation;
 use crate::observe::verdict::{BlockReason, Verdict};
+use crate::observe::{Operation, OperationOutcome};
 
 /// Fields that a line has no use for are left out.
 #[derive(Serialize)]
@@ -29,7 +29,8 @@ struct Line<'a> {
 enum Rest<'a> {
     Decision(DecisionLine<'a>),
     Start { version: &'static str, in_force: Vec<&'a str> },
-    Reload { changes: &'a [String], in_force: Vec<&'a str> },
+    Reload { outcome: &'static str, changes: &'a [String], in_force: Vec<&'a str> },
+    FailedReload { outcome: &'static str, problems: &'a [String], in_force: Vec<&'a str> },
     Operator(OperatorLine<'a>),
     Stop {},
 }
@@ -41,6 +42,11 @@ struct OperatorLine<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<IpAddr>,
+    /// The order that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     identity: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +105,12 @@ pub(super) fn append(text: &mut Vec<u8>, record: &Record, dropped: u64) {
             ("start", Rest::Start { version, in_force: names(policies) })
         }
         Event::Reload { policies, changes } => {
-            ("reload", Rest::Reload { changes, in_force: names(policies) })
+            let outcome = OperationOutcome::Done.as_str();
+            ("reload", Rest::Reload { outcome, changes, in_force: names(policies) })
+        }
+        Event::ReloadFailed { policies, problems } => {
+            let outcome = OperationOutcome::Failed.as_str();
+            ("reload", Rest::FailedReload { outcome, problems, in_force: names(policies) })
         }
         Event::Operator(operation) => ("operator", Rest::Operator(operator(operation))),
         Event::Stop => ("stop", Rest::Stop {}),
@@ -115,10 +126,12 @@ fn operator(operation: &Operation) -> OperatorLine<'_> {
         action: operation.action,
         outcome: operation.outcome.as_str(),
         by: operation.by,
+        id: operation.order.as_deref(),
+        kind: operation.kind,
         identity: operation.identity.as_deref(),
         policy: operation.policy.as_deref(),
         units: operation.units.map(u32::from),
-        until: operation.until_ms.map(|ms| Rfc3339(Timestamp::from_millis(ms))),
+        until: operation.until(),
         reason: &operation.reason,
         problem: operation.problem.as_deref(),
     }

@@ -32,6 +32,12 @@ pub(in crate::observe) enum Event {
         policies: Vec<Name>,
         changes: Vec<String>,
     },
+    /// A configuration or certificate could not be read again, for these reasons. The policies in
+    /// force are the same as before.
+    ReloadFailed {
+        policies: Vec<Name>,
+        problems: Vec<String>,
+    },
     /// An operator did something, or tried to.
     Operator(Box<Operation>),
     /// The server is about to end.
