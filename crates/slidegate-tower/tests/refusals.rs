@@ -221,7 +221,7 @@ fn the_shapes_of_a_denial() {
         (
             Shape::Plan,
             json!({
-                "error": "Too Many Requests", "limit": 1, "retryAfterMs": 45_500,
+                "error": "Rate limit exceeded", "limit": 1, "retryAfterMs": 45_500,
                 "plan": "free", "upgradeUrl": UPGRADE,
             }),
         ),
@@ -229,7 +229,7 @@ fn the_shapes_of_a_denial() {
             Shape::Code,
             json!({"error": {
                 "code": "RATE_LIMIT_EXCEEDED",
-                "message": "Too many requests. Try again in 46 seconds.",
+                "message": "Too many requests. Please retry after 46 seconds.",
                 "retryAfter": 46,
             }}),
         ),

@@ -62,7 +62,7 @@ async fn who_ran_out_is_told_where_to_get_more() {
     assert_eq!(refusal.status(), StatusCode::TOO_MANY_REQUESTS);
     let retry_after_s: u64 = refusal.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     let body: Value = refusal.json().await.unwrap();
-    assert_eq!(body["error"], "Too Many Requests");
+    assert_eq!(body["error"], "Rate limit exceeded");
     assert_eq!(body["limit"], 60);
     assert_eq!(body["plan"], "free");
     assert_eq!(body["upgradeUrl"], "https://app.example.com/upgrade");

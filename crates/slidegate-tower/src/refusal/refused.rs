@@ -134,11 +134,16 @@ impl<'a> Refused<'a> {
 
     /// One or two sentences for people.
     pub fn message(&self) -> String {
+        self.message_with("Try again in")
+    }
+
+    /// The message, with these words before the seconds to wait.
+    pub(super) fn message_with(&self, retry: &str) -> String {
         let message = self.reason.words().message;
         match self.retry_after_s() {
             None => message.to_owned(),
-            Some(1) => format!("{message} Try again in 1 second."),
-            Some(after_s) => format!("{message} Try again in {after_s} seconds."),
+            Some(1) => format!("{message} {retry} 1 second."),
+            Some(after_s) => format!("{message} {retry} {after_s} seconds."),
         }
     }
 

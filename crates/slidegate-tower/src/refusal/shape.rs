@@ -6,6 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::refusal::reason::Reason;
 use crate::refusal::refused::Refused;
 
 /// A ready-made shape of a refusal's body.
@@ -19,9 +20,11 @@ pub enum Shape {
     Problem,
     /// `{"error":"Too Many Requests"}`.
     Error,
-    /// `{"error":…,"limit":60,"retryAfterMs":45000,"plan":"free","upgradeUrl":…}`.
+    /// `{"error":"Rate limit exceeded","limit":60,"retryAfterMs":45000,"plan":"free",…}`, with an
+    /// `upgradeUrl` if the plan has one.
     Plan,
-    /// `{"error":{"code":"RATE_LIMIT_EXCEEDED","message":…,"retryAfter":45}}`.
+    /// `{"error":{"code":"RATE_LIMIT_EXCEEDED","message":…,"retryAfter":45}}`, with the message `Too
+    /// many requests. Please retry after 45 seconds.`
     Code,
     /// A sentence of plain text.
     Text,
@@ -95,7 +98,10 @@ impl Shape {
             Self::Problem => problem(refused),
             Self::Error => json(&PlainError { error: phrase }),
             Self::Plan => json(&PlanError {
-                error: phrase,
+                error: match refused.reason() {
+                    Reason::QuotaExceeded => "Rate limit exceeded",
+                    _ => phrase,
+                },
                 limit: refused.limit(),
                 retry_after_ms: refused.retry_after_ms(),
                 plan: refused.plan_name(),
@@ -104,7 +110,7 @@ impl Shape {
             Self::Code => json(&CodeError {
                 error: Code {
                     code: words.code,
-                    message: &refused.message(),
+                    message: &refused.message_with("Please retry after"),
                     retry_after: refused.retry_after_s(),
                 },
             }),
