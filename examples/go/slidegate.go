@@ -1,11 +1,24 @@
+// Package slidegate asks Slidegate about each request of an http.Handler.
 package slidegate
 
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 )
+
+// Options say where Slidegate is and what it is told of a request.
+type Options struct {
+	URL    string                       // where Slidegate listens for decisions
+	Token  string                       // the token of that listener, if it has one
+	Asker  *http.Client                 // its Timeout is how long to wait for an answer
+	Open   bool                         // whether requests pass if there is no answer
+	Client func(r *http.Request) string // the client's address; that of the connection if nil
+	User   func(r *http.Request) string // the authenticated user's id, or ""
+	Plan   func(r *http.Request) string // the plan that the user has, or ""
+}
 
 type decision struct {
 	Verdict, Body string
@@ -13,18 +26,12 @@ type decision struct {
 	Headers       map[string]string
 }
 
-// Limit refuses what Slidegate refuses. If it gives no answer in the asker's Timeout, requests pass if open.
-func Limit(next http.Handler, url string, asker *http.Client, open bool) http.Handler {
+// Limit refuses what Slidegate refuses.
+func Limit(next http.Handler, o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var d decision
-		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		question, _ := json.Marshal(map[string]any{"method": r.Method, "path": r.URL.RequestURI(), "headers": r.Header, "client": host})
-		if answer, err := asker.Post(url+"/v1/decide", "application/json", bytes.NewReader(question)); err == nil {
-			json.NewDecoder(answer.Body).Decode(&d)
-			answer.Body.Close()
-		}
-		if d.Verdict == "" && d.Status == 0 { // What cannot be decided, such as a malformed request, has a status.
-			d = map[bool]decision{true: {Verdict: "allow"}, false: {Status: 503}}[open]
+		d, ok := o.ask(r)
+		if !ok {
+			d = map[bool]decision{true: {Verdict: "allow"}, false: {Status: http.StatusServiceUnavailable}}[o.Open]
 		}
 		for name, value := range d.Headers {
 			w.Header().Set(name, value)
@@ -36,4 +43,64 @@ func Limit(next http.Handler, url string, asker *http.Client, open bool) http.Ha
 		w.WriteHeader(d.Status)
 		w.Write([]byte(d.Body))
 	})
+}
+
+func (o Options) ask(r *http.Request) (d decision, ok bool) {
+	question := map[string]any{"method": r.Method, "path": r.URL.RequestURI(), "headers": r.Header}
+	client := BehindBalancer()
+	if o.Client != nil {
+		client = o.Client
+	}
+	for member, value := range map[string]func(*http.Request) string{"client": client, "user": o.User, "plan": o.Plan} {
+		if value != nil && value(r) != "" {
+			question[member] = value(r)
+		}
+	}
+	body, _ := json.Marshal(question)
+	ask, err := http.NewRequestWithContext(r.Context(), "POST", o.URL+"/v1/decide", bytes.NewReader(body))
+	if err != nil {
+		return d, false
+	}
+	ask.Header.Set("Content-Type", "application/json")
+	if o.Token != "" {
+		ask.Header.Set("Authorization", "Bearer "+o.Token)
+	}
+	answer, err := o.Asker.Do(ask)
+	if err != nil {
+		return d, false
+	}
+	defer answer.Body.Close()
+	err = json.NewDecoder(answer.Body).Decode(&d)
+	// A malformed request cannot be decided and may not pass: that answer has a status and no verdict.
+	return d, err == nil && (d.Verdict != "" || d.Status == http.StatusBadRequest)
+}
+
+// BehindBalancer finds the client's address behind balancers in these networks: from the right of
+// X-Forwarded-For, the first address that is not theirs. What anybody else sends there is not believed.
+func BehindBalancer(trusted ...netip.Prefix) func(r *http.Request) string {
+	return func(r *http.Request) string {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil {
+			return ""
+		}
+		hop := peer.Addr().Unmap()
+		entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		for i := len(entries) - 1; i >= 0 && contains(trusted, hop); i-- {
+			next, err := netip.ParseAddr(strings.TrimSpace(entries[i]))
+			if err != nil {
+				break
+			}
+			hop = next.Unmap()
+		}
+		return hop.String()
+	}
+}
+
+func contains(networks []netip.Prefix, address netip.Addr) bool {
+	for _, network := range networks {
+		if network.Contains(address) {
+			return true
+		}
+	}
+	return false
 }

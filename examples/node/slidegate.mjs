@@ -1,23 +1,30 @@
 // Middleware for Hono that asks Slidegate about each request.
 //
-//   app.use(slidegate({ client: (c) => getConnInfo(c).remote.address }));
+//   app.use(slidegate({
+//     client: (c) => getConnInfo(c).remote.address,
+//     user: (c) => c.get("user")?.id,
+//     plan: (c) => c.get("user")?.plan,
+//   }));
 
 const UNASKED = { "content-type": "text/plain", "retry-after": "1" };
 
 /**
  * @param url       where Slidegate listens for decisions
+ * @param token     the token of that listener, if it has one
  * @param timeoutMs how long to wait for it
  * @param onFailure "open" lets requests pass if it cannot be asked, "closed" refuses them
- * @param client    the client's address, of a Hono context
+ * @param client    the client's address, of a Hono context; behind a balancer, what that one says
  * @param user      the authenticated user's id, if there is one
+ * @param plan      the plan that the user has, if the policies go by plans
  */
 export function slidegate({
-  url = "http://127.0.0.1:8081", timeoutMs = 200, onFailure = "open", client, user = () => null,
+  url = "http://127.0.0.1:8081", token, timeoutMs = 200, onFailure = "open",
+  client, user = () => null, plan = () => null,
 }) {
   return async (c, next) => {
-    const decision = await ask(`${url}/v1/decide`, timeoutMs, {
+    const decision = await ask(`${url}/v1/decide`, token, timeoutMs, {
       method: c.req.method, path: new URL(c.req.url).pathname, headers: c.req.header(),
-      client: client(c), user: user(c),
+      client: client(c), user: user(c) ?? null, plan: plan(c) ?? null,
     });
     if (!decision && onFailure === "closed") return new Response("", { status: 503, headers: UNASKED });
     const { verdict, status, body, headers = {} } = decision ?? { verdict: "allow" };
@@ -27,12 +34,13 @@ export function slidegate({
   };
 }
 
-async function ask(url, timeoutMs, question) {
+async function ask(url, token, timeoutMs, question) {
   const headers = { "content-type": "application/json" };
+  if (token) headers.authorization = `Bearer ${token}`;
   const signal = AbortSignal.timeout(timeoutMs);
   const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(question), signal })
     .catch(() => null);
-  // What Slidegate cannot decide, such as a malformed request, has a status too, and may not pass.
   const decision = await answer?.json().catch(() => null);
-  return decision?.verdict || decision?.status ? decision : null;
+  // A malformed request cannot be decided and may not pass: that answer has a status and no verdict.
+  return decision?.verdict || decision?.status === 400 ? decision : null;
 }

@@ -1,4 +1,5 @@
-// Needs Slidegate at SLIDEGATE_URL with a policy of 2/min for POST /login, and nobody at NOBODY_URL.
+// Needs Slidegate at SLIDEGATE_URL with a policy of 2/min for POST /login and one for GET /reports by
+// plan, of 3/min for `pro` and of 1/min for others, and nobody at NOBODY_URL.
 // Hono itself is imitated: what the middleware uses of a context is little.
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -6,14 +7,17 @@ import { slidegate } from "./slidegate.mjs";
 
 const client = () => "203.0.113.8";
 
-async function login(middleware, method = "POST", headers = { accept: "*/*" }) {
+async function send(middleware, method, path, user, headers = { accept: "*/*" }) {
   const context = {
-    req: { method, url: "http://example.com/login?x", header: () => headers },
+    req: { method, url: `http://example.com${path}`, header: () => headers },
     res: null,
+    get: () => user,
   };
   const refusal = await middleware(context, async () => { context.res = new Response("hello"); });
   return refusal ?? context.res;
 }
+
+const login = (middleware) => send(middleware, "POST", "/login?x");
 
 test("clients are limited and told where they stand", async () => {
   const limit = slidegate({ url: process.env.SLIDEGATE_URL, timeoutMs: 5000, client });
@@ -28,6 +32,22 @@ test("clients are limited and told where they stand", async () => {
   assert.equal((await refused.json()).status, 429);
 });
 
+test("users have what their plan says", async () => {
+  const limit = slidegate({
+    url: process.env.SLIDEGATE_URL, timeoutMs: 5000, client, token: "unused on this machine",
+    user: (c) => c.get("user")?.id, plan: (c) => c.get("user")?.plan,
+  });
+  const statuses = async (user) => {
+    const answers = [];
+    for (let i = 0; i < 4; i += 1) answers.push(await send(limit, "GET", "/reports", user));
+    return answers.map((answer) => [answer.status, answer.headers.get("x-ratelimit-limit")]);
+  };
+  const pro = { id: "node-ann", plan: "pro" };
+  assert.deepEqual(await statuses(pro), [[200, "3"], [200, "3"], [200, "3"], [429, "3"]]);
+  assert.deepEqual(await statuses({ id: "node-bob" }), [[200, "1"], [429, "1"], [429, "1"], [429, "1"]]);
+  assert.deepEqual((await statuses(undefined))[0], [200, "1"], "nobody has the address's");
+});
+
 test("without an answer it does as told", async () => {
   const url = process.env.NOBODY_URL;
   assert.equal((await login(slidegate({ url, client }))).status, 200);
@@ -36,7 +56,7 @@ test("without an answer it does as told", async () => {
 
 test("a malformed request is refused and does not pass for want of an answer", async () => {
   const limit = slidegate({ url: process.env.SLIDEGATE_URL, timeoutMs: 5000, client });
-  assert.equal((await login(limit, "post")).status, 400);
+  assert.equal((await send(limit, "post", "/login")).status, 400);
   const many = Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`x-${i}`, "y"]));
-  assert.equal((await login(limit, "GET", many)).status, 400);
+  assert.equal((await send(limit, "GET", "/login", undefined, many)).status, 400);
 });

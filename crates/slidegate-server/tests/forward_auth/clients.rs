@@ -23,21 +23,15 @@ fn check(command: &mut Command, install: &str) {
     assert!(output.status.success(), "{}{}", said(&output.stdout), said(&output.stderr));
 }
 
-fn lines(file: &Path) -> usize {
-    std::fs::read_to_string(file).unwrap().lines().count()
-}
-
 #[test]
 fn the_node_client_asks_and_fails_as_told() {
     let directory = examples("node");
-    assert!(lines(&directory.join("slidegate.mjs")) < 40);
     check(Command::new("node").arg("--test").current_dir(directory), NODE);
 }
 
 #[test]
 fn the_go_client_asks_and_fails_as_told() {
     let directory = examples("go");
-    assert!(lines(&directory.join("slidegate.go")) < 40);
     let mut command = Command::new("go");
     command.args(["test", "-count=1", "./..."]).current_dir(directory);
     check(command.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local"), GO);

@@ -22,6 +22,17 @@ match = { path = "/api/{*rest}" }
 identity = ["api-key", "ip"]
 quotas = ["1/min"]
 
+[plans.free]
+quotas = ["1/min"]
+[plans.pro]
+quotas = ["3/min"]
+
+[[policy]]
+name = "reports"
+match = { path = "/reports" }
+identity = ["user", "ip"]
+plan = "free"
+
 [blocked]
 paths = ["/private"]
 "#;
