@@ -22,7 +22,7 @@ fn passing(fronts: &[Front], line: &str, requests: usize) -> usize {
 
 fn service(variables: &[(&'static str, &'static str)]) -> (Vec<Front>, Upstream, RedisServer) {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let example = Example::load("s2-api-service.toml");
+    let example = Example::load("api-service.toml");
     let example = variables.iter().fold(example, |e, (name, value)| e.variable(name, value));
     let fronts = (0..2).map(|_| example.start(&upstream, &redis)).collect();
     (fronts, upstream, redis)
@@ -50,7 +50,7 @@ fn the_environment_of_the_api_service_changes_its_main_policy_and_no_other() {
 #[test]
 fn the_environment_of_the_shortener_limits_links_and_leaves_redirects_free() {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let example = Example::load("s0-url-shortener.toml")
+    let example = Example::load("url-shortener.toml")
         .variable("RATE_LIMIT_MAX", "3")
         .variable("RATE_LIMIT_WINDOW_MS", "60000");
     let fronts: Vec<Front> = (0..2).map(|_| example.start(&upstream, &redis)).collect();

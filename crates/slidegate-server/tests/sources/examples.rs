@@ -27,11 +27,11 @@ fn every_example_is_good_and_there_is_one_for_each_source() {
         .collect();
     names.sort();
     let expected = [
-        "s0-url-shortener.toml",
-        "s1-developer-api.toml",
-        "s2-api-service.toml",
-        "s3-production-guide.toml",
-        "s4-go-shortener.toml",
+        "api-service.toml",
+        "go-shortener.toml",
+        "production-guide.toml",
+        "saas-plans.toml",
+        "url-shortener.toml",
     ];
     assert_eq!(names, expected);
 }

@@ -5,15 +5,16 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod admissions;
+mod api_service;
 mod environment;
 mod example;
 mod examples;
+mod go_shortener;
 mod packaging;
-mod s0;
-mod s1;
-mod s2;
-mod s3;
-mod s4;
+mod production_guide;
+mod saas_plans;
+mod side_by_side;
+mod url_shortener;
 mod whistle;
 
 #[allow(dead_code, unused_imports, reason = "the tests of the gateway use the rest")]

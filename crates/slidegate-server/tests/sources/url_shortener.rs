@@ -13,7 +13,7 @@ fn shortener() -> (Front, Upstream, RedisServer) {
         _ => response("302 Found", "Location: https://example.com/\r\n", ""),
     });
     let redis = RedisServer::start();
-    let front = Example::load("s0-url-shortener.toml").start(&upstream, &redis);
+    let front = Example::load("url-shortener.toml").start(&upstream, &redis);
     (front, upstream, redis)
 }
 

@@ -31,7 +31,7 @@ struct Answered {
 
 fn guide() -> (RedisServer, Upstream, [Front; 2]) {
     let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
-    let example = Example::load("s3-production-guide.toml");
+    let example = Example::load("production-guide.toml");
     let fronts = [(); 2].map(|()| example.start(&upstream, &redis));
     (redis, upstream, fronts)
 }
@@ -43,7 +43,7 @@ fn traffic(front: &Front, line: &'static str, answers: &Mutex<Vec<Answered>>, ov
         if over.load(Ordering::SeqCst) {
             return;
         }
-        let (client, user) = (format!("203.0.113.{}", n % 16), n % 16);
+        let (client, user) = (format!("203.0.113.{}", n % 250), n % 16);
         let headers = format!("X-Tenant: {}\r\nX-User-Id: {user}\r\n", line.len());
         let sent = Instant::now();
         let answer = send(&mut wire, line, &client, &headers);
@@ -153,7 +153,7 @@ fn reports(wire: &mut Wire, count: usize, admissions: &mut Admissions) -> usize 
         let answer = send(wire, "GET /reports/2026", "203.0.113.7", "X-User-Id: ann\r\n");
         match answer.status() {
             200 => admissions.note(sent, Instant::now()),
-            429 => assert!(answer.text().contains("\"expensive\""), "{}", answer.text()),
+            429 => assert!(answer.text().contains("\"endpoint-expensive\""), "{}", answer.text()),
             status => panic!("{status}: {}", answer.text()),
         }
     }
@@ -178,15 +178,58 @@ fn an_outage_is_no_fresh_budget() {
     reports(&mut one.wire(), 10, &mut admissions);
     reports(&mut other.wire(), 10, &mut admissions);
     admissions.assert_quota(30);
-    let key = "throttle:x-user-id:ann:expensive";
+    let key = "throttle:endpoint:ann:expensive";
     assert!((1..=30).contains(&redis.command(&["ZCARD", key]).integer()), "Redis was told");
+}
+
+#[test]
+fn every_axis_has_the_guide_s_numbers_headers_and_keys() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let front = Example::load("production-guide.toml").start(&upstream, &redis);
+    let tenant = "X-Tenant: acme\r\n";
+    let paid = "X-Tenant: initech\r\nX-Plan: paid\r\n";
+    let user = "X-User-Id: ann\r\n";
+    for (line, headers, limit, key) in [
+        ("GET /", "", 120, "throttle:ip:203.0.113.0:public"),
+        ("GET /api/orders", tenant, 100, "throttle:tenant:acme:api"),
+        ("GET /reports/2026", user, 30, "throttle:endpoint:ann:expensive"),
+    ] {
+        let (mut wire, mut admissions) = (front.wire(), Admissions::default());
+        for n in 0..limit + 20 {
+            // No address of the other axes is ever used up.
+            let client = if limit == 120 { 0 } else { limit + n % 60 };
+            let sent = Instant::now();
+            let answer = send(&mut wire, line, &format!("203.0.113.{client}"), headers);
+            match answer.status() {
+                200 => admissions.note(sent, Instant::now()),
+                429 => {
+                    assert_eq!(number(&answer, "ratelimit-limit"), limit, "{}", answer.head);
+                    assert_eq!(number(&answer, "ratelimit-remaining"), 0);
+                    assert!(number(&answer, "ratelimit-reset") >= 1);
+                    assert!(number(&answer, "retry-after") >= 1);
+                    assert!(answer.value("x-ratelimit-limit").is_none(), "{}", answer.head);
+                }
+                status => panic!("{status}: {}", answer.text()),
+            }
+        }
+        admissions.assert_quota(limit as usize);
+        assert_eq!(redis.command(&["TYPE", key]).text(), "zset", "{key}");
+    }
+    let item = send(&mut front.wire(), "GET /items/7", "198.51.100.1", user);
+    assert_eq!(item.status(), 200);
+    let key = "throttle:endpoint:ann:lightweight";
+    assert_eq!(redis.command(&["ZCARD", key]).integer(), 1);
+    for _ in 0..101 {
+        let client = format!("198.51.100.{}", fastrand::u8(..));
+        assert_eq!(send(&mut front.wire(), "GET /api/orders", &client, paid).status(), 200);
+    }
 }
 
 #[test]
 fn a_redis_that_hangs_holds_up_nobody() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let front =
-        Example::load("s3-production-guide.toml").with_its_own_deadline().start(&upstream, &redis);
+        Example::load("production-guide.toml").with_its_own_deadline().start(&upstream, &redis);
     let mut wire = front.wire();
     send(&mut wire, LOCAL, "203.0.113.7", "");
     redis.pause();

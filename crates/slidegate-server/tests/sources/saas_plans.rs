@@ -22,7 +22,7 @@ const SLOW: Duration = Duration::from_secs(10);
 
 fn api() -> (Front, Upstream, RedisServer) {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let front = Example::load("s1-developer-api.toml").start(&upstream, &redis);
+    let front = Example::load("saas-plans.toml").start(&upstream, &redis);
     (front, upstream, redis)
 }
 
@@ -59,9 +59,9 @@ fn assert_refused_by_plan(answer: &Message) {
         return;
     }
     let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(body["error"], "Too Many Requests", "{body}");
+    assert_eq!(body["error"], "Rate limit exceeded", "{body}");
     assert_eq!((&body["limit"], &body["plan"]), (&600.into(), &"pro".into()), "{body}");
-    assert_eq!(body["upgradeUrl"], "https://app.example.com/upgrade", "{body}");
+    assert!(body.get("upgradeUrl").is_none(), "of the free plan only: {body}");
     assert!((1..=61_000).contains(&body["retryAfterMs"].as_u64().unwrap()), "{body}");
     assert_eq!(number(answer, "x-ratelimit-limit"), 600);
     assert!(number(answer, "retry-after") >= 1);
@@ -145,6 +145,14 @@ fn a_flood_of_one_address_is_refused_without_asking_redis() {
     assert_eq!(upstream.heard().len(), allowed);
     let calls = front.metric("slidegate_store_calls_total", "");
     assert!(calls as usize <= allowed, "{calls} calls for {allowed} requests");
+    // Refused requests count too: a client that goes on as before gets nothing.
+    let (mut wire, began) = (front.wire(), Instant::now());
+    while began.elapsed() < Duration::from_millis(1500) {
+        let sent = Instant::now();
+        wire.send(&burst);
+        let passed = (0..100).filter(|_| wire.response().status() == 200).count();
+        assert!(passed == 0 || sent.elapsed() > Duration::from_millis(900), "{passed} pass");
+    }
     // Another address of the same customer is not the flood.
     assert_eq!(send(&mut front.wire(), "GET /v1/reports", "192.0.2.2", &headers).status(), 200);
 }
@@ -162,7 +170,9 @@ fn who_has_no_plan_that_there_is_has_the_free_one() {
                 admissions.note(sent, Instant::now());
             } else {
                 let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+                assert_eq!(body["error"], "Rate limit exceeded", "{body}");
                 assert_eq!((&body["limit"], &body["plan"]), (&60.into(), &"free".into()), "{body}");
+                assert_eq!(body["upgradeUrl"], "https://app.example.com/upgrade", "{body}");
             }
         }
         admissions.assert_quota(60);
