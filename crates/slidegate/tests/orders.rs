@@ -573,7 +573,8 @@ fn what_a_grant_paid_for_can_be_refunded_when_it_has_ended() {
             Policy::new("local")
                 .identity([Source::User])
                 .quota(Quota::per_hour(units))
-                .scope(Scope::Local),
+                .scope(Scope::Local)
+                .request_cost(),
         ]);
         stage.at(Duration::from_micros(1_234_567));
         stage.order([("user:ann", "", grant(granted), MINUTE)]);
