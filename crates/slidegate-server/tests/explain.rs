@@ -154,7 +154,7 @@ fn what_an_application_knows() {
         ],
         "request: POST /login?next=/\n\
          client: unknown, as neither --client nor --peer says\n\n\
-         flood: takes 6 units of 50/s from anonymous, having no ip, in this process\n\
+         flood: takes 1 unit of 50/s from anonymous, having no ip, in this process\n\
          api: takes 6 units of 600/min, 100000/day from user:42, plan pro\n\
          login: refuses; the request costs more than its quotas allow\n",
     );
