@@ -102,7 +102,7 @@ fn the_exempt_pass_uncounted_and_the_banned_do_not_until_it_is_over() {
     let said = operator.run(&["ban", IDENTITY, "--for", "1h", "--reason", "too much"]);
     assert!(said.contains("also in force: ip:10.0.0.1 is exempt under every policy"), "{said}");
     let answer = front.get("/", "X-Forwarded-For: 10.0.0.1\r\n");
-    assert_eq!(answer.problem(), 429);
+    assert_eq!(answer.problem(), 403);
     let wait: u64 = answer.value("retry-after").unwrap().parse().unwrap();
     assert!((3000..=3600).contains(&wait), "{wait}");
     assert!(passes(&front, "10.0.0.2"), "others are others");
