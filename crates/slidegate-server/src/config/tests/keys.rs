@@ -74,7 +74,7 @@ fn what_is_wrong_has_the_line_in_the_file_of_keys_and_no_key() {
     for (name, text, expected) in [
         ("k.csv", "", format!("@:1: {columns}")),
         ("k.csv", "hunter2,free\n", format!("@:1: {columns}")),
-        ("k.csv", "kye,plan\nhunter2,free", format!("@:1: unknown column: did you mean key?")),
+        ("k.csv", "kye,plan\nhunter2,free", "@:1: unknown column: did you mean key?".to_owned()),
         ("k.csv", "key,plan,plan\n", "@:1: the column plan is there twice".to_owned()),
         ("k.csv", "key,name\nhunter2,a\n", format!("@:1: {columns}")),
         (
