@@ -4,6 +4,7 @@
 use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::facts::Facts;
+use crate::methods;
 use crate::policies::{Limits, Policies};
 use crate::source::{API_KEY, Source};
 
@@ -18,7 +19,7 @@ pub enum BadRequest {
     #[error("the method differs from {known} only in case; methods are case-sensitive")]
     MethodCase {
         /// The method that it looks like.
-        known: Method,
+        known: String,
     },
     /// The path has a control character, encoded or not, at which some servers end it.
     #[error("the path has a control character, such as %00")]
@@ -31,19 +32,6 @@ pub enum BadRequest {
         name: HeaderName,
     },
 }
-
-/// The methods that every server knows.
-const STANDARD_METHODS: [Method; 9] = [
-    Method::GET,
-    Method::HEAD,
-    Method::POST,
-    Method::PUT,
-    Method::DELETE,
-    Method::CONNECT,
-    Method::OPTIONS,
-    Method::TRACE,
-    Method::PATCH,
-];
 
 impl Policies {
     /// See [`Gate::check`](crate::Gate::check).
@@ -82,19 +70,19 @@ impl Policies {
         }
     }
 
+    /// Known are the methods that IANA lists, and those that policies name.
     fn check_method(&self, method: &Method) -> Result<(), BadRequest> {
-        if STANDARD_METHODS.contains(method) {
+        let text = method.as_str();
+        if methods::is_known(text) {
             return Ok(());
         }
-        let is_case_of = |known: &&Method| known.as_str().eq_ignore_ascii_case(method.as_str());
-        let named = || self.policies.iter().flat_map(|policy| &policy.methods);
-        let known = match STANDARD_METHODS.iter().find(is_case_of) {
-            Some(standard) => Some(standard),
-            None if named().any(|known| known == method) => None,
-            None => named().find(is_case_of),
-        };
-        match known {
-            Some(known) => Err(BadRequest::MethodCase { known: known.clone() }),
+        let named = || self.policies.iter().flat_map(|policy| &policy.methods).map(Method::as_str);
+        if named().any(|named| named == text) {
+            return Ok(());
+        }
+        let mut known = methods::KNOWN.into_iter().chain(named());
+        match known.find(|known| known.eq_ignore_ascii_case(text)) {
+            Some(known) => Err(BadRequest::MethodCase { known: known.to_owned() }),
             None => Ok(()),
         }
     }

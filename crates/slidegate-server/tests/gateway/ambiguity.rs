@@ -14,7 +14,8 @@ fn a_method_in_another_case_is_refused() {
     let upstream = Upstream::simple();
     let front = login(&upstream).start();
     let client = Http2Client::connect(front.gateway());
-    for method in ["post", "Post", "pOST", "get", "Delete", "pATCH", "trace", "connect"] {
+    for method in ["post", "Post", "pOST", "get", "Delete", "pATCH", "trace", "connect", "propfind"]
+    {
         let mut wire = front.wire();
         wire.send(format!("{method} /login HTTP/1.1\r\nHost: a\r\n\r\n"));
         let answer = wire.response();
