@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, RedisError, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use slidegate::{Quota, StoreError};
 
 use crate::failure::Failure;
@@ -152,19 +152,8 @@ impl Board {
     }
 
     async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let answer = self.store.ask_patiently(command).await;
-        answer.map_err(|error| match Failure::behind(&error) {
-            Some(Failure::Redis(error)) if is_of_the_key(error) => {
-                Failure::KeyDenied { key: self.key.to_string(), error: error.clone() }.into()
-            }
-            _ => error,
-        })
+        self.store.ask_patiently(&self.key, command).await
     }
-}
-
-/// Whether the user may not touch the key, rather than not run the command.
-fn is_of_the_key(error: &RedisError) -> bool {
-    error.code() == Some("NOPERM") && error.to_string().contains("key")
 }
 
 const SCRIPT: &str = concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/board.lua"));

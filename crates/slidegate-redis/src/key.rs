@@ -93,6 +93,14 @@ impl KeyTemplate {
     }
 }
 
+/// A pattern of all keys that begin with this text.
+pub(crate) fn pattern_of_prefix(text: &str) -> String {
+    let mut pattern = String::new();
+    text.chars().for_each(|c| push_literal(&mut pattern, c));
+    push_any(&mut pattern);
+    pattern
+}
+
 fn push_literal(pattern: &mut String, c: char) {
     if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
         pattern.push('\\');

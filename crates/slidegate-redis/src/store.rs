@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use slidegate::{
     Charge, Charges, Name, Policies, Receipt, Scope, Spent, Store, StoreError, Timestamp,
 };
@@ -21,7 +21,7 @@ use crate::checkup::{Finding, findings};
 use crate::collision::KeyCollisions;
 use crate::events::EventLog;
 use crate::failure::Failure;
-use crate::key::KeyTemplate;
+use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
 use crate::line::Line;
 use crate::link::Link;
@@ -185,12 +185,13 @@ impl RedisStore {
     }
 
     /// The patterns of all keys that are touched for these policies, as `~` has them in the
-    /// permissions of a Redis user: those of the shared policies, and the [board](Self::board).
+    /// permissions of a Redis user: those of the shared policies, and the [board](Self::board) with
+    /// the [log of events](Self::event_log) beside it.
     pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
         let shared = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
             shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
-        patterns.push(self.0.board_key.clone());
+        patterns.push(pattern_of_prefix(&self.0.board_key));
         patterns.sort_unstable();
         patterns.dedup();
         patterns
@@ -432,9 +433,19 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Sends a command that no request waits for.
-    pub(crate) async fn ask_patiently(&self, command: &Cmd) -> Result<Value, StoreError> {
-        self.within(self.0.deadline.max(PATIENCE), self.0.link.send(command)).await
+    /// Sends a command about one key, which no request waits for.
+    pub(crate) async fn ask_patiently(
+        &self,
+        key: &str,
+        command: &Cmd,
+    ) -> Result<Value, StoreError> {
+        let answer = self.within(self.0.deadline.max(PATIENCE), self.0.link.send(command)).await;
+        answer.map_err(|error| match Failure::behind(&error) {
+            Some(Failure::Redis(error)) if is_of_the_key(error) => {
+                Failure::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
+            }
+            _ => error,
+        })
     }
 
     /// Runs something that has an answer within the deadline, or none.
@@ -530,6 +541,11 @@ impl fmt::Debug for RedisStore {
 
 fn decoded(charges: &[Charge<'_>], reply: Result<Value, Failure>) -> Result<Receipt, Failure> {
     receipt(charges, &reply?).ok_or(Failure::Reply)
+}
+
+/// Whether the user may not touch the key, rather than not run the command.
+fn is_of_the_key(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM") && error.to_string().contains("key")
 }
 
 /// The charges that an allowed request has spent: all but those in shadow that found no room.

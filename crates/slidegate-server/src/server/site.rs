@@ -85,8 +85,7 @@ impl<S: Store + StoreReport> Site<S> {
             }
             Err(problems) => {
                 let texts = problems.downcast_ref().map(Problems::texts);
-                self.observer
-                    .reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
+                self.observer.reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
                 tracing::error!("not reloaded, everything stays as it was: {problems:#}");
             }
         }

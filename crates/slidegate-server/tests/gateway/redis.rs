@@ -247,7 +247,7 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     let told = String::from_utf8(output.stdout).unwrap();
     let line = told.lines().find(|line| line.contains("keys for its user")).unwrap();
     let (_, patterns) = line.split_once(": ").unwrap();
-    assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:board");
+    assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:board*");
 
     let redis = RedisServer::options().appendonly().start();
     let grant = |patterns: &str| {
@@ -262,7 +262,9 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     wait_until("the log to name what is missing", || {
         let denied = logged(&front, "NoPerm");
         let has = |pattern: &str| denied.iter().any(|line| line.contains(pattern));
-        has("~second:\\\\[*\\\\]:*") && has("~slidegate:board")
+        has("~second:\\\\[*\\\\]:*")
+            && has("~slidegate:board\"")
+            && has("~slidegate:board:events\"")
     });
     assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"b\""), 1.0);
     assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"a\""), 0.0);
@@ -272,7 +274,7 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     let front = setup(&as_user(&redis)).start();
     assert_eq!(front.status("/b"), 200);
     thread::sleep(Duration::from_millis(600));
-    assert_eq!(logged(&front, "NoPerm"), [""; 0], "the board is read four times a second");
+    assert_eq!(logged(&front, "NoPerm"), [""; 0], "board and log are read four times a second");
 
     let redis = with_user(patterns);
     let front = setup(&as_user(&redis)).start();
