@@ -6,6 +6,7 @@
 //! appended when it is back.
 
 use std::collections::{HashSet, VecDeque};
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -276,6 +277,7 @@ impl State {
         match error {
             Some(error) if !was_cut_off => tracing::warn!(
                 %error,
+                cause = error.source().map(tracing::field::display),
                 "bans cannot be shared through Redis: each holds at the gateway where it began"
             ),
             None if was_cut_off => tracing::info!("bans are shared through Redis again"),
