@@ -4,9 +4,13 @@ package slidegate
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // Options say where Slidegate is and what it is told of a request.
@@ -67,12 +71,26 @@ func (o Options) ask(r *http.Request) (d decision, ok bool) {
 	}
 	answer, err := o.Asker.Do(ask)
 	if err != nil {
+		undecided(err.Error())
 		return d, false
 	}
 	defer answer.Body.Close()
-	err = json.NewDecoder(answer.Body).Decode(&d)
-	// A malformed request cannot be decided and may not pass: that answer has a status and no verdict.
-	return d, err == nil && (d.Verdict != "" || d.Status == http.StatusBadRequest)
+	text, _ := io.ReadAll(answer.Body)
+	if json.Unmarshal(text, &d) == nil && d.Verdict != "" {
+		return d, true
+	}
+	// The token may be wrong, or the question, or the request itself: that one may not pass.
+	undecided(answer.Status + " " + string(text))
+	return decision{Status: answer.StatusCode, Body: "Bad Request"}, answer.StatusCode == http.StatusBadRequest
+}
+
+var told atomic.Int64
+
+// undecided logs, once a minute, why there was no decision: limits that are off are no secret.
+func undecided(cause string) {
+	if now, last := time.Now().Unix(), told.Load(); now-last >= 60 && told.CompareAndSwap(last, now) {
+		log.Printf("slidegate gave no decision: %s", cause)
+	}
 }
 
 // BehindBalancer finds the client's address behind balancers in these networks: from the right of

@@ -2,6 +2,7 @@ package slidegate
 
 import (
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -106,6 +107,26 @@ func TestUsersHaveWhatTheirPlanSays(t *testing.T) {
 		if allowed != user.allowed {
 			t.Fatalf("%+v: %d", user, allowed)
 		}
+	}
+}
+
+func TestAWrongTokenDoesAsToldAndIsLogged(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, `{"status":401,"detail":"wrong token"}`, http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	var logged strings.Builder
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	told.Store(0)
+	for open, status := range map[bool]int{true: 200, false: 503} {
+		limited := Limit(hello, Options{URL: server.URL, Token: "x", Asker: server.Client(), Open: open})
+		if got := login(limited).StatusCode; got != status {
+			t.Fatalf("open %v: %d", open, got)
+		}
+	}
+	if strings.Count(logged.String(), "gave no decision: 401") != 1 {
+		t.Fatal(logged.String())
 	}
 }
 

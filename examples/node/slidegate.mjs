@@ -38,9 +38,25 @@ async function ask(url, token, timeoutMs, question) {
   const headers = { "content-type": "application/json" };
   if (token) headers.authorization = `Bearer ${token}`;
   const signal = AbortSignal.timeout(timeoutMs);
-  const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(question), signal })
-    .catch(() => null);
-  const decision = await answer?.json().catch(() => null);
-  // A malformed request cannot be decided and may not pass: that answer has a status and no verdict.
-  return decision?.verdict || decision?.status === 400 ? decision : null;
+  let answer;
+  try {
+    answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(question), signal });
+  } catch (error) {
+    return undecided(`no answer: ${error.message}`);
+  }
+  const decision = await answer.json().catch(() => null);
+  if (decision?.verdict) return decision;
+  // The token may be wrong, or the question, or the request itself: that one may not pass.
+  undecided(`${answer.status} ${JSON.stringify(decision?.problems ?? decision?.detail ?? "")}`);
+  return answer.status === 400 ? { status: 400, body: "Bad Request" } : null;
+}
+
+let toldAt = -Infinity;
+
+// Limits that are off are no secret: once a minute the log has the cause.
+function undecided(cause) {
+  if (Date.now() - toldAt < 60_000) return null;
+  toldAt = Date.now();
+  console.warn(`slidegate gave no decision: ${cause}`);
+  return null;
 }

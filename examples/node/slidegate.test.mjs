@@ -2,6 +2,7 @@
 // plan, of 3/min for `pro` and of 1/min for others, and nobody at NOBODY_URL.
 // Hono itself is imitated: what the middleware uses of a context is little.
 import assert from "node:assert/strict";
+import http from "node:http";
 import test from "node:test";
 import { slidegate } from "./slidegate.mjs";
 
@@ -46,6 +47,23 @@ test("users have what their plan says", async () => {
   assert.deepEqual(await statuses(pro), [[200, "3"], [200, "3"], [200, "3"], [429, "3"]]);
   assert.deepEqual(await statuses({ id: "node-bob" }), [[200, "1"], [429, "1"], [429, "1"], [429, "1"]]);
   assert.deepEqual((await statuses(undefined))[0], [200, "1"], "nobody has the address's");
+});
+
+// First, because the cause is logged once a minute.
+test("a wrong token does as told and is logged", async (t) => {
+  const problem = { status: 401, detail: "wrong token" };
+  const server = http.createServer((_, answer) => answer.writeHead(401).end(JSON.stringify(problem)));
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  t.after(() => server.close());
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const logged = [];
+  const warn = console.warn;
+  console.warn = (line) => logged.push(line);
+  t.after(() => { console.warn = warn; });
+  for (const [onFailure, status] of [["open", 200], ["closed", 503], ["open", 200]]) {
+    assert.equal((await login(slidegate({ url, timeoutMs: 5000, client, onFailure }))).status, status);
+  }
+  assert.deepEqual(logged, ['slidegate gave no decision: 401 "wrong token"']);
 });
 
 test("without an answer it does as told", async () => {
