@@ -9,7 +9,8 @@ use std::num::NonZeroU32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer(pub IpAddr);
 
-/// The user that the application has authenticated, for policies that count per user.
+/// The user that the application has authenticated, for policies that count per user. It takes
+/// precedence over the policies' [`user_header`](slidegate::PoliciesBuilder::user_header).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct User(pub String);
 

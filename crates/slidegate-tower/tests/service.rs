@@ -16,7 +16,8 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full};
 use slidegate::{
-    Decision, Gate, ManualClock, MemoryStore, OnStoreError, Policy, Quota, Source, Store, Verdict,
+    Decision, Gate, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Store,
+    Verdict,
 };
 use slidegate_tower::{
     AddressSource, ClientAddress, Cost, Exempt, Headers, Peer, RateLimitLayer, Refusal,
@@ -260,6 +261,30 @@ async fn a_named_header_is_believed_only_from_a_trusted_peer() {
         request.extensions_mut().insert(Peer(peer.parse().unwrap()));
         request.headers_mut().insert("x-tenant", "acme".parse().unwrap());
         assert_eq!(identity(&layer, request).await, expected, "{peer}");
+    }
+}
+
+#[tokio::test]
+async fn the_user_header_is_believed_of_a_trusted_peer_and_the_extension_comes_first() {
+    let policies = Policies::builder()
+        .user_header("x-user-id".parse().unwrap())
+        .policy(api(9).identity([Source::User, Source::ip()]));
+    let trusted = ["10.0.0.0/8".parse().unwrap()];
+    let layer = RateLimitLayer::new(Gate::new(policies.build().unwrap(), MemoryStore::new()))
+        .client_address(ClientAddress::new(AddressSource::XForwardedFor, trusted));
+    for (peer, user, expected) in [
+        ("10.0.0.1", None, "user:42"),
+        ("10.0.0.1", Some("7"), "user:7"),
+        ("203.0.113.9", None, "ip:203.0.113.9"),
+        ("203.0.113.9", Some("7"), "user:7"),
+    ] {
+        let mut request = request();
+        request.extensions_mut().insert(Peer(peer.parse().unwrap()));
+        request.headers_mut().insert("x-user-id", "42".parse().unwrap());
+        if let Some(user) = user {
+            request.extensions_mut().insert(User(user.to_owned()));
+        }
+        assert_eq!(identity(&layer, request).await, expected, "{peer} {user:?}");
     }
 }
 

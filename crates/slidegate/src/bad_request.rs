@@ -41,7 +41,8 @@ impl Policies {
         self.check_headers(facts.headers)
     }
 
-    /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from.
+    /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,
+    /// the user header among them.
     pub fn identity_headers(&self) -> impl Iterator<Item = &HeaderName> {
         let of_policies = self.policies.iter().flat_map(|policy| {
             let plan = match &policy.limits {
@@ -52,7 +53,7 @@ impl Policies {
             policy.sources.iter().chain(lists).filter_map(named_header).chain(plan)
         });
         let lists = self.exempt.sources().iter().chain(self.blocked.sources());
-        of_policies.chain(lists.filter_map(named_header))
+        of_policies.chain(lists.filter_map(named_header)).chain(&self.user_header)
     }
 
     fn check_headers(&self, headers: &HeaderMap) -> Result<(), BadRequest> {

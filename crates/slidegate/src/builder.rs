@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderName, Method, header};
 
 use crate::api_key::{ApiKey, CheckedKey, UnknownKeys, is_digest};
 use crate::ban::Ban;
@@ -18,6 +18,7 @@ use crate::policies::{CheckedPolicy, Limits, Policies};
 use crate::policy::{Cost, CostRule, Policy, Scope};
 use crate::quota::{Quota, Quotas};
 use crate::roster::{CheckedRoster, Roster};
+use crate::source::API_KEY;
 
 /// A set of policies in the making.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,7 @@ pub struct PoliciesBuilder {
     plans: Vec<Plan>,
     api_keys: Vec<ApiKey>,
     unknown_keys: Option<UnknownKeys>,
+    user_header: Option<HeaderName>,
     exempt: Roster,
     blocked: Roster,
 }
@@ -67,6 +69,16 @@ impl PoliciesBuilder {
         self
     }
 
+    /// The header in which an authenticating proxy names the user, for
+    /// [`Source::User`](crate::Source::User). It is believed only if
+    /// [the headers are trusted](crate::Facts::headers_trusted), and only if the application does not
+    /// name the user itself with [`Facts::user`](crate::Facts::user).
+    #[must_use]
+    pub fn user_header(mut self, name: HeaderName) -> Self {
+        self.user_header = Some(name);
+        self
+    }
+
     /// Requests that no policy is for.
     #[must_use]
     pub fn exempt(mut self, roster: Roster) -> Self {
@@ -89,12 +101,13 @@ impl PoliciesBuilder {
         let policies = errors.policies(self.policies, &plans);
         let exempt = errors.roster("exempt", "path", self.exempt);
         let blocked = errors.roster("blocked", "path", self.blocked);
+        let user_header = errors.user_header(self.user_header);
         let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
             true => UnknownKeys::Own,
             false => UnknownKeys::Ignore,
         });
         if errors.0.is_empty() {
-            Ok(Policies { policies, plans, api_keys, unknown_keys, exempt, blocked })
+            Ok(Policies { policies, plans, api_keys, unknown_keys, user_header, exempt, blocked })
         } else {
             Err(PolicyErrors(errors.0))
         }
@@ -119,6 +132,18 @@ impl Errors {
         result: Result<T, E>,
     ) -> Option<T> {
         result.map_err(|error| self.add(place, key, value, error.to_string())).ok()
+    }
+
+    /// User ids appear in keys and logs, so a header with credentials cannot be one.
+    fn user_header(&mut self, name: Option<HeaderName>) -> Option<HeaderName> {
+        let credentials =
+            [API_KEY, header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+        if let Some(name) = name.as_ref().filter(|name| credentials.contains(name)) {
+            let problem = "this header carries a secret, and user ids appear in logs: expected a \
+                           header with the user's id alone, such as x-user-id";
+            self.add("policies", "user_header", name, problem.to_owned());
+        }
+        name
     }
 
     fn plans(&mut self, plans: Vec<Plan>) -> HashMap<Name, Arc<CheckedPlan>> {

@@ -80,6 +80,7 @@ pub struct ExplainedCharge {
 impl Policies {
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
+        let facts = &facts.user_header(self.user_header.as_ref());
         Explanation {
             blocked: self.blocked.find_any(facts),
             exempt: self.exempt.find(facts),

@@ -24,6 +24,7 @@ pub struct Facts<'a> {
     pub(crate) headers_trusted: bool,
     pub(crate) client: Option<IpAddr>,
     pub(crate) user: Option<&'a str>,
+    pub(crate) user_header: Option<&'a HeaderName>,
     pub(crate) plan: Option<&'a str>,
     pub(crate) cost: Option<NonZeroU32>,
 }
@@ -42,6 +43,7 @@ impl<'a> Facts<'a> {
             headers_trusted: false,
             client: None,
             user: None,
+            user_header: None,
             plan: None,
             cost: None,
         }
@@ -75,7 +77,8 @@ impl<'a> Facts<'a> {
         Self { client: Some(address), ..self }
     }
 
-    /// The user that the application has authenticated.
+    /// The user that the application has authenticated. It takes precedence over the policies'
+    /// [`user_header`](crate::PoliciesBuilder::user_header).
     #[must_use]
     pub fn user(self, id: &'a str) -> Self {
         Self { user: Some(id), ..self }
@@ -115,6 +118,17 @@ impl<'a> Facts<'a> {
     /// Every value of a header, for lists that nobody shall get off by sending two.
     pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
         self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    /// Names the user if the application does not.
+    pub(crate) fn user_header(self, name: Option<&'a HeaderName>) -> Self {
+        Self { user_header: name, ..self }
+    }
+
+    /// The user that the application names, else the one in the user header of a trusted peer.
+    pub(crate) fn user_id(&self) -> Option<&'a [u8]> {
+        let named = self.user.map(str::as_bytes).filter(|id| !id.is_empty());
+        named.or_else(|| self.trusted_header(self.user_header?))
     }
 
     pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {

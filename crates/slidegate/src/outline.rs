@@ -74,6 +74,11 @@ impl Policies {
         self.unknown_keys
     }
 
+    /// The header in which a trusted peer names the user.
+    pub fn user_header(&self) -> Option<&HeaderName> {
+        self.user_header.as_ref()
+    }
+
     /// The identity as an operator reads it: an API key that has a name as `api-key:NAME`, any
     /// other as it is.
     pub fn shown<'a>(&self, identity: &'a Identity) -> Cow<'a, str> {

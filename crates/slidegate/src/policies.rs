@@ -50,6 +50,7 @@ pub struct Policies {
     pub(crate) plans: HashMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
+    pub(crate) user_header: Option<HeaderName>,
     pub(crate) exempt: CheckedRoster,
     pub(crate) blocked: CheckedRoster,
 }
@@ -163,6 +164,7 @@ impl Policies {
         orders: Option<OrdersAt<'_>>,
         matches: &mut Matches<'p>,
     ) -> Resolution<'p> {
+        let facts = &facts.user_header(self.user_header.as_ref());
         if self.blocked.find_any(facts).is_some() {
             return Resolution::Blocked;
         }

@@ -12,7 +12,8 @@ use crate::network::Prefixes;
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The user that the application has authenticated.
+    /// The user that the application has authenticated, or that a trusted peer names in the
+    /// policies' [`user_header`](crate::PoliciesBuilder::user_header).
     User,
     /// The `X-API-Key` header, digested.
     ApiKey,
@@ -37,7 +38,7 @@ impl Source {
     /// The request's identity by this source, if it has one.
     pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
         match self {
-            Self::User => facts.user.filter(|id| !id.is_empty()).map(Identity::user),
+            Self::User => facts.user_id().map(Identity::user_bytes),
             Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
             Self::Authorization => {
                 facts.header(&header::AUTHORIZATION).map(Identity::authorization)
@@ -91,6 +92,10 @@ impl Source {
             Self::Header(name) if facts.headers_trusted => {
                 let values = facts.header_values(name);
                 values.map(|value| Identity::header(name, value)).find(listed)
+            }
+            Self::User if facts.headers_trusted && facts.user_id().is_none() => {
+                let ids = facts.user_header.into_iter().flat_map(|name| facts.header_values(name));
+                ids.map(|id| Identity::user_bytes(id.trim_ascii())).find(listed)
             }
             _ => self.read(facts).filter(listed),
         }

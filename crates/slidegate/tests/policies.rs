@@ -9,8 +9,9 @@ use std::num::NonZeroU32;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{
-    ApiKey, Block, Decision, Effect, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan,
-    Policies, Policy, PolicyErrors, Prefixes, Quota, Roster, Scope, Source, UnknownKeys, Verdict,
+    ApiKey, BadRequest, Block, Decision, Effect, Facts, Gate, Identity, MemoryStore, OnStoreError,
+    Plan, Policies, Policy, PolicyErrors, Prefixes, Quota, Roster, Scope, Source, UnknownKeys,
+    Verdict,
 };
 use support::now;
 
@@ -156,6 +157,81 @@ fn a_named_header_counts_only_from_a_trusted_peer() {
     let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT)).headers(&acme);
     assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), "ip:203.0.113.7");
     assert_eq!(identity_of(&gate.decide_now(&facts.headers_trusted()).unwrap()), "x-tenant:acme");
+}
+
+fn by_user_header() -> slidegate::PoliciesBuilder {
+    let api = Policy::new("api").identity([Source::User, Source::ip()]);
+    Policies::builder()
+        .user_header(HeaderName::from_static("x-user-id"))
+        .policy(api.quota(Quota::per_minute(9)))
+}
+
+#[test]
+fn the_user_header_names_the_user_from_a_trusted_peer_unless_the_application_does() {
+    let gate = gate(by_user_header());
+    for (value, identity) in [
+        ("42", "user:42"),
+        ("  42\t", "user:42"),
+        ("", "ip:203.0.113.7"),
+        (" ", "ip:203.0.113.7"),
+        ("x-user-id:42", "user:x-user-id:42"),
+    ] {
+        let headers = headers(&[("x-user-id", value)]);
+        let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT)).headers(&headers);
+        assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), "ip:203.0.113.7", "{value:?}");
+        let facts = facts.headers_trusted();
+        assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), identity, "{value:?}");
+        assert!(gate.explain(&facts).to_string().contains(identity), "{}", gate.explain(&facts));
+        assert_eq!(identity_of(&gate.decide_now(&facts.user("7")).unwrap()), "user:7");
+        assert_eq!(identity_of(&gate.decide_now(&facts.user("")).unwrap()), identity, "{value:?}");
+    }
+}
+
+#[test]
+fn a_user_header_that_is_no_text_is_a_user_of_its_own() {
+    let gate = gate(by_user_header());
+    let identity = |value: &[u8]| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-user-id", HeaderValue::from_bytes(value).unwrap());
+        let facts = Facts::new(&Method::GET, "/").headers(&headers).headers_trusted();
+        identity_of(&gate.decide_now(&facts).unwrap())
+    };
+    let [one, other] = [&b"\xff\xfe"[..], b"\xff\xff"].map(identity);
+    assert!(one.starts_with("user:~") && other.starts_with("user:~"), "{one} {other}");
+    assert_ne!(one, other);
+}
+
+#[test]
+fn a_repeated_user_header_is_refused_and_gets_nobody_off_a_list() {
+    let gate = gate(
+        by_user_header()
+            .blocked(Roster::new().user("mallory"))
+            .exempt(Roster::new().user("operator")),
+    );
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for list in [["mallory", "ann"], ["ann", "mallory"], ["", " mallory "]] {
+        let headers = headers(&list.map(|id| ("x-user-id", id)));
+        let facts = base.headers(&headers).headers_trusted();
+        let name = HeaderName::from_static("x-user-id");
+        assert_eq!(gate.check(&facts), Err(BadRequest::RepeatedHeader { name }));
+        let verdict = gate.decide_now(&facts).unwrap().verdict();
+        assert_eq!(verdict, Verdict::Block(Block::Listed), "{list:?}");
+        let named = gate.decide_now(&facts.user("ann")).unwrap();
+        assert_eq!(identity_of(&named), "user:ann", "the application's word is the only one");
+    }
+    let doubtful = headers(&[("x-user-id", "operator"), ("x-user-id", "ann")]);
+    let facts = base.headers(&doubtful).headers_trusted();
+    assert_eq!(identity_of(&gate.decide_now(&facts).unwrap()), "ip:203.0.113.7");
+}
+
+#[test]
+fn a_header_with_credentials_cannot_name_the_user() {
+    for name in ["x-api-key", "authorization", "proxy-authorization", "cookie"] {
+        let errors = by_user_header().user_header(HeaderName::from_static(name)).build();
+        let said = errors.unwrap_err().to_string();
+        let expected = format!("policies: user_header = \"{name}\": this header carries a secret");
+        assert!(said.starts_with(&expected), "{said}");
+    }
 }
 
 #[test]
