@@ -8,6 +8,7 @@ const FILE: &str = r#"
 upstream = "http://127.0.0.1:3000"
 trusted_proxies = ["10.0.0.0/8"]
 client_address = "x-forwarded-for"
+user_header = "x-user-id"
 
 [plans.free]
 quotas = ["60/min", "10000/day"]
@@ -158,6 +159,22 @@ fn what_an_application_knows() {
          api: takes 6 units of 600/min, 100000/day from user:42, plan pro\n\
          login: refuses; the request costs more than its quotas allow\n",
     );
+}
+
+#[test]
+fn a_user_that_a_proxy_names() {
+    let named = ["--path", "/", "--header", "X-User-Id: 42", "--peer"];
+    for (peer, identity) in [
+        ("10.0.0.1", "user:42, plan free"),
+        ("192.0.2.1", "ip:192.0.2.1, plan free, having no user, api-key"),
+    ] {
+        let told = String::from_utf8(explain(&[&named[..], &[peer]].concat()).stdout).unwrap();
+        let line = format!("api: takes 1 unit of 60/min, 10000/day from {identity}\n");
+        assert!(told.contains(&line), "{told}");
+    }
+    let twice = explain(&[&named[..], &["10.0.0.1", "--header", "x-user-id: 43"]].concat());
+    let told = String::from_utf8(twice.stdout).unwrap();
+    assert!(told.contains("it is refused with 400: the header x-user-id is there more"), "{told}");
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
             UnknownKeys::Own => "unknown API keys have accounts of their own".to_owned(),
         });
     }
+    if old.user_header() != new.user_header() {
+        let (before, after) = (option(old.user_header()), option(new.user_header()));
+        changes.push(format!("user header {before} -> {after}"));
+    }
     for (list, same) in
         [("exempt", old.exempt() == new.exempt()), ("blocked", old.blocked() == new.blocked())]
     {
@@ -203,6 +207,15 @@ mod tests {
                 "policy login: the list of who is exempt has changed",
             ],
         );
+    }
+
+    #[test]
+    fn another_user_header_is_told() {
+        let some = || Policies::builder().policy(login());
+        let other = || some().user_header(http::HeaderName::from_static("x-user-id"));
+        check(some(), other(), &["user header none -> x-user-id"]);
+        check(other(), some(), &["user header x-user-id -> none"]);
+        check(other(), other(), &[]);
     }
 
     #[test]

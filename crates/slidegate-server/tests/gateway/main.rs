@@ -29,3 +29,4 @@ mod start;
 mod streaming;
 mod support;
 mod upgrades;
+mod users;

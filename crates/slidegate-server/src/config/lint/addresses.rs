@@ -1,11 +1,12 @@
 //! Who the client is, and who is believed.
 
+use http::HeaderName;
 use slidegate::Source;
 use slidegate_tower::AddressSource;
 
-use crate::config::spot::Spot;
+use crate::config::spot::{Said, Spot};
 use crate::config::warning::Warning;
-use crate::config::written::{Written, WrittenGateway};
+use crate::config::written::{Written, WrittenGateway, WrittenSource};
 
 pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
     if let Some(gateway) = &written.gateway {
@@ -14,6 +15,9 @@ pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
     }
     if has_gateway(written) && !trusts_anybody(written) {
         headers(written, warnings);
+    }
+    if has_gateway(written) && written.decisions.is_none() && user_header(written).is_none() {
+        users(written, warnings);
     }
 }
 
@@ -26,6 +30,10 @@ fn has_gateway(written: &Written) -> bool {
 fn trusts_anybody(written: &Written) -> bool {
     let proxies = written.gateway.as_ref().and_then(|gateway| gateway.trusted_proxies.as_ref());
     proxies.is_some_and(|proxies| !proxies.is_empty())
+}
+
+fn user_header(written: &Written) -> Option<&Said<HeaderName>> {
+    written.gateway.as_ref()?.user_header.as_ref()
 }
 
 /// What would tell the client's address, but nobody may send it.
@@ -71,6 +79,9 @@ fn headers(written: &Written, warnings: &mut Vec<Warning>) {
         let text = format!("the gateway never believes {what}: there are no trusted proxies");
         warnings.push(Warning::new(spot, text));
     };
+    if let Some(name) = user_header(written) {
+        warn(&name.spot, format!("the header {}", name.value));
+    }
     for policy in &written.policies {
         for source in policy.identity.iter() {
             if let Source::Header(name) = &source.source {
@@ -85,4 +96,30 @@ fn headers(written: &Written, warnings: &mut Vec<Warning>) {
     }
     let lists = written.exempt.headers.iter().chain(&written.blocked.headers);
     lists.for_each(|spot| warn(spot, "this header".to_owned()));
+}
+
+/// Users that policies and lists name, where nothing tells the gateway who a user is.
+fn users(written: &Written, warnings: &mut Vec<Warning>) {
+    const REMEDY: &str =
+        "say in gateway.user_header which header of a trusted proxy names the user";
+    for policy in &written.policies {
+        let is_user = |source: &WrittenSource| source.source == Source::User;
+        if policy.identity.iter().all(is_user) {
+            let text = format!(
+                "all requests are one anonymous: the gateway knows no users; {REMEDY}, or add a \
+                 source such as api-key or ip"
+            );
+            warnings.push(Warning::new(&policy.identity.spot, text));
+        } else if policy.identity.iter().any(is_user) {
+            let text = format!("nobody is counted by user: the gateway knows no users; {REMEDY}");
+            warnings.push(Warning::new(&policy.identity.spot, text));
+        }
+    }
+    let of_policies = written.policies.iter().map(|policy| &policy.exempt);
+    for list in of_policies.chain([&written.exempt, &written.blocked]) {
+        if let Some(spot) = &list.users {
+            let text = format!("nobody is listed by user: the gateway knows no users; {REMEDY}");
+            warnings.push(Warning::new(spot, text));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Policies and plans that no request ever has, and policies that are there twice.
 
 use http::Method;
-use slidegate::{Facts, Policies, Roster, Scope, Source};
+use slidegate::{Facts, Policies, Roster, Scope};
 
 use crate::config::warning::Warning;
 use crate::config::written::{Written, WrittenPolicy, WrittenRoster};
@@ -108,7 +108,7 @@ fn watching(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
     }
 }
 
-/// Plans that nobody can have, and users whom nobody knows.
+/// Plans that nobody can have.
 fn plans(written: &Written, warnings: &mut Vec<Warning>) {
     let by_plan: Vec<_> = written.policies.iter().filter_map(|p| p.plan.as_ref()).collect();
     let asked = written.decisions.is_some();
@@ -125,14 +125,6 @@ fn plans(written: &Written, warnings: &mut Vec<Warning>) {
             continue;
         };
         warnings.push(Warning::new(&plan.name.spot, text));
-    }
-    for policy in &written.policies {
-        let users_only = policy.identity.iter().all(|s| s.source == Source::User);
-        if users_only && !asked {
-            let text = "all requests are one anonymous: a gateway knows no users; add a source \
-                        such as api-key or ip";
-            warnings.push(Warning::new(&policy.identity.spot, text));
-        }
     }
 }
 

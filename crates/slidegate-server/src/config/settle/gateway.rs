@@ -42,6 +42,7 @@ pub(super) fn gateway(written: &mut Written, problems: &mut Vec<Problem>) -> Opt
 fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
     let useful = section.trusted_proxies.is_some()
         || section.client_address.is_some()
+        || section.user_header.is_some()
         || section.encoded_slashes.is_some()
         || section.path_parameters.is_some()
         || section.ignore_case.is_some();

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use http::HeaderName;
 use slidegate::{Plan, Policies, PoliciesBuilder, PolicyError, UnknownKeys};
 use slidegate_tower::{Answers, ClientAddress, Headers};
 
@@ -9,7 +10,7 @@ use crate::config::outline::Outline;
 use crate::config::problem::Problem;
 use crate::config::rules::Rules;
 use crate::config::settle::store::check_keys;
-use crate::config::spot::Spot;
+use crate::config::spot::{Said, Spot};
 use crate::config::store::StoreConfig;
 use crate::config::written::{Written, WrittenApiKey, WrittenPlan, WrittenPolicy, WrittenRoster};
 
@@ -78,8 +79,15 @@ fn builder(written: &Written, with_policies: bool) -> PoliciesBuilder {
     if let Some(unknown_keys) = written.unknown_keys.or(of_file) {
         builder = builder.unknown_keys(unknown_keys);
     }
+    if let Some(name) = user_header(written) {
+        builder = builder.user_header(name.value.clone());
+    }
     let policies = written.policies.iter().filter(|_| with_policies);
     policies.map(WrittenPolicy::to_policy).fold(builder, PoliciesBuilder::policy)
+}
+
+fn user_header(written: &Written) -> Option<&Said<HeaderName>> {
+    written.gateway.as_ref()?.user_header.as_ref()
 }
 
 impl WrittenPlan {
@@ -135,6 +143,9 @@ impl Index {
         written.plans.iter().for_each(|plan| index.plan(plan));
         written.api_keys.iter().for_each(|key| index.api_key(key));
         written.policies.iter().for_each(|policy| index.policy(policy));
+        if let Some(name) = user_header(written) {
+            index.add("policies", "user_header", Some(name.as_str()), &name.spot);
+        }
         index.roster("exempt", "path", &written.exempt);
         index.roster("blocked", "path", &written.blocked);
         index

@@ -323,6 +323,22 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: policy[0].plan.header = \"x plan\": expected the name of a header",
     ),
     (
+        "[gateway]\nupstream = 'http://a'\nuser_header = 'x user'",
+        "test.toml:3: gateway.user_header = \"x user\": expected the name of a header",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nuser_header = 'Cookie'",
+        "test.toml:3: gateway.user_header = \"cookie\": this header carries a secret, and user ids appear in logs: expected a header with the user's id alone, such as x-user-id",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nuser_header = 'x_user_id'",
+        "test.toml:1: gateway.underscores_in_headers: missing: the gateway drops headers with underscores in their names, so that nobody is counted or listed by x_user_id",
+    ),
+    (
+        "[gateway]\nlisten = '127.0.0.1:80'\nuser_header = 'x-user-id'",
+        "test.toml:1: gateway.upstream: missing",
+    ),
+    (
         "[[policy]]\nname = 'api'\nplan = { header = 'x-plan' }",
         "test.toml:3: policy[0].plan.default: missing: expected the name of a plan",
     ),

@@ -149,12 +149,32 @@ fn plans_and_users_that_nobody_can_be() {
         "{GATEWAY}{plan}[plans.free]\nquotas = '2/s'\n[[policy]]\nname = 'a'\nplan = 'free'\n"
     );
     check(&two, "plans.gold: nobody can have this plan", &format!("{two}[decisions]\n"));
-    let users = format!("{API}identity = 'user'\n");
-    check(
-        &format!("{GATEWAY}{users}"),
-        "policy[0].identity: all requests are one anonymous",
-        &users,
-    );
+    let header = "user_header = 'x-user-id'\n";
+    let proxies = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
+    for (users, expected) in [
+        (format!("{API}identity = 'user'\n"), "policy[0].identity: all requests are one anonymous"),
+        (
+            format!("{API}identity = ['user', 'ip']\n"),
+            "policy[0].identity: nobody is counted by user: the gateway knows no users; say in \
+             gateway.user_header which header",
+        ),
+        (format!("{API}exempt = {{ users = '1' }}\n"), "policy[0].exempt.users: nobody is listed"),
+        (format!("{API}[exempt]\nusers = '1'\n"), "exempt.users: nobody is listed by user"),
+        (
+            format!("{API}[blocked]\nusers = ['1', '2']\n"),
+            "blocked.users: nobody is listed by user",
+        ),
+    ] {
+        let unknown = format!("{GATEWAY}{proxies}{users}");
+        check(&unknown, expected, &format!("{GATEWAY}{proxies}{header}{users}"));
+        check(&unknown, expected, &format!("{unknown}[decisions]\n"));
+        check(&unknown, expected, &users);
+        check(
+            &format!("{GATEWAY}{header}{users}"),
+            "gateway.user_header: the gateway never believes the header x-user-id",
+            &format!("{GATEWAY}{API}[blocked]\nusers = []\n"),
+        );
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::Uri;
 use http::uri::Authority;
+use http::{HeaderName, Uri};
 use slidegate::Network;
 use slidegate_tower::AddressSource;
 
@@ -13,6 +13,7 @@ use crate::config::problem::Problem;
 use crate::config::reader::{Table, Value};
 use crate::config::rules::{EncodedSlashes, PathParameters};
 use crate::config::spot::{Said, Spot};
+use crate::config::written::policy::header_name;
 use crate::config::written::tables;
 
 /// `[gateway]`.
@@ -25,6 +26,7 @@ pub(in crate::config) struct WrittenGateway {
     pub(in crate::config) routes: Vec<WrittenRoute>,
     pub(in crate::config) trusted_proxies: Option<Said<Vec<Network>>>,
     pub(in crate::config) client_address: Option<Said<AddressSource>>,
+    pub(in crate::config) user_header: Option<Said<HeaderName>>,
     pub(in crate::config) proxy_protocol: Option<Said<bool>>,
     pub(in crate::config) host: Option<HostRule>,
     pub(in crate::config) workers: Option<u16>,
@@ -82,6 +84,7 @@ impl WrittenGateway {
                 Some(value.each(Value::parsed).into_iter().map(|said| said.value).collect())
             }),
             client_address: table.said("client_address", Value::parsed),
+            user_header: table.said("user_header", header_name),
             proxy_protocol: table.said("proxy_protocol", Value::boolean),
             host: table.get("host").and_then(|v| {
                 v.word(&[("keep", HostRule::Keep), ("upstream", HostRule::Upstream)])

@@ -14,7 +14,7 @@ pub(super) use self::answers::{WrittenHeaders, WrittenRefusal};
 pub(super) use self::api_keys::{KeysFile, WrittenApiKey};
 pub(super) use self::doors::{WrittenAudit, WrittenDoor, WrittenLog};
 pub(super) use self::gateway::{WrittenGateway, WrittenRoute, upstream, upstream_problem};
-pub(super) use self::policy::WrittenPolicy;
+pub(super) use self::policy::{WrittenPolicy, WrittenSource};
 pub(super) use self::roster::WrittenRoster;
 pub(super) use self::store::{StoreKind, WrittenStore};
 use crate::config::profile::Profile;

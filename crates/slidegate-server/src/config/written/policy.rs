@@ -222,7 +222,7 @@ fn prefixes(table: &Table<'_>) -> Option<WrittenSource> {
     })
 }
 
-fn header_name(value: &Value<'_>) -> Option<HeaderName> {
+pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
     let name = value.text()?.parse().ok();
     if name.is_none() {
         value.report("expected the name of a header, such as x-tenant");

@@ -18,6 +18,8 @@ pub(in crate::config) struct WrittenRoster {
     pub(in crate::config) secrets: Vec<Spot>,
     /// Where values of named headers stand, which are believed of trusted proxies only.
     pub(in crate::config) headers: Vec<Spot>,
+    /// Where users stand, if there are any.
+    pub(in crate::config) users: Option<Spot>,
 }
 
 impl WrittenRoster {
@@ -28,6 +30,7 @@ impl WrittenRoster {
     fn of(table: &Table<'_>) -> Self {
         let mut list = Self::default();
         if let Some(users) = table.get("users") {
+            list.users = Some(users.spot()).filter(|_| users.count() > 0);
             for user in users.each(|value| value.text().map(str::to_owned)) {
                 list.add(|roster| roster.user(&user), format!("user {:?}", user.value));
             }
