@@ -100,7 +100,7 @@ fn users_keys_and_addresses_have_an_account_each() {
         "ratelimit:api-key:",
         "ratelimit:ip:203.0.113.7",
         "ratelimit:ip:203.0.113.8",
-        "ratelimit:x-user-id:42",
+        "ratelimit:user:42",
     ];
     assert_eq!(keys.len(), starts.len(), "{keys:?}");
     assert!(keys.iter().zip(starts).all(|(key, start)| key.starts_with(start)), "{keys:?}");

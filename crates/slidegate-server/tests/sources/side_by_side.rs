@@ -180,22 +180,30 @@ fn the_guide_s_script_and_the_gateway_share_every_axis() {
     }
 }
 
-/// The service on Bun: counts before it records, in seconds, with the time as the member. It compares
-/// with `>`, so it admits one more than its limit, and keeps what it denies.
 #[test]
 fn the_api_service_and_the_gateway_admit_a_hundred_a_minute_together() {
+    share_with_the_api_service(&format!("ratelimit:ip:{CLIENT}"), "");
+}
+
+#[test]
+fn the_api_service_and_the_gateway_admit_a_hundred_a_minute_of_a_user_together() {
+    share_with_the_api_service("ratelimit:user:42", "X-User-Id: 42\r\n");
+}
+
+/// The service on Bun: counts before it records, in seconds, with the time as the member. It compares
+/// with `>`, so it admits one more than its limit, and keeps what it denies.
+fn share_with_the_api_service(key: &str, headers: &str) {
     let world = World::new("api-service.toml");
-    let key = format!("ratelimit:ip:{CLIENT}");
     let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
     let theirs = || {
         let now = world.now_ms();
-        world.redis.command(&["ZREMRANGEBYSCORE", &key, "0", &seconds(now - 60_000)]);
-        let count = world.integer(&["ZCARD", &key]);
-        world.redis.command(&["ZADD", &key, &seconds(now), &seconds(now)]);
-        world.redis.command(&["EXPIRE", &key, "60"]);
+        world.redis.command(&["ZREMRANGEBYSCORE", key, "0", &seconds(now - 60_000)]);
+        let count = world.integer(&["ZCARD", key]);
+        world.redis.command(&["ZADD", key, &seconds(now), &seconds(now)]);
+        world.redis.command(&["EXPIRE", key, "60"]);
         count <= 100
     };
-    let ours = |wire: &mut Wire| passes(wire, "GET /api/v1/items", "");
+    let ours = |wire: &mut Wire| passes(wire, "GET /api/v1/items", headers);
     let admitted = world.take_turns(150, Duration::from_millis(1), ours, theirs);
     assert_eq!(admitted, Admitted { ours: 50, theirs: 51 }, "the one more is its own");
 }
