@@ -29,7 +29,7 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
-    /// A key, and the plan of whoever bears it.
+    /// A key, and the plan of requests that have it.
     pub fn new(key: &str, plan: impl Into<String>) -> Self {
         Self { identity: Identity::api_key(key.as_bytes()), name: None, plan: plan.into() }
     }

@@ -57,7 +57,7 @@ impl fmt::Display for Ban {
     }
 }
 
-/// A ban that is in force, as one gate tells another of it or keeps it for its next life.
+/// A ban that is in force, as gates pass it to each other, or save it for a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveBan {
     /// Whom it refuses, and under which policy.

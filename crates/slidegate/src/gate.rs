@@ -257,7 +257,7 @@ impl<S: Store> Gate<S> {
         Ok(self.bans.begin(&policy.name, &identity, ban.lasting(length), clock)?)
     }
 
-    /// Puts a ban in force that another gate, or this one in an earlier life, has begun. A ban that is
+    /// Puts a ban in force that another gate has begun, or this one before a restart. A ban that is
     /// in force here and lasts as long stays as it is.
     pub fn adopt_ban(&self, active: &ActiveBan) -> Result<(), AccountError> {
         let rules = self.rules.load();

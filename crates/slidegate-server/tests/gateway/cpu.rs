@@ -7,7 +7,8 @@ use http::{HeaderName, HeaderValue, Method, Request};
 
 use crate::support::{Front, Http2Client, Upstream, Wire, chunk, data, frames, gateway};
 
-/// The most processor time that one request may take, in seconds. Tests run an optimised build.
+/// The most processor time that one request may take, in seconds. The
+/// server's own code is not optimised in tests, so a release build takes less.
 const MOST_SECONDS: f64 = 0.020;
 /// A processor's time is told in hundredths of a second: so many requests make it finer.
 const TIMES: u32 = 20;

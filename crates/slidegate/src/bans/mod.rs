@@ -42,7 +42,7 @@ pub(crate) struct Bans {
     listener: Option<Listener>,
 }
 
-/// Hears of each ban that denials began.
+/// Called with each ban that denials began.
 pub(crate) type Listener = Box<dyn Fn(&ActiveBan) + Send + Sync>;
 
 /// As in a memory store: enough that threads seldom meet.

@@ -37,7 +37,7 @@ pub(in crate::config) struct KeysFile {
     pub(in crate::config) shows_secrets: bool,
 }
 
-/// Some hundred thousand keys take ten.
+/// A file with a hundred thousand keys has about 10 MiB.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
