@@ -201,7 +201,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'GTE' }",
-        ":4: policy[0].match.method = \"GTE\": no client sends this method: did you mean \"GET\"?",
+        ":4: policy[0].match.method = \"GTE\": one letter away from GET: did you mean \"GET\"?",
     ),
     (
         "[admin]\nlisten = '0.0.0.0:0'",

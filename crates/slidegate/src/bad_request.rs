@@ -63,7 +63,7 @@ impl Policies {
         }
         let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
         let always = [&API_KEY, &header::AUTHORIZATION];
-        // HTTP/2 may send a cookie in several lines.
+        // HTTP/2 may send a cookie in several lines, which are read as one value.
         let named = self.identity_headers().filter(|name| **name != header::COOKIE);
         match always.into_iter().chain(named).find(is_repeated) {
             Some(name) => Err(BadRequest::RepeatedHeader { name: name.clone() }),
@@ -71,7 +71,7 @@ impl Policies {
         }
     }
 
-    /// Known are the methods that IANA lists, and those that policies name.
+    /// Known are the methods of [`methods::KNOWN`], and those that policies name.
     fn check_method(&self, method: &Method) -> Result<(), BadRequest> {
         let text = method.as_str();
         if methods::is_known(text) {

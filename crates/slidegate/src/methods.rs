@@ -2,13 +2,19 @@
 
 use http::Method;
 
-/// The methods that IANA lists, and those that caches and device protocols commonly add,
-/// in order.
-pub(crate) const KNOWN: [&str; 46] = [
+/// The methods that IANA lists, and common extensions of caches, device protocols, WebDAV servers
+/// and frameworks, in order.
+pub(crate) const KNOWN: [&str; 54] = [
     "ACL",
     "BAN",
     "BASELINE-CONTROL",
+    "BATCH",
+    "BCOPY",
+    "BDELETE",
     "BIND",
+    "BMOVE",
+    "BPROPFIND",
+    "BPROPPATCH",
     "CHECKIN",
     "CHECKOUT",
     "CONNECT",
@@ -38,11 +44,13 @@ pub(crate) const KNOWN: [&str; 46] = [
     "PURGE",
     "PUT",
     "QUERY",
+    "READ",
     "REBIND",
     "REPORT",
     "SEARCH",
     "SUBSCRIBE",
     "TRACE",
+    "TRACK",
     "UNBIND",
     "UNCHECKOUT",
     "UNLINK",
@@ -53,24 +61,29 @@ pub(crate) const KNOWN: [&str; 46] = [
     "VERSION-CONTROL",
 ];
 
+/// The methods of nearly all requests. Only a word close to one of these is taken for a slip: other
+/// known methods are so many that words in use lie next to them, such as FIND to BIND.
+const COMMON: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+
 /// Whether a method, in this case, is one of [`KNOWN`].
 pub(crate) fn is_known(text: &str) -> bool {
     KNOWN.binary_search(&text).is_ok()
 }
 
-/// What is wrong with a policy that is for this method only, if clients probably never send it.
-///
-/// Methods are case-sensitive, and a word that is one slip away from a known method would match no
-/// request, so the policy would limit nothing. Any other word is taken for an extension method.
+/// What is wrong with a method that a policy names, if another was probably meant: the policy would
+/// match no request and limit nothing. Methods are case-sensitive. A word in capitals that is not
+/// close to a common method is taken for an extension method.
 pub(crate) fn problem(method: &Method) -> Option<String> {
     let text = method.as_str();
     if is_known(text) {
         return None;
     }
     let capitals = text.to_ascii_uppercase();
-    let slips = |known: &&&str| strsim::osa_distance(&capitals, known) <= 1;
-    if let Some(meant) = KNOWN.iter().find(slips) {
-        return Some(format!("no client sends this method: did you mean {meant:?}?"));
+    let is_slip = |common: &&&str| strsim::osa_distance(&capitals, common) == 1;
+    if !is_known(&capitals)
+        && let Some(meant) = COMMON.iter().find(is_slip)
+    {
+        return Some(format!("one letter away from {meant}: did you mean {meant:?}?"));
     }
     (capitals != text).then(|| {
         format!("methods are case-sensitive and written in capitals: did you mean {capitals:?}?")
@@ -83,7 +96,9 @@ mod tests {
 
     #[test]
     fn known_and_extension_methods_are_good() {
-        for text in KNOWN.iter().chain(&["LIST", "REFRESH", "X-RUN"]) {
+        let real = ["TRACK", "BCOPY", "BMOVE", "BDELETE", "BPROPFIND", "BPROPPATCH"];
+        let extensions = ["FIND", "READ", "BATCH", "LIST", "REFRESH", "X-RUN", "LOCKS"];
+        for text in KNOWN.iter().chain(&real).chain(&extensions) {
             assert_eq!(problem(&text.parse().unwrap()), None, "{text}");
         }
         assert!(KNOWN.is_sorted());
@@ -94,14 +109,20 @@ mod tests {
         for (text, meant) in [
             ("GTE", "GET"),
             ("POTS", "POST"),
-            ("post", "POST"),
             ("Delte", "DELETE"),
             ("PUTT", "PUT"),
-            ("PROPFND", "PROPFIND"),
-            ("refresh", "REFRESH"),
+            ("OPTION", "OPTIONS"),
         ] {
             let problem = problem(&text.parse().unwrap()).unwrap();
-            assert!(problem.ends_with(&format!("did you mean {meant:?}?")), "{text}: {problem}");
+            let expected = format!("one letter away from {meant}: did you mean {meant:?}?");
+            assert_eq!(problem, expected, "{text}");
+        }
+        for (text, meant) in
+            [("post", "POST"), ("propfind", "PROPFIND"), ("Batch", "BATCH"), ("refresh", "REFRESH")]
+        {
+            let problem = problem(&text.parse().unwrap()).unwrap();
+            let expected = format!("written in capitals: did you mean {meant:?}?");
+            assert!(problem.ends_with(&expected), "{text}: {problem}");
         }
     }
 }

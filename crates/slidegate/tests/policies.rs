@@ -601,7 +601,7 @@ fn patterns_and_methods_that_no_request_has_are_errors_with_what_was_meant() {
         ),
         (
             build(Policy::new("api").method(slip), none(), none()),
-            "policy \"api\": method = \"GTE\": no client sends this method: did you mean \"GET\"?",
+            "policy \"api\": method = \"GTE\": one letter away from GET: did you mean \"GET\"?",
         ),
     ] {
         assert_eq!(said, expected);

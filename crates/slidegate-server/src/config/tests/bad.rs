@@ -268,11 +268,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'post' }",
-        "test.toml:4: policy[0].match.method = \"post\": no client sends this method: did you mean \"POST\"?",
+        "test.toml:4: policy[0].match.method = \"post\": methods are case-sensitive and written in capitals: did you mean \"POST\"?",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { methods = ['PUT', 'GTE'] }",
-        "test.toml:4: policy[0].match.methods[1] = \"GTE\": no client sends this method: did you mean \"GET\"?",
+        "test.toml:4: policy[0].match.methods[1] = \"GTE\": one letter away from GET: did you mean \"GET\"?",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'A B' }",
