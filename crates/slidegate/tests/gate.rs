@@ -388,6 +388,27 @@ fn an_account_is_untouched_until_something_is_spent_or_it_is_banned() {
 }
 
 #[test]
+fn an_account_is_not_untouched_while_denials_count_towards_a_ban() {
+    let clock = ManualClock::default();
+    let ban = Ban::after(Quota::per_hour(2));
+    let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1)).ban(ban)]);
+    let untouched = || now(gate.is_untouched(&account("api"))).unwrap();
+    let deny = || {
+        assert!(gate.decide_now(&client()).unwrap().is_allowed());
+        assert!(!gate.decide_now(&client()).unwrap().is_allowed());
+        clock.advance(MINUTE * 2);
+    };
+    deny();
+    assert!(!untouched(), "the next denial would begin a ban");
+    now(gate.reset(&account("api"))).unwrap();
+    assert!(untouched());
+    deny();
+    assert!(gate.decide_now(&client()).unwrap().is_allowed(), "the first denial is forgotten");
+    clock.advance(MINUTE * 60);
+    assert!(untouched(), "the denial no longer counts");
+}
+
+#[test]
 fn a_reset_is_seen_at_once_by_a_client_that_was_denied() {
     let clock = ManualClock::default();
     let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);

@@ -109,6 +109,18 @@ impl Bans {
         })
     }
 
+    /// Whether an account is banned, or has denials that count towards a ban.
+    pub(crate) fn has_record(
+        &self,
+        policy: &Name,
+        identity: &Identity,
+        clock: impl Fn() -> Timestamp,
+    ) -> bool {
+        self.locked(policy, identity, |shard, key| {
+            shard.record(&key).is_some_and(|record| !record.is_over(clock()))
+        })
+    }
+
     /// Counts a denial, for so long, which may begin a ban; tells when the account is to come back,
     /// if it is banned. While it is, nothing is counted: the request was under way when the ban
     /// began.

@@ -44,7 +44,8 @@ impl<S: Store> Gate<S> {
     }
 
     /// Whether a [`reset`](Self::reset) of the account would change nothing: no units are spent in
-    /// any window that the policy counts, under whichever plan, and the policy has not banned it.
+    /// any window that the policy counts, under whichever plan, the policy has not banned it, and no
+    /// denial counts towards a ban.
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
         let rules = self.rules.load();
         let (policy, identity) = Self::policy_of(&rules.policies, account)?;
@@ -54,7 +55,7 @@ impl<S: Store> Gate<S> {
             let mut standings = receipt.standings.iter();
             standings.all(|standing| standing.remaining() >= standing.quota().units().get())
         };
-        if self.bans.retry_after(&policy.name, &identity, || self.now()).is_some()
+        if self.bans.has_record(&policy.name, &identity, || self.now())
             || !is_unspent(&self.local.peek_now(&charges)?)
         {
             return Ok(false);
