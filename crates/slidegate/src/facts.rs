@@ -1,10 +1,11 @@
 //! What is known of a request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 /// What is known of a request, borrowed from it.
 ///
@@ -113,6 +114,20 @@ impl<'a> Facts<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The value of a `Cookie` header, whose lines are one value together: HTTP/2 may send it in
+    /// several (RFC 9113, section 8.2.3).
+    pub(crate) fn cookie(&self) -> Option<Cow<'a, [u8]>> {
+        let lines = self.header_values(&header::COOKIE).map(<[u8]>::trim_ascii);
+        let mut lines = lines.filter(|line| !line.is_empty());
+        let mut cookie = Cow::Borrowed(lines.next()?);
+        for line in lines {
+            let cookie = cookie.to_mut();
+            cookie.extend_from_slice(b"; ");
+            cookie.extend_from_slice(line);
+        }
+        Some(cookie)
     }
 
     /// Every value of a header, for lists that nobody shall get off by sending two.

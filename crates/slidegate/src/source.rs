@@ -44,6 +44,10 @@ impl Source {
                 facts.header(&header::AUTHORIZATION).map(Identity::authorization)
             }
             Self::Ip(prefixes) => facts.client.map(|address| Identity::ip(address, *prefixes)),
+            Self::Header(name) if *name == header::COOKIE => {
+                let cookie = facts.headers_trusted.then(|| facts.cookie()).flatten();
+                cookie.map(|value| Identity::header(name, &value))
+            }
             Self::Header(name) => {
                 facts.trusted_header(name).map(|value| Identity::header(name, value))
             }
@@ -81,7 +85,7 @@ impl Source {
     pub(crate) fn find_listed(
         &self,
         facts: &Facts<'_>,
-        listed: impl FnMut(&Identity) -> bool,
+        mut listed: impl FnMut(&Identity) -> bool,
     ) -> Option<Identity> {
         match self {
             Self::ApiKey => facts.header_values(&API_KEY).map(Identity::api_key).find(listed),
@@ -91,7 +95,9 @@ impl Source {
             }
             Self::Header(name) if facts.headers_trusted => {
                 let values = facts.header_values(name);
-                values.map(|value| Identity::header(name, value)).find(listed)
+                let found = values.map(|value| Identity::header(name, value)).find(&mut listed);
+                // The lines of a cookie may be listed as the one value that they are together.
+                found.or_else(|| self.read(facts).filter(listed))
             }
             Self::User if facts.headers_trusted && facts.user_id().is_none() => {
                 let ids = facts.user_header.into_iter().flat_map(|name| facts.header_values(name));

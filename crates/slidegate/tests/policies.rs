@@ -7,6 +7,7 @@ mod support;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{
     ApiKey, BadRequest, Block, Decision, Effect, Facts, Gate, Identity, MemoryStore, OnStoreError,
@@ -231,6 +232,42 @@ fn a_header_with_credentials_cannot_name_the_user() {
         let said = errors.unwrap_err().to_string();
         let expected = format!("policies: user_header = \"{name}\": this header carries a secret");
         assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn a_cookie_in_several_lines_is_one_identity() {
+    let tenant = Policy::new("all").identity([Source::Header(COOKIE), Source::ip()]);
+    let gate = only(tenant.quota(Quota::per_minute(1)));
+    let allowed = |lines: &[&str]| {
+        let lines: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();
+        let headers = headers(&lines);
+        let facts = Facts::new(&Method::GET, "/").headers(&headers).headers_trusted();
+        assert_eq!(gate.check(&facts), Ok(()));
+        gate.decide_now(&facts).unwrap().is_allowed()
+    };
+    assert!(allowed(&["a=1; b=2"]));
+    for same in [&["a=1", "b=2"][..], &[" a=1 ", "b=2\t"], &["", "a=1", "b=2"]] {
+        assert!(!allowed(same), "{same:?}");
+    }
+    assert!(allowed(&["a=1", "b=3"]));
+    assert!(!allowed(&["a=1; b=3"]));
+}
+
+#[test]
+fn splitting_a_cookie_gets_nobody_off_a_list() {
+    let blocked = Roster::new().header(COOKIE, "a=1; b=2");
+    let policies = Policies::builder().blocked(blocked.clone()).build().unwrap();
+    let listed = Policies::builder().exempt(blocked).build().unwrap();
+    for lines in [&["a=1; b=2"][..], &["a=1", "b=2"], &["a=1; b=2", "c=3"]] {
+        let lines: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();
+        let headers = headers(&lines);
+        let facts = Facts::new(&Method::GET, "/").headers(&headers).headers_trusted();
+        assert!(policies.explain(&facts).blocked.is_some(), "{lines:?}");
+        let is_whole = !lines.contains(&("cookie", "c=3"));
+        assert_eq!(listed.explain(&facts).exempt.is_some(), is_whole, "{lines:?}");
+        let untrusted = Facts::new(&Method::GET, "/").headers(&headers);
+        assert!(policies.explain(&untrusted).blocked.is_none());
     }
 }
 
