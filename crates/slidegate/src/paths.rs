@@ -32,6 +32,10 @@ impl Paths {
 /// parameter or a dot, and however often it decodes the path. No other path is exempt.
 pub(crate) fn has_one_meaning(path: &str) -> bool {
     let Some(decoded) = decode_all(path.as_bytes()) else { return false };
+    // To decoders that do not check, `%c0%af` is a slash and `%c0%ae` a dot.
+    if std::str::from_utf8(&decoded).is_err() {
+        return false;
+    }
     let slashes = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
     if slashes(&decoded) != slashes(path.as_bytes())
         || decoded.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\')
@@ -181,6 +185,10 @@ mod tests {
             "/static/%0d%0a",
             "/static/;x/login",
             "/static/..%3b/login",
+            "/static/..%c0%af..%c0%aflogin",
+            "/static/%c0%ae%c0%ae/login",
+            "/static/%25c0%25ae%C0%AE/login",
+            "/static/%ff",
         ] {
             assert!(!has_one_meaning(path), "{path}");
         }
