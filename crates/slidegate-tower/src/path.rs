@@ -57,7 +57,7 @@ enum Parameters {
 
 /// What is done to a path whose encoding is in its normal form. Empty segments and a slash at the
 /// end are always taken away.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Steps {
     cut_parameters: bool,
     trim_spaces: bool,
@@ -114,13 +114,15 @@ impl PathReading {
             trim_spaces: true,
             resolve_dots: true,
         };
-        let read = steps.apply(&self.decode(path));
+        let read = join(&steps.apply(self.decode(path).split('/')));
         if read == path { Cow::Borrowed(path) } else { Cow::Owned(read) }
     }
 
-    /// Every way in which a service may read a path, other than as it was sent: with encodings in
+    /// Every way in which services may read a path, other than as it was sent: with encodings in
     /// their normal form and without empty segments, and then with or without parameters, spaces at
-    /// the end of segments, and dots. None for a path that is in its normal form, as nearly all are.
+    /// the end of segments, and dots. These may be dealt with in any order, and again after another
+    /// of them, as by a proxy that resolves dots and a service behind it that then cuts parameters.
+    /// None for a path that is in its normal form, as nearly all are, and some forty at most.
     ///
     /// They are for [`Facts::other_paths`](slidegate::Facts::other_paths): a policy is for a request
     /// if it is for any of them.
@@ -133,22 +135,35 @@ impl PathReading {
             return Vec::new();
         }
         let decoded = self.decode(path);
-        let may_cut = self.parameters == Parameters::Cut && decoded.split('/').any(has_parameters);
-        let mut readings: Vec<String> = Vec::new();
-        for cut_parameters in choices(may_cut) {
-            // What comes before a parameter may end in spaces, too.
-            let may_trim = decoded.contains([' ', '%']);
-            for trim_spaces in choices(may_trim) {
-                for resolve_dots in choices(decoded.contains('.')) {
-                    let steps = Steps { cut_parameters, trim_spaces, resolve_dots };
-                    let read = steps.apply(&decoded);
-                    if read != path && !readings.contains(&read) {
-                        readings.push(read);
-                    }
+        let steps = self.single_steps(&decoded);
+        let mut readings = vec![Steps::default().apply(decoded.split('/'))];
+        let mut next = 0;
+        while let Some(read) = readings.get(next) {
+            let more: Vec<_> = steps.iter().map(|step| step.apply(read.iter().copied())).collect();
+            for read in more {
+                if !readings.contains(&read) {
+                    readings.push(read);
                 }
             }
+            next += 1;
         }
-        readings
+        readings.iter().map(|segments| join(segments)).filter(|read| read != path).collect()
+    }
+
+    /// The steps, each by itself, that may change a path.
+    fn single_steps(self, path: &str) -> Vec<Steps> {
+        let none = Steps::default();
+        let mut steps = Vec::new();
+        if self.parameters == Parameters::Cut && parameters(path).is_some() {
+            steps.push(Steps { cut_parameters: true, ..none });
+        }
+        if path.contains(' ') || path.contains("%20") {
+            steps.push(Steps { trim_spaces: true, ..none });
+        }
+        if path.contains("/.") {
+            steps.push(Steps { resolve_dots: true, ..none });
+        }
+        steps
     }
 
     /// Whether a path is in its normal form at the first glance, as nearly all are.
@@ -256,21 +271,15 @@ fn encoded(text: &str) -> Option<u8> {
 }
 
 impl Steps {
-    fn apply(self, path: &str) -> String {
-        let mut read = String::with_capacity(path.len());
-        for segment in path.split('/') {
+    fn apply<'p>(self, segments: impl Iterator<Item = &'p str>) -> Vec<&'p str> {
+        let mut read = Vec::new();
+        for segment in segments {
             match self.segment(segment) {
                 "" => {}
                 "." if self.resolve_dots => {}
-                ".." if self.resolve_dots => read.truncate(read.rfind('/').unwrap_or(0)),
-                segment => {
-                    read.push('/');
-                    read.push_str(segment);
-                }
+                ".." if self.resolve_dots => drop(read.pop()),
+                segment => read.push(segment),
             }
-        }
-        if read.is_empty() {
-            read.push('/');
         }
         read
     }
@@ -286,9 +295,17 @@ impl Steps {
     }
 }
 
-/// Both, if there is a choice.
-fn choices(is_choice: bool) -> impl Iterator<Item = bool> {
-    [false, true].into_iter().take(if is_choice { 2 } else { 1 })
+fn join(segments: &[&str]) -> String {
+    if segments.is_empty() {
+        return "/".to_owned();
+    }
+    let length = segments.iter().map(|segment| segment.len() + 1).sum();
+    let mut path = String::with_capacity(length);
+    for segment in segments {
+        path.push('/');
+        path.push_str(segment);
+    }
+    path
 }
 
 fn without_query(path: &str) -> &str {
@@ -297,14 +314,11 @@ fn without_query(path: &str) -> &str {
 
 /// Where a segment's parameters begin. Some services decode a path before they look for them.
 fn parameters(segment: &str) -> Option<usize> {
-    match (segment.find(';'), segment.find("%3B")) {
-        (Some(plain), Some(encoded)) => Some(plain.min(encoded)),
-        (plain, encoded) => plain.or(encoded),
-    }
-}
-
-fn has_parameters(segment: &str) -> bool {
-    parameters(segment).is_some()
+    // By hand, because segments are short: a search for a string takes longer to begin than to end.
+    let bytes = segment.as_bytes();
+    let begins =
+        |at: usize| bytes[at] == b';' || bytes[at] == b'%' && bytes[at..].starts_with(b"%3B");
+    (0..bytes.len()).find(|at| begins(*at))
 }
 
 fn without_parameters(segment: &str) -> &str {
