@@ -11,6 +11,8 @@ use crate::key::{KeyTemplate, Piece, window_text};
 pub struct KeyCollision {
     first: Ledger,
     second: Ledger,
+    /// Whether it is for requests that have none of the identities of either policy.
+    anonymous: bool,
 }
 
 /// What a policy keeps for each identity under one of its windows.
@@ -59,7 +61,13 @@ impl KeyCollision {
 
 impl fmt::Display for KeyCollision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, second } = self;
+        let Self { first, second, anonymous } = self;
+        let whose = match anonymous {
+            true => {
+                " for requests that have none of their identities, which both count as anonymous"
+            }
+            false => "",
+        };
         let (template, other) = (first.template.to_string(), second.template.to_string());
         let (policy, other_policy) = (&*first.policy, &*second.policy);
         if first.policy == second.policy {
@@ -74,14 +82,14 @@ impl fmt::Display for KeyCollision {
             return write!(
                 f,
                 "policies {policy:?} and {other_policy:?} would share Redis keys under the key \
-                 template {template:?}: add <policy> to it, or give one of them a key template of \
+                 template {template:?}{whose}: add <policy> to it, or give one of them a key template of \
                  its own"
             );
         }
         write!(
             f,
             "policy {policy:?} with the key template {template:?} and policy {other_policy:?} with \
-             the key template {other:?} can share Redis keys: add <policy> to both, or let what \
+             the key template {other:?} can share Redis keys{whose}: add <policy> to both, or let what \
              stands before or after <identity> differ"
         )
     }
@@ -91,13 +99,15 @@ impl fmt::Display for KeyCollision {
 fn collision(first: &[Keys], second: &[Keys]) -> Option<KeyCollision> {
     let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
     let (a, b) = pairs.into_iter().find(|(a, b)| a.ledger != b.ledger && a.overlap(b))?;
-    Some(KeyCollision { first: a.ledger.clone(), second: b.ledger.clone() })
+    let anonymous = a.anonymous && b.anonymous;
+    Some(KeyCollision { first: a.ledger.clone(), second: b.ledger.clone(), anonymous })
 }
 
 /// The keys that a ledger can have for identities of one kind.
 struct Keys {
     ledger: Ledger,
     pattern: Vec<Token>,
+    anonymous: bool,
 }
 
 /// A part of a key.
@@ -140,6 +150,7 @@ impl Keys {
             keys.extend(identities.iter().map(|(kind, values)| Self {
                 pattern: pattern(&ledger, kind, *values),
                 ledger: ledger.clone(),
+                anonymous: kind == Identity::anonymous().kind(),
             }));
         }
         keys
@@ -171,8 +182,8 @@ fn windows(policies: &Policies, policy: &PolicyOutline) -> Vec<String> {
 /// The kinds of identities that the policy finds in requests, and what their values are made of;
 /// no value if they have none.
 ///
-/// An address is taken to be known of every request, so only policies without `ip` have requests
-/// that are nobody's.
+/// A request without any of them is `anonymous`. That can happen to `ip` too: connections to a Unix
+/// socket have no address, and who asks for a decision may leave it out.
 fn identities(sources: &[Source]) -> Vec<(String, Option<Values>)> {
     let mut identities = Vec::new();
     let mut add = |identity: Identity, values| {
@@ -197,7 +208,7 @@ fn identities(sources: &[Source]) -> Vec<(String, Option<Values>)> {
             Source::Everyone => add(Identity::everyone(), None),
         }
     }
-    if !sources.iter().any(|source| matches!(source, Source::Ip(_) | Source::Everyone)) {
+    if !sources.contains(&Source::Everyone) {
         add(Identity::anonymous(), None);
     }
     identities
@@ -398,6 +409,14 @@ mod tests {
                 ],
                 "policies \"a\" and \"b\"",
             ),
+            // A request need not have an address.
+            (
+                &[
+                    ("a", "ip", "1/s", "rl:<kind>:<identity>"),
+                    ("b", "user", "1/s", "rl:<kind>:<identity>"),
+                ],
+                "policies \"a\" and \"b\" would share Redis keys under the key template \"rl:<kind>:<identity>\" for requests that have none of their identities, which both count as anonymous: add <policy> to it",
+            ),
             (
                 &[
                     ("a", "everyone", "1/s", "rl:<kind>:<identity>"),
@@ -463,17 +482,19 @@ mod tests {
     fn identities_of(source: &str) -> Vec<Identity> {
         let tricky =
             ["1", "15", "ip:1", "login", "a", "min", "user:1", ":", "a:b", "1:min", "user"];
-        match source.parse().unwrap() {
+        let mut identities = match source.parse().unwrap() {
             Source::User => tricky.map(Identity::user).to_vec(),
             Source::Header(name) => {
                 tricky.map(|value| Identity::header(&name, value.as_bytes())).to_vec()
             }
             Source::ApiKey => vec![Identity::api_key(b"a")],
-            Source::Everyone => vec![Identity::everyone()],
+            Source::Everyone => return vec![Identity::everyone()],
             _ => ["1.2.3.4", "::1"]
                 .map(|ip| Identity::ip(ip.parse().unwrap(), Prefixes::default()))
                 .to_vec(),
-        }
+        };
+        identities.push(Identity::anonymous());
+        identities
     }
 
     proptest! {
