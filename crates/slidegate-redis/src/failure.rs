@@ -58,6 +58,14 @@ pub enum KeyErrorReason {
     Reply,
 }
 
+/// What a Redis user has no permission for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Key,
+    /// A command, if Redis says which.
+    Command(Option<String>),
+}
+
 impl KeyErrorReason {
     /// The reason in one or two words, for labels and logs.
     pub fn as_str(self) -> &'static str {
@@ -82,6 +90,17 @@ impl Failure {
             Self::SameKey { .. } => Some(KeyErrorReason::SharedKey),
             Self::KeyDenied { .. } => Some(KeyErrorReason::NoPermission),
             Self::Reply => Some(KeyErrorReason::Reply),
+        }
+    }
+
+    /// What the Redis user has no permission for, if that is it.
+    pub(crate) fn missing_permission(&self) -> Option<Missing> {
+        match self {
+            Self::Redis(error) if key_error(error) == Some(KeyErrorReason::NoPermission) => {
+                Some(missing_permission(&error.to_string()))
+            }
+            Self::KeyDenied { .. } => Some(Missing::Key),
+            _ => None,
         }
     }
 
@@ -131,11 +150,23 @@ fn script_error(text: &str) -> Option<KeyErrorReason> {
     }
     Some(if says("WRONGTYPE ") {
         KeyErrorReason::WrongType
-    } else if says("NOPERM ") {
+    } else if says("NOPERM ") || says("The user executing the script can't ") {
         KeyErrorReason::NoPermission
     } else {
         KeyErrorReason::Unreadable
     })
+}
+
+/// What permission is missing by what Redis says, of which only the sentence about commands is the
+/// same in all versions.
+fn missing_permission(text: &str) -> Missing {
+    if let Some((_, rest)) = text.split_once("no permissions to run the '") {
+        return Missing::Command(rest.split_once('\'').map(|(command, _)| command.to_owned()));
+    }
+    match text.contains("can't run this command") {
+        true => Missing::Command(None),
+        false => Missing::Key,
+    }
 }
 
 /// An error of Redis, with what to do about it where that is not plain.
@@ -182,6 +213,10 @@ mod tests {
                 Some(WrongType),
             ),
             ("NOPERM this user has no permissions to access one of the keys", Some(NoPermission)),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.",
+                Some(NoPermission),
+            ),
             ("CROSSSLOT Keys in request don't hash to the same slot", Some(OtherSlot)),
             ("ERR SCOREUNIT the score 1 is a time in another unit script: 5f", Some(ScoreUnit)),
             (
@@ -200,9 +235,48 @@ mod tests {
             ("ERR unknown command", None),
             ("LOADING Redis is loading the dataset in memory", None),
         ] {
-            let parsed = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
-            let error = parsed.and_then(Value::extract_error).unwrap_err();
-            assert_eq!(Failure::from(error).key_error(), expected, "{reply}");
+            assert_eq!(failure(reply).key_error(), expected, "{reply}");
+        }
+    }
+
+    fn failure(reply: &str) -> Failure {
+        let parsed = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
+        parsed.and_then(Value::extract_error).unwrap_err().into()
+    }
+
+    #[test]
+    fn a_command_that_is_denied_is_told_from_a_key() {
+        let command = |name: &str| Some(Missing::Command(Some(name.to_owned())));
+        for (reply, expected) in [
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
+                command("evalsha"),
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'script|load' command",
+                command("script|load"),
+            ),
+            ("NOPERM User monkey has no permissions to run the 'set' command", command("set")),
+            (
+                "NOPERM ACL failure in script: User monkey has no permissions to run the 'set' command script: 5f, on @user_script:9.",
+                command("set"),
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.",
+                Some(Missing::Command(None)),
+            ),
+            (
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 5f, on @user_script:9.",
+                Some(Missing::Key),
+            ),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                Some(Missing::Key),
+            ),
+            ("NOPERM No permissions to access a key", Some(Missing::Key)),
+            ("WRONGTYPE Operation against a key", None),
+        ] {
+            assert_eq!(failure(reply).missing_permission(), expected, "{reply}");
         }
     }
 }

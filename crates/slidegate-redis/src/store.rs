@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 use slidegate::{
     Charge, Charges, Name, Policies, Receipt, Scope, Spent, Store, StoreError, Timestamp,
 };
@@ -20,7 +20,7 @@ use crate::builder::RedisStoreBuilder;
 use crate::checkup::{Finding, findings};
 use crate::collision::KeyCollisions;
 use crate::events::EventLog;
-use crate::failure::Failure;
+use crate::failure::{Failure, Missing};
 use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
 use crate::line::Line;
@@ -441,7 +441,9 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let answer = self.within(self.0.deadline.max(PATIENCE), self.0.link.send(command)).await;
         answer.map_err(|error| match Failure::behind(&error) {
-            Some(Failure::Redis(error)) if is_of_the_key(error) => {
+            Some(failure @ Failure::Redis(error))
+                if failure.missing_permission() == Some(Missing::Key) =>
+            {
                 Failure::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
             }
             _ => error,
@@ -541,11 +543,6 @@ impl fmt::Debug for RedisStore {
 
 fn decoded(charges: &[Charge<'_>], reply: Result<Value, Failure>) -> Result<Receipt, Failure> {
     receipt(charges, &reply?).ok_or(Failure::Reply)
-}
-
-/// Whether the user may not touch the key, rather than not run the command.
-fn is_of_the_key(error: &RedisError) -> bool {
-    error.code() == Some("NOPERM") && error.to_string().contains("key")
 }
 
 /// The charges that an allowed request has spent: all but those in shadow that found no room.

@@ -31,7 +31,7 @@ pub use self::share::{Share, ShareError};
 use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
 use self::warm::Warm;
-use crate::failure::{Failure, KeyErrorReason};
+use crate::failure::{Failure, KeyErrorReason, Missing};
 use crate::script::Mode;
 use crate::store::RedisStore;
 
@@ -215,12 +215,12 @@ impl Inner {
             return;
         }
         let list = |items: Vec<String>| items.join(" ");
-        let grant = match reason {
-            KeyErrorReason::NoPermission => {
+        let grant = failure.missing_permission().and_then(|missing| match missing {
+            Missing::Key => {
                 Some(list(policies.clone().map(|policy| self.redis.pattern_of(policy)).collect()))
             }
-            _ => None,
-        };
+            Missing::Command(command) => command.map(|command| format!("+{command}")),
+        });
         tracing::warn!(
             address = %self.redis,
             policy = list(policies.map(ToString::to_string).collect()),

@@ -194,6 +194,25 @@ fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
 }
 
 /// Goes through an outage and back. Of twenty a minute, three are spent before it and six in it.
+#[test]
+fn a_command_that_is_denied_is_named_and_not_the_keys() {
+    let upstream = Upstream::simple();
+    for (denied, grant) in [("-evalsha", Some("\"grant\":\"+evalsha\"")), ("-set", None)] {
+        let rule = format!("user gate on >secret ~slidegate:* +@all {denied}");
+        let redis = RedisServer::options().line(&rule).start();
+        let front =
+            on_redis(gateway(&upstream), &as_user(&redis)).policy("api", "100/min", "").start();
+        assert_eq!(front.status("/"), 200);
+        let warnings = logged(&front, "Redis cannot count in a key");
+        let [warning] = &warnings[..] else { panic!("{denied}: {warnings:?}") };
+        assert!(warning.contains("\"reason\":\"no-permission\""), "{denied}: {warning}");
+        match grant {
+            Some(grant) => assert!(warning.contains(grant), "{denied}: {warning}"),
+            None => assert!(!warning.contains("\"grant\":\"~"), "{denied}: {warning}"),
+        }
+    }
+}
+
 fn survive_an_outage(front: &Front, redis: &RedisServer, path: &str) {
     let pass = |times: usize, when: &str| {
         for _ in 0..times {
