@@ -37,8 +37,12 @@ struct Entry {
 /// For how long an error is recent, and how often there is a warning of one policy and reason.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// Some hundred policies; errors of more are not told apart.
+/// Some hundred policies. Beyond that, entries that are not recent make way, such as those of policies
+/// that there are no more.
 const MOST: usize = 1024;
+
+/// Instead of the policy, where all entries are recent.
+const OTHERS: &str = "other-policies";
 
 impl KeyErrors {
     /// Counts a request under these policies; tells whether a warning is due.
@@ -51,16 +55,7 @@ impl KeyErrors {
         let mut entries = self.entries();
         let mut due = false;
         for policy in policies {
-            let known = |entry: &Entry| entry.reason == reason && entry.policy == *policy;
-            let place = entries.iter().position(known).unwrap_or(entries.len());
-            if place == MOST {
-                continue;
-            }
-            if place == entries.len() {
-                let policy = policy.clone();
-                entries.push(Entry { policy, reason, count: 0, last: now, warned: None });
-            }
-            let entry = &mut entries[place];
+            let entry = entry_of(&mut entries, policy, reason, now);
             entry.count += 1;
             entry.last = now;
             if entry.warned.is_none_or(|warned| now >= warned + RECENT) {
@@ -76,7 +71,7 @@ impl KeyErrors {
             policy: entry.policy.clone(),
             reason: entry.reason,
             count: entry.count,
-            recent: now < entry.last + RECENT,
+            recent: entry.is_recent(now),
         };
         self.entries().iter().map(told).collect()
     }
@@ -84,6 +79,47 @@ impl KeyErrors {
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Entry {
+    fn new(policy: Name, reason: KeyErrorReason, now: Timestamp) -> Self {
+        Self { policy, reason, count: 0, last: now, warned: None }
+    }
+
+    fn is_recent(&self, now: Timestamp) -> bool {
+        now < self.last + RECENT
+    }
+}
+
+/// The entry to count in, made if there is none.
+fn entry_of<'e>(
+    entries: &'e mut Vec<Entry>,
+    policy: &Name,
+    reason: KeyErrorReason,
+    now: Timestamp,
+) -> &'e mut Entry {
+    let find = |entries: &[Entry], policy: &str| {
+        entries.iter().position(|entry| entry.reason == reason && *entry.policy == *policy)
+    };
+    if let Some(known) = find(entries, policy) {
+        return &mut entries[known];
+    }
+    let mut place = entries.len();
+    let mut policy = policy.clone();
+    if place >= MOST {
+        match entries.iter().position(|entry| !entry.is_recent(now)) {
+            Some(old) => {
+                entries.swap_remove(old);
+                place -= 1;
+            }
+            None => match find(entries, OTHERS) {
+                Some(others) => return &mut entries[others],
+                None => policy = OTHERS.parse().expect("a good name"),
+            },
+        }
+    }
+    entries.push(Entry::new(policy, reason, now));
+    &mut entries[place]
 }
 
 #[cfg(test)]
@@ -123,12 +159,35 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound() {
+    fn a_full_table_still_counts_and_warns() {
         let errors = KeyErrors::default();
-        for number in 0..2 * MOST {
-            let policy: Name = format!("p{number}").parse().unwrap();
-            errors.count([&policy].into_iter(), KeyErrorReason::WrongType, at(0));
+        let name = |number: usize| -> Name { format!("p{number}").parse().unwrap() };
+        let count =
+            |policy: &Name, reason, second| errors.count([policy].into_iter(), reason, at(second));
+        let counted = |policy: &str, reason, second| {
+            let all = errors.snapshot(at(second)).into_iter();
+            let of = |e: &KeyError| *e.policy == *policy && e.reason == reason;
+            all.filter(of).map(|e| e.count).sum::<u64>()
+        };
+        let (first, second) = (KeyErrorReason::WrongType, KeyErrorReason::NoPermission);
+        for number in 0..MOST {
+            assert!(count(&name(number), first, 0));
         }
-        assert_eq!(errors.snapshot(at(0)).len(), MOST);
+        assert!(count(&name(MOST), first, 1), "a warning names it");
+        assert!(!count(&name(MOST + 1), first, 1), "once a minute");
+        assert!(count(&name(0), second, 1), "another reason");
+        assert!(!count(&name(0), first, 1), "those that are known have their own");
+        assert_eq!(counted(OTHERS, first, 1), 2);
+        assert_eq!(counted(OTHERS, second, 1), 1);
+        assert_eq!(counted("p0", first, 1), 2);
+        for number in 0..2 * MOST {
+            count(&name(number), first, 2);
+        }
+        assert!(errors.snapshot(at(2)).len() <= MOST + 2, "there is a bound");
+
+        let new: Name = "new".parse().unwrap();
+        assert!(count(&new, first, 100), "what is not recent makes way");
+        assert_eq!(counted("new", first, 100), 1);
+        assert!(errors.snapshot(at(100)).len() <= MOST + 2);
     }
 }
