@@ -213,6 +213,22 @@ fn a_command_that_is_denied_is_named_and_not_the_keys() {
     }
 }
 
+#[test]
+fn a_key_that_cannot_be_counted_in_refuses_by_its_policy_and_leaves_the_gateway_ready() {
+    let upstream = Upstream::simple();
+    let redis = RedisServer::start();
+    redis.command(&["LPUSH", "slidegate:{ip:127.0.0.1}:api:min", "a"]);
+    let front = on_redis(gateway(&upstream), &redis.url())
+        .policy("api", "100/min", "on_store_error = \"deny\"")
+        .start();
+    assert_eq!(front.status("/"), 503);
+    let ready = front.admin_page("/readyz");
+    let text = ready.text();
+    assert_eq!(ready.status(), 200, "one client's key is nobody else's trouble: {text}");
+    assert!(text.contains("\"degraded\":true") && !text.contains("refusing"), "{text}");
+    assert!(text.contains("{\"policy\":\"api\",\"reason\":\"wrong-type\"}"), "{text}");
+}
+
 fn survive_an_outage(front: &Front, redis: &RedisServer, path: &str) {
     let pass = |times: usize, when: &str| {
         for _ in 0..times {
