@@ -66,11 +66,10 @@ impl Upstream {
     /// Tells that it could not be reached or did not answer, and why.
     pub(crate) fn failed(&self, cause: impl fmt::Display) {
         let upstream = &self.authority;
-        if let Some(left_out) = self.failures.due(self.health.now_ms()) {
-            tracing::warn!(%upstream, %cause, left_out, "upstream failed");
-        }
         if let Some(pause) = self.health.failed() {
-            tracing::warn!(%upstream, %cause, ?pause, "upstream is passed over for a while");
+            tracing::warn!(%upstream, %cause, ?pause, "upstream marked unhealthy");
+        } else if let Some(left_out) = self.failures.due(self.health.now_ms()) {
+            tracing::warn!(%upstream, %cause, left_out, "upstream failed");
         }
     }
 }
