@@ -146,3 +146,18 @@ fn an_identity_header_that_is_there_twice_is_refused() {
         assert_eq!(front.get("/", other).status(), 200, "{other}");
     }
 }
+
+#[test]
+fn splitting_a_cookie_makes_no_other_account() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .policy("all", "1/min", "identity = [\"header:cookie\", \"ip\"]")
+        .start();
+    assert_eq!(front.get("/", "Cookie: a=1; b=2\r\n").status(), 200);
+    assert_eq!(front.get("/", "Cookie: a=1\r\nCookie: b=2\r\n").status(), 429);
+    let client = Http2Client::connect(front.gateway());
+    let request = Request::get("http://a/").header("cookie", "a=1").header("cookie", "b=2");
+    assert_eq!(client.send(request.body(frames([])).unwrap()).unwrap().status, 429);
+    assert_eq!(front.get("/", "Cookie: a=1\r\nCookie: b=3\r\n").status(), 200);
+}
