@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use slidegate::Facts;
+use slidegate::{Facts, without_query};
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::{self, Environment, File, Rules, Sources};
@@ -83,7 +83,7 @@ impl ExplainArguments {
             bail!("--path {:?}: expected a path that starts with /", self.path);
         }
         let headers = self.headers()?;
-        let sent = self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path);
+        let sent = without_query(&self.path);
         let readings = rules.paths().readings(sent);
         let peer = self.peer.or(self.client);
         let client = self.client.or_else(|| rules.client_address.resolve(peer, &headers));

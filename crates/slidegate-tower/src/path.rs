@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use slidegate::without_query;
+
 /// How a path is read, so that nobody gets around a policy by writing it in another way.
 ///
 /// In its normal form a path has no empty segments, no `.` and `..`, no slash at the end, no
@@ -306,10 +308,6 @@ fn join(segments: &[&str]) -> String {
         path.push_str(segment);
     }
     path
-}
-
-fn without_query(path: &str) -> &str {
-    path.split_once('?').map_or(path, |(path, _)| path)
 }
 
 /// Where a segment's parameters begin. Some services decode a path before they look for them.

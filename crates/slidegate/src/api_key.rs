@@ -38,7 +38,7 @@ impl ApiKey {
     /// [`Identity::api_key`].
     pub fn from_digest(digest: &str, plan: impl Into<String>) -> Result<Self, ApiKeyDigestError> {
         let digest = digest.to_ascii_lowercase();
-        if !is_digest(&digest) {
+        if !Identity::is_digest(&digest) {
             return Err(ApiKeyDigestError);
         }
         let identity = format!("api-key:{digest}").parse().map_err(|_| ApiKeyDigestError)?;
@@ -85,9 +85,4 @@ pub enum UnknownKeys {
 pub(crate) struct CheckedKey {
     pub(crate) name: Option<Name>,
     pub(crate) plan: Arc<CheckedPlan>,
-}
-
-/// Whether a text has the form of a digest.
-pub(crate) fn is_digest(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

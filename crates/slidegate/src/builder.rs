@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method, header};
 
-use crate::api_key::{ApiKey, CheckedKey, UnknownKeys, is_digest};
+use crate::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::ban::Ban;
 use crate::identity::Identity;
 use crate::methods;
@@ -186,7 +186,7 @@ impl Errors {
         let text = key.name.as_ref()?;
         let place = key.identity.as_str();
         let name = self.ok(place, "name", text, text.parse::<Name>())?;
-        if is_digest(&name) {
+        if Identity::is_digest(&name) {
             let problem = "expected a name that cannot be taken for a digest".to_owned();
             self.add(place, "name", text, problem);
         } else if !names.insert(name.clone()) {

@@ -151,8 +151,9 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// The part of a request's target that policies are matched with: all before a `?`.
 // By hand, because paths are short: a search through a string takes longer to begin than to end.
 #[inline]
-fn without_query(path: &str) -> &str {
+pub fn without_query(path: &str) -> &str {
     path.bytes().position(|byte| byte == b'?').map_or(path, |end| &path[..end])
 }

@@ -89,6 +89,11 @@ impl Identity {
         }
     }
 
+    /// Whether a text has the form of the digest that stands for a secret in an identity.
+    pub fn is_digest(text: &str) -> bool {
+        text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
     /// All requests together.
     pub fn everyone() -> Self {
         Self::of(format_args!("everyone"))

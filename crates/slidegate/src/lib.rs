@@ -80,7 +80,7 @@ pub use crate::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
 pub use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
 pub use crate::explanation::{Effect, ExplainedCharge, ExplainedPolicy, Explanation};
-pub use crate::facts::Facts;
+pub use crate::facts::{Facts, without_query};
 pub use crate::gate::{AccountError, Gate};
 pub use crate::identity::{Identity, IdentityError};
 pub use crate::inspection::Inspection;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use matchit::Router;
+use percent_encoding::percent_decode;
 
 /// A set of path patterns such as `/users/{id}` and `/static/{*rest}`.
 #[derive(Debug, Clone, Default)]
@@ -61,30 +62,12 @@ fn decode_all(path: &[u8]) -> Option<Cow<'_, [u8]>> {
     const MOST_TIMES: usize = 4;
     let mut path = Cow::Borrowed(path);
     for _ in 0..MOST_TIMES {
-        match decode_once(&path) {
-            Some(decoded) => path = Cow::Owned(decoded),
-            None => return Some(path),
+        match percent_decode(&path).into() {
+            Cow::Borrowed(_) => return Some(path),
+            Cow::Owned(decoded) => path = Cow::Owned(decoded),
         }
     }
     None
-}
-
-/// None if nothing is encoded.
-fn decode_once(path: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((byte, after)) = rest.split_first() {
-        let encoded = match (byte, after) {
-            (b'%', [high, low, ..]) => digit(high).zip(digit(low)),
-            _ => None,
-        };
-        (rest, _) = match encoded {
-            Some((high, low)) => (&after[2..], decoded.push((high * 16 + low) as u8)),
-            None => (after, decoded.push(*byte)),
-        };
-    }
-    (decoded.len() < path.len()).then_some(decoded)
 }
 
 /// What is wrong with a pattern in the syntax of other routers. It would match only a request whose

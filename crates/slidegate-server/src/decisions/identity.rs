@@ -31,7 +31,7 @@ pub(crate) fn read(
 /// Reads what logs and standings show.
 pub(crate) fn from_text(text: &str) -> Result<Identity, &'static str> {
     let (kind, value) = text.split_once(':').unwrap_or((text, ""));
-    if is_secret(kind) && !is_digest(value) {
+    if is_secret(kind) && !Identity::is_digest(value) {
         return Err("expected the digest of the secret, as logs show it; the secret itself goes \
                     into an object with kind and value");
     }
@@ -94,9 +94,4 @@ fn parts<'m>(
 /// Whether identities of this kind are digests.
 fn is_secret(kind: &str) -> bool {
     matches!(kind, "api-key" | "x-api-key" | "authorization" | "cookie" | "proxy-authorization")
-}
-
-/// Whether the text can be the digest that stands for a secret.
-fn is_digest(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -26,6 +26,7 @@ use http_body::Body;
 use http_body_util::Full;
 use slidegate::{
     Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock, Timestamp,
+    without_query,
 };
 use slidegate_tower::bad_request;
 
@@ -329,10 +330,6 @@ fn named<'a>(charges: &'a [ChargeAsk<'_>]) -> Vec<NamedCharge<'a>> {
 
 fn is_envoys(path: &str) -> bool {
     path.strip_prefix(ENVOY_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn without_query(path: &str) -> &str {
-    path.split_once('?').map_or(path, |(path, _)| path)
 }
 
 fn openapi(method: &Method) -> Reply {
