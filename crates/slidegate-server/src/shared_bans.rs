@@ -5,7 +5,7 @@
 //! ban leaves it in a bounded queue. While Redis is gone, bans hold where they began, and are
 //! appended when it is back.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,10 +135,7 @@ impl<S: Store> SharedBans<S> {
     /// Puts the bans of the others in force, and appends those that have begun here.
     pub(crate) async fn exchange(&self) {
         let mut state = self.state.lock().await;
-        let unshared = state.take_begun(self.gate.now());
-        if unshared > 0 {
-            self.observer.bans_not_shared(unshared);
-        }
+        self.take_begun(&mut state);
         // In this order, so that a ban which another gateway has lifted meanwhile is not appended.
         let mut result = self.read(&mut state).await;
         if result.is_ok() && !state.pending.is_empty() {
@@ -152,11 +149,13 @@ impl<S: Store> SharedBans<S> {
         state.log_unshared(self.gate.now());
     }
 
-    /// Lifts the bans of these accounts at all gateways that read the log, now or when they start.
-    /// At this one they have been lifted.
+    /// Lifts the bans of these accounts: here at once, and at all gateways that read the log, now or
+    /// when they start.
     pub(crate) async fn lift(&self, accounts: &[Account]) -> Result<(), EventLogError> {
         let mut state = self.state.lock().await;
-        state.take_begun(self.gate.now());
+        // Others' bans may have been read since the caller lifted those that it knew of.
+        accounts.iter().for_each(|account| self.gate.lift_ban(account));
+        self.take_begun(&mut state);
         state.pending.retain(|pending| !accounts.contains(&pending.account));
         let policies = self.gate.policies();
         let banning: HashSet<_> = policies
@@ -173,23 +172,32 @@ impl<S: Store> SharedBans<S> {
         Ok(())
     }
 
+    fn take_begun(&self, state: &mut State) {
+        let unshared = state.take_begun(self.gate.now());
+        if unshared > 0 {
+            self.observer.bans_not_shared(unshared);
+        }
+    }
+
     async fn read(&self, state: &mut State) -> Result<(), EventLogError> {
         // What was in force before the log turned out to be lost.
         let mut known = Vec::new();
-        let mut lifted = HashSet::new();
-        loop {
-            let batch = self.log.read(state.position.as_ref()).await?;
+        let mut events = Vec::new();
+        let mut position = state.position.clone();
+        let now_ms = loop {
+            let batch = self.log.read(position.as_ref()).await?;
             if batch.restarted {
                 known = self.gate.active_bans();
             }
-            for event in &batch.events {
-                self.apply(event, batch.now_ms, state, &mut lifted);
+            position = Some(batch.position);
+            let is_last = batch.events.len() < EventLog::MAX_BATCH;
+            events.extend(batch.events);
+            if is_last {
+                break batch.now_ms;
             }
-            state.position = Some(batch.position);
-            if batch.events.len() < EventLog::MAX_BATCH {
-                break;
-            }
-        }
+        };
+        state.position = position;
+        self.apply(&events, now_ms, state);
         if !known.is_empty() {
             tracing::warn!(
                 bans = known.len(),
@@ -206,23 +214,36 @@ impl<S: Store> SharedBans<S> {
         Ok(())
     }
 
-    fn apply(&self, event: &Event, now_ms: u64, state: &mut State, lifted: &mut HashSet<Account>) {
-        let Some(Message { origin, account, kind }) = Message::parse(&event.text) else {
-            tracing::debug!(text = event.text, "unknown event in the log of bans");
-            return;
-        };
-        match kind {
-            Kind::Lift => {
-                self.gate.lift_ban(&account);
-                state.pending.retain(|pending| pending.account != account);
-                lifted.insert(account);
+    /// Puts in force what the log says, from the last position to its end.
+    fn apply(&self, events: &[Event], now_ms: u64, state: &mut State) {
+        let messages: Vec<(&Event, Message)> = events.iter().filter_map(read_message).collect();
+        // What this gateway has lifted was lifted here before it was appended, and may have been
+        // banned again since. So its lifts are not applied: bans before them are left out instead.
+        let mut own_lifts = HashMap::new();
+        for (place, (_, message)) in messages.iter().enumerate() {
+            if message.kind == Kind::Lift && message.origin == self.origin {
+                own_lifts.insert(message.account.clone(), place);
             }
-            // A ban that began here is in force already, unless it was lifted just now and began
-            // again before this was read.
-            Kind::Ban { .. } if origin == self.origin && !lifted.contains(&account) => {}
-            Kind::Ban { wait } => {
-                let rest = Duration::from_millis(event.until_ms.saturating_sub(now_ms));
-                self.adopt(&ActiveBan { account, rest, retry_after: rest + wait });
+        }
+        let mut lifted = HashSet::new();
+        for (place, (event, message)) in messages.into_iter().enumerate() {
+            let Message { origin, account, kind } = message;
+            if own_lifts.get(&account).is_some_and(|lift| place <= *lift) {
+                continue;
+            }
+            match kind {
+                Kind::Lift => {
+                    self.gate.lift_ban(&account);
+                    state.pending.retain(|pending| pending.account != account);
+                    lifted.insert(account);
+                }
+                // A ban that began here is in force already, unless it was lifted just now and
+                // began again before this was read.
+                Kind::Ban { .. } if origin == self.origin && !lifted.contains(&account) => {}
+                Kind::Ban { wait } => {
+                    let rest = Duration::from_millis(event.until_ms.saturating_sub(now_ms));
+                    self.adopt(&ActiveBan { account, rest, retry_after: rest + wait });
+                }
             }
         }
     }
@@ -256,9 +277,18 @@ impl<S: Store> SharedBans<S> {
     }
 }
 
+fn read_message(event: &Event) -> Option<(&Event, Message)> {
+    let message = Message::parse(&event.text);
+    if message.is_none() {
+        tracing::debug!(text = event.text, "unknown event in the log of bans");
+    }
+    Some((event, message?))
+}
+
 impl State {
     /// Takes what is in the queue, and tells how many bans are not going to be shared. What waited
     /// there ends a little later at the other gateways, by [`PAUSE`] at most.
+    #[must_use]
     fn take_begun(&mut self, now: Timestamp) -> u64 {
         let mut unshared = self.begun.dropped.swap(0, Ordering::Relaxed);
         while let Ok(ban) = self.begun.receiver.try_recv() {
@@ -336,7 +366,12 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
+    use slidegate::{Ban, MemoryStore, Policies, Policy, Quota, SystemClock};
+    use slidegate_redis::RedisStore;
+    use slidegate_testbed::RedisServer;
+
     use super::*;
+    use crate::config::{LogConfig, LogFormat};
 
     fn message(kind: Kind, identity: &str) -> Message {
         let account = Account {
@@ -394,5 +429,82 @@ mod tests {
         assert!(begun.receiver.try_recv().is_ok());
         queue.push(&ban);
         assert_eq!(begun.dropped.load(Ordering::Relaxed), 7, "there was room again");
+    }
+
+    const LOG: LogConfig =
+        LogConfig { format: LogFormat::Json, level: String::new(), access: false };
+
+    fn gateway(redis: &RedisServer) -> (SharedBans<MemoryStore>, BanQueue) {
+        let policy =
+            Policy::new("api").quota(Quota::per_minute(1)).ban(Ban::after(Quota::per_hour(3)));
+        let policies = Policies::builder().policy(policy).build().unwrap();
+        let gate = Arc::new(Gate::new(policies, MemoryStore::new()));
+        let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
+        let store = RedisStore::builder(&redis.url()).deadline(Duration::from_secs(2));
+        let (queue, begun) = queue();
+        (SharedBans::new(gate, store.build().unwrap().event_log(), begun, observer), queue)
+    }
+
+    fn ban() -> ActiveBan {
+        let account =
+            Account { policy: "api".parse().unwrap(), identity: "ip:10.0.0.1".parse().unwrap() };
+        let rest = Duration::from_secs(3600);
+        ActiveBan { account, rest, retry_after: rest }
+    }
+
+    /// As a denial does that begins a ban.
+    fn begin(bans: &SharedBans<MemoryStore>, queue: &BanQueue) {
+        bans.gate.adopt_ban(&ban()).unwrap();
+        queue.push(&ban());
+    }
+
+    fn in_force(bans: &SharedBans<MemoryStore>) -> usize {
+        bans.gate.active_bans().len()
+    }
+
+    #[tokio::test]
+    async fn a_ban_that_begins_after_a_lift_stays_in_force_and_is_shared() {
+        let redis = RedisServer::start();
+        let ((one, queue), (two, other_queue)) = (gateway(&redis), gateway(&redis));
+        for is_banned_elsewhere in [false, true] {
+            one.exchange().await;
+            two.exchange().await;
+            if is_banned_elsewhere {
+                begin(&two, &other_queue);
+                two.exchange().await;
+            }
+            one.lift(&[ban().account]).await.unwrap();
+            begin(&one, &queue);
+            one.exchange().await;
+            assert_eq!(in_force(&one), 1, "the lift was older");
+            two.exchange().await;
+            assert_eq!(in_force(&two), 1, "it is shared");
+            one.lift(&[ban().account]).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lift_ends_bans_of_others_that_were_not_read_before_it() {
+        let redis = RedisServer::start();
+        let ((one, _), (two, queue)) = (gateway(&redis), gateway(&redis));
+        one.exchange().await;
+        begin(&two, &queue);
+        two.exchange().await;
+        one.lift(&[ban().account]).await.unwrap();
+        one.exchange().await;
+        two.exchange().await;
+        assert_eq!((in_force(&one), in_force(&two)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn bans_that_a_lift_finds_unshared_are_counted() {
+        let redis = RedisServer::start();
+        let (bans, queue) = gateway(&redis);
+        for _ in 0..MAX_QUEUED + 7 {
+            queue.push(&ban());
+        }
+        bans.lift(&[ban().account]).await.unwrap();
+        let page = bans.observer.page().unwrap();
+        assert!(page.contains("slidegate_bans_not_shared_total 7\n"), "{page}");
     }
 }
