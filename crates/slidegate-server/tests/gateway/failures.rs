@@ -82,6 +82,9 @@ fn a_failing_upstream_is_logged_with_its_address_and_the_cause_but_not_for_every
     );
     let cause = warnings[0]["cause"].as_str().unwrap();
     assert!(cause.contains("refused"), "{cause}");
+    let unhealthy = lines(&front, "upstream marked unhealthy");
+    let pauses: Vec<_> = unhealthy.iter().map(|line| line["pause"].as_str()).collect();
+    assert_eq!(pauses.first(), Some(&Some("1s")), "{unhealthy:?}");
 
     let upstream = Upstream::serving(|wire, request| match request.target() {
         "/breaks" => Err(ErrorKind::Other.into()),
