@@ -440,7 +440,7 @@ mod tests {
         let policies = Policies::builder().policy(policy).build().unwrap();
         let gate = Arc::new(Gate::new(policies, MemoryStore::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
-        let store = RedisStore::builder(&redis.url()).deadline(Duration::from_secs(2));
+        let store = RedisStore::builder(redis.url()).deadline(Duration::from_secs(2));
         let (queue, begun) = queue();
         (SharedBans::new(gate, store.build().unwrap().event_log(), begun, observer), queue)
     }
