@@ -95,13 +95,9 @@ impl Policies {
         self.api_keys.iter().find(|(_, key)| has_name(key)).map(|(identity, _)| *identity)
     }
 
-    /// The API key that has this digest, or whose name has it: an operator's client cannot tell
-    /// whether what was typed is a name or, by mistake, a key, and so sends [`Identity::api_key`] of
-    /// it. Digests every name unless a key has the digest.
-    pub fn key_with_digest(&self, digest: &Identity) -> Option<Identity> {
-        if self.api_keys.contains_key(digest) {
-            return Some(*digest);
-        }
+    /// The API key whose name has this digest, which is [`Identity::api_key`] of the name: a client
+    /// that cannot tell a name from a key that was typed by mistake sends this. Digests every name.
+    pub fn key_named_by_digest(&self, digest: &Identity) -> Option<Identity> {
         let has_digest = |name: &Name| Identity::api_key(name.as_bytes()) == *digest;
         let mut keys = self.api_keys.iter();
         keys.find(|(_, key)| key.name.as_ref().is_some_and(has_digest))

@@ -322,7 +322,7 @@ pub(crate) fn lift(arguments: &LiftArguments) -> anyhow::Result<()> {
 impl Whom {
     fn path(&self, rest: &str) -> anyhow::Result<String> {
         let identity = identity::read(&self.identity)?;
-        Ok(format!("/v1/accounts/{}{rest}", encoded(identity.as_str())))
+        Ok(format!("/v1/accounts/{}{rest}", encoded(&identity)))
     }
 }
 

@@ -14,16 +14,24 @@ const MOST_SECRET_BYTES: u64 = 64 * 1024;
 /// Reads an identity as logs show it, an address by itself, or a secret: `api-key:-` from standard
 /// input, `api-key:@FILE` from a file. The secret is digested here and goes nowhere else. So is the
 /// name of an API key, for it may be the key itself, by mistake; the server knows the names' digests.
-pub(super) fn read(text: &str) -> anyhow::Result<Identity> {
+pub(super) fn read(text: &str) -> anyhow::Result<String> {
+    match text.strip_prefix("api-key:") {
+        Some(name)
+            if name.parse::<Name>().is_ok() && !is_place(name) && from_text(text).is_err() =>
+        {
+            Ok(format!("api-key:~{}", Identity::api_key(name.as_bytes()).value()))
+        }
+        _ => identity(text).map(|identity| identity.to_string()),
+    }
+}
+
+fn identity(text: &str) -> anyhow::Result<Identity> {
     if text.parse::<IpAddr>().is_ok() || text.parse::<Network>().is_ok() {
         return Ok(format!("ip:{text}").parse()?);
     }
     match text.split_once(':') {
         Some(("api-key", place)) if is_place(place) => {
             Ok(Identity::api_key(secret(place)?.as_bytes()))
-        }
-        Some(("api-key", name)) if name.parse::<Name>().is_ok() => {
-            Ok(from_text(text).unwrap_or_else(|_| Identity::api_key(name.as_bytes())))
         }
         Some(("authorization", place)) if is_place(place) => {
             Ok(Identity::authorization(secret(place)?.as_bytes()))
@@ -80,12 +88,16 @@ mod tests {
             ("everyone", "everyone"),
             ("x-tenant:acme", "x-tenant:acme"),
         ] {
-            assert_eq!(read(text).unwrap().as_str(), identity);
+            assert_eq!(read(text).unwrap(), identity);
         }
-        assert_eq!(read("user:Ann Other").unwrap(), Identity::user("Ann Other"));
-        assert_eq!(read("user:~x").unwrap().as_str(), "user:~x", "a digest from a log");
+        assert_eq!(read("user:Ann Other").unwrap(), Identity::user("Ann Other").as_str());
+        assert_eq!(read("user:~x").unwrap(), "user:~x", "a digest from a log");
         let digest = Identity::api_key(b"k");
-        assert_eq!(read(digest.as_str()).unwrap(), digest, "as logs show a key without a name");
+        assert_eq!(
+            read(digest.as_str()).unwrap(),
+            digest.as_str(),
+            "as logs show a key without a name"
+        );
         for text in ["", "ann", "ip:nowhere", "user:", "api-key:"] {
             assert!(read(text).is_err(), "{text}");
         }
@@ -96,9 +108,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("slidegate-key-{}", std::process::id()));
         std::fs::write(&path, "hunter2\n").unwrap();
         let read_from = |kind: &str| read(&format!("{kind}:@{}", path.display())).unwrap();
-        assert_eq!(read_from("api-key"), Identity::api_key(b"hunter2"));
-        assert_eq!(read_from("authorization"), Identity::authorization(b"hunter2"));
-        assert_eq!(read("api-key:hunter2").unwrap(), Identity::api_key(b"hunter2"), "or a name");
+        let digest = Identity::api_key(b"hunter2");
+        assert_eq!(read_from("api-key"), digest.as_str());
+        assert_eq!(read_from("authorization"), Identity::authorization(b"hunter2").as_str());
+        let typed = read("api-key:hunter2").unwrap();
+        assert_eq!(typed, format!("api-key:~{}", digest.value()), "it may be a name");
         std::fs::remove_file(&path).unwrap();
         let error = read("authorization:hunter2").unwrap_err().to_string();
         assert!(!error.contains("hunter2") && error.contains("api-key:-"), "{error}");

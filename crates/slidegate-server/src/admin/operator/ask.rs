@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query};
 use http::Uri;
-use slidegate::{Identity, Name, Policies, UnknownKeys};
+use slidegate::{Identity, Name, Policies};
 
 use super::reply::Refusal;
 use crate::calendar::Rfc3339;
@@ -134,33 +134,27 @@ fn reason(text: &str) -> Option<String> {
     is_good.then(|| text.to_owned())
 }
 
-/// The identity in a path, as logs show it: an API key that has a name by that name, or by the
-/// digest of the name.
+/// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and
+/// the digest of the name, as our own client sends it.
 pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Refusal> {
-    let named = text.strip_prefix("api-key:").and_then(|name| policies.key_named(name));
-    if let Some(identity) = named {
-        return Ok(identity);
-    }
     // There may be a secret in it, so it is not repeated.
     let refusal = |problem| {
         let mut problems = Problems::default();
         problems.add(&Place::ROOT.member("identity"), in_a_path(problem));
         Refusal::Asked(problems)
     };
-    let identity = identity::from_text(text).map_err(refusal)?;
-    if identity.kind() != "api-key" {
-        return Ok(identity);
-    }
-    match policies.key_with_digest(&identity) {
-        Some(listed) => Ok(listed),
-        None if policies.unknown_keys() == UnknownKeys::Own => Ok(identity),
-        None => Err(refusal(NOT_LISTED)),
-    }
+    let Some(name) = text.strip_prefix("api-key:") else {
+        return identity::from_text(text).map_err(refusal);
+    };
+    let named = match name.strip_prefix('~') {
+        Some(digest) => {
+            let digest = identity::from_text(&format!("api-key:{digest}")).map_err(refusal)?;
+            policies.key_named_by_digest(&digest)
+        }
+        None => policies.key_named(name),
+    };
+    named.map_or_else(|| identity::from_text(text).map_err(refusal), Ok)
 }
-
-const NOT_LISTED: &str = "expected the name or the digest of an API key that is listed, as logs show \
-                          it; of the key itself the digest is made by `slidegate inspect api-key:-`, \
-                          which reads it from standard input, or api-key:@FILE";
 
 /// A path has no room for an object.
 fn in_a_path(problem: &'static str) -> &'static str {
