@@ -17,6 +17,10 @@ const HEAD_BYTES: usize = 62_000;
 /// A little less than the 256 KiB that a body may have.
 const BODY_BYTES: usize = 255_000;
 
+/// A path with more readings than any other that is known, as it is repeated.
+const ROUNDABOUT: &str = "e%20;z%20/..;x%20/..%20/c%20/..%20;/c%20/%20/e%20;z%20/d%20;z/..%20;/\
+                          ..;x/d%20;z/%20/../";
+
 #[derive(Debug, Clone)]
 struct Costly {
     what: String,
@@ -115,6 +119,7 @@ fn heads() -> Vec<Costly> {
         ("parameters", "..;x/"),
         ("everything", "a;b%20/%2e%2E;%41/"),
         ("encoded again and again", "%2525"),
+        ("the most readings", ROUNDABOUT),
     ] {
         let path = format!("/{}", pieces(HEAD_BYTES, |_| piece.into()));
         heads.push(Costly::head(what, path, Vec::new()));

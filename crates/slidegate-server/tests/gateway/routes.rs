@@ -60,7 +60,7 @@ fn a_dead_server_costs_no_request_and_comes_back() {
         assert_eq!(wire.response().text(), "1");
         assert_eq!(well.last().text(), "hello");
     }
-    assert!(front.output().contains("passed over"), "{}", front.output());
+    assert!(front.output().contains("upstream marked unhealthy"), "{}", front.output());
     let back = Upstream::serving_at(address, |wire, _| wire.try_send(response("200 OK", "", "0")));
     wait_until("it to be asked again", || front.status("/") == 200 && !back.heard().is_empty());
     let before = back.heard().len();
