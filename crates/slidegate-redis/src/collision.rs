@@ -4,7 +4,7 @@ use std::fmt;
 
 use slidegate::{Identity, Name, Policies, PolicyOutline, Quota, Scope, Source};
 
-use crate::key::{KeyTemplate, Piece, window_text};
+use crate::key::{ADDRESS, KeyTemplate, Piece, window_text};
 
 /// Two ledgers that can get the same Redis key, so that each would count what the other admits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,8 +222,11 @@ fn pattern(ledger: &Ledger, kind: &str, values: Option<Values>) -> Vec<Token> {
             (Piece::Policy, _) => &*ledger.policy,
             (Piece::Window, _) => &ledger.window,
             // Who has no value is called by the kind.
-            (Piece::Kind, _) | (Piece::Identity, None) => kind,
-            (Piece::Identity, Some(values)) => {
+            (Piece::Kind, _) | (Piece::Identity | Piece::Account, None) => kind,
+            (Piece::Identity | Piece::Account, Some(values)) => {
+                if *piece == Piece::Account && kind != ADDRESS {
+                    pattern.extend(kind.bytes().chain([b':']).map(Token::Byte));
+                }
                 pattern.extend([Token::One(values), Token::Many(values)]);
                 continue;
             }
@@ -324,6 +327,8 @@ mod tests {
                 ("login", "ip", "1/min", DEFAULT),
             ],
             &[("api", "user ip", "1/min", "rl:<identity>")],
+            &[("a", "ip", "1/min", "rl:<account>"), ("b", "user", "1/min", "rl:user:b:<account>")],
+            &[("a", "user", "1/min", "rl:<account>"), ("b", "ip", "1/min", "rl:b/<account>")],
             &[("api", "user ip", "1/min 1/day", "rl:<window>:<identity>")],
             &[("a", "ip", "1/min", "rl:<identity>:a"), ("b", "ip", "1/min", "rl:<identity>:b")],
             &[

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use slidegate::{Identity, Name, Quota};
 
 /// How the key of a ledger is named: a text with `<kind>`, `<identity>`, `<policy>` and `<window>`
-/// in it.
+/// in it. In place of `<identity>` it can have `<account>`: a client's address as it is, and any
+/// other identity with its kind, such as `user:42`.
 ///
 /// The default, `slidegate:{<kind>:<identity>}:<policy>:<window>`, gives every ledger a key of its
 /// own. Its braces are what Redis Cluster places keys by, so all that one identity has is in one
@@ -28,13 +29,15 @@ pub(crate) enum Piece {
     Text(String),
     Kind,
     Identity,
+    Account,
     Policy,
     Window,
 }
 
-const PLACES: [(&str, Piece); 4] = [
+const PLACES: [(&str, Piece); 5] = [
     ("kind", Piece::Kind),
     ("identity", Piece::Identity),
+    ("account", Piece::Account),
     ("policy", Piece::Policy),
     ("window", Piece::Window),
 ];
@@ -48,6 +51,8 @@ impl KeyTemplate {
                 Piece::Text(text) => key.push_str(text),
                 Piece::Kind => key.push_str(identity.kind()),
                 Piece::Identity => key.push_str(named(identity)),
+                Piece::Account if identity.kind() == ADDRESS => key.push_str(identity.value()),
+                Piece::Account => key.push_str(identity.as_str()),
                 Piece::Policy => key.push_str(policy),
                 Piece::Window => push_window(&mut key, quota),
             }
@@ -63,7 +68,9 @@ impl KeyTemplate {
             match piece {
                 Piece::Text(text) => text.chars().for_each(|c| push_literal(&mut pattern, c)),
                 Piece::Policy => pattern.push_str(policy),
-                Piece::Kind | Piece::Identity | Piece::Window => push_any(&mut pattern),
+                Piece::Kind | Piece::Identity | Piece::Account | Piece::Window => {
+                    push_any(&mut pattern);
+                }
             }
         }
         push_any(&mut pattern);
@@ -114,6 +121,9 @@ fn push_any(pattern: &mut String) {
     }
 }
 
+/// The kind of identities that are addresses.
+pub(crate) const ADDRESS: &str = "ip";
+
 /// Everybody together and nobody in particular have a kind and no value.
 fn named(identity: &Identity) -> &str {
     if identity.value().is_empty() { identity.kind() } else { identity.value() }
@@ -145,6 +155,7 @@ impl fmt::Display for KeyTemplate {
             Piece::Text(text) => f.write_str(text),
             Piece::Kind => f.write_str("<kind>"),
             Piece::Identity => f.write_str("<identity>"),
+            Piece::Account => f.write_str("<account>"),
             Piece::Policy => f.write_str("<policy>"),
             Piece::Window => f.write_str("<window>"),
         })
@@ -175,7 +186,7 @@ impl FromStr for KeyTemplate {
         if !rest.is_empty() {
             pieces.push(Piece::Text(rest.to_owned()));
         }
-        if !pieces.contains(&Piece::Identity) {
+        if !pieces.contains(&Piece::Identity) && !pieces.contains(&Piece::Account) {
             return Err(KeyTemplateError::NoIdentity(template.to_owned()));
         }
         Ok(Self(pieces))
@@ -191,7 +202,7 @@ pub enum KeyTemplateError {
     NoIdentity(String),
     /// There is no such place.
     #[error(
-        "key template {template:?} has <{place}>, which is unknown: expected <kind>, <identity>, <policy> or <window>"
+        "key template {template:?} has <{place}>, which is unknown: expected <kind>, <identity>, <account>, <policy> or <window>"
     )]
     UnknownPlace {
         /// The whole template.
@@ -233,6 +244,9 @@ mod tests {
             ("ratelimit:<kind>:<identity>", &user, minute, "ratelimit:user:42"),
             ("throttle:<kind>:<identity>:<policy>", &user, minute, "throttle:user:42:api"),
             ("ratelimit:<identity>", &ip, minute, "ratelimit:203.0.113.7"),
+            ("ratelimit:<account>", &ip, minute, "ratelimit:203.0.113.7"),
+            ("ratelimit:<account>", &user, minute, "ratelimit:user:42"),
+            ("ratelimit:<account>", &Identity::everyone(), minute, "ratelimit:everyone"),
         ] {
             assert_eq!(key(template, "api", identity, quota), expected);
         }
