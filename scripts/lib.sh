@@ -58,6 +58,29 @@ need_component() {
     rustup component add "$2"
 }
 
+# production_files DIR: the Rust files of production code below a directory.
+production_files() {
+    find "$1" -path "*/src/*" -name "*.rs" ! -name tests.rs ! -path "*/tests/*" | sort
+}
+
+# production_lines FILE: a Rust file without its inline test modules (`#[cfg(test)] mod ... { ... }`).
+production_lines() {
+    awk '
+        function flush() { if (held != "") print held; held = "" }
+        skipping { if ($0 == end) skipping = 0; next }
+        /^[ \t]*#\[cfg\(test\)\]$/ { flush(); held = $0; next }
+        held != "" && /^[ \t]*(pub(\([^)]*\))? +)?mod [a-z0-9_]+ \{$/ {
+            match($0, /^[ \t]*/)
+            end = substr($0, 1, RLENGTH) "}"
+            skipping = 1
+            held = ""
+            next
+        }
+        { flush(); print }
+        END { flush() }
+    ' "$1"
+}
+
 # Debian has servers where the path of an ordinary user does not lead.
 PATH=$PATH:/usr/sbin
 
