@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Cache, Guard};
 use http::HeaderName;
 use slidegate::{Gate, Store};
-use slidegate_tower::{Answers, ClientAddress, PathReading, RateLimitLayer};
+use slidegate_tower::{ClientAddress, PathReading, RateLimitLayer, Responder};
 
 use crate::config::Rules;
 use crate::shared_bans::BanQueue;
@@ -26,7 +26,7 @@ pub(crate) type LatestManners<S> = Cache<Arc<ArcSwap<Manners<S>>>, Arc<Manners<S
 #[derive(Debug)]
 pub(crate) struct Manners<S> {
     /// What clients are told.
-    pub(crate) answers: Answers,
+    pub(crate) answers: Responder,
     /// How the gateway finds the client behind proxies.
     pub(crate) client_address: ClientAddress,
     /// How paths are read.
@@ -80,7 +80,7 @@ impl<S: Store> Manners<S> {
         let paths = rules.paths();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
         let layer = RateLimitLayer::new(gate.clone())
-            .answers(answers.clone())
+            .responder(answers.clone())
             .client_address(client_address.clone())
             .paths(paths);
         let identity_headers = gate.policies().identity_headers().cloned().collect();

@@ -9,14 +9,14 @@ use crate::extension::{Cost, Peer, User, UserPlan};
 
 /// The head of a request, whole or taken apart.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head<'r> {
+pub(crate) struct RequestHead<'r> {
     pub(crate) method: &'r Method,
     pub(crate) uri: &'r Uri,
     pub(crate) headers: &'r HeaderMap,
     pub(crate) extensions: &'r Extensions,
 }
 
-impl<'r, B> From<&'r Request<B>> for Head<'r> {
+impl<'r, B> From<&'r Request<B>> for RequestHead<'r> {
     fn from(request: &'r Request<B>) -> Self {
         Self {
             method: request.method(),
@@ -27,7 +27,7 @@ impl<'r, B> From<&'r Request<B>> for Head<'r> {
     }
 }
 
-impl<'r> From<&'r request::Parts> for Head<'r> {
+impl<'r> From<&'r request::Parts> for RequestHead<'r> {
     fn from(parts: &'r request::Parts) -> Self {
         Self {
             method: &parts.method,
@@ -38,7 +38,7 @@ impl<'r> From<&'r request::Parts> for Head<'r> {
     }
 }
 
-impl<'r> Head<'r> {
+impl<'r> RequestHead<'r> {
     /// What the head itself says.
     pub(crate) fn plain_facts(&self) -> Facts<'r> {
         Facts::new(self.method, self.uri.path()).headers(self.headers)

@@ -12,13 +12,13 @@ use pin_project_lite::pin_project;
 use slidegate::{BadRequest, Decision, Store};
 use tower_service::Service;
 
-use crate::answers::Answer;
 use crate::bad_request::bad_request;
 use crate::body::ResponseBody;
-use crate::client_address::Sender;
+use crate::client_address::ResolvedClient;
 use crate::decided::Decided;
-use crate::door::Door;
-use crate::facts::Head;
+use crate::facts::RequestHead;
+use crate::limiter::RequestLimiter;
+use crate::responder::Answer;
 
 /// A decision that waits for its store. It has the request, which it looks at, and gives it back.
 type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, Decided)> + Send>>;
@@ -39,7 +39,7 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<T, S, B, F> {
-        Deciding { deciding: Deciding<B>, ready_inner: T, door: Arc<Door<S>> },
+        Deciding { deciding: Deciding<B>, ready_inner: T, limiter: Arc<RequestLimiter<S>> },
         Passing { #[pin] inner: F, told: Option<Told<S>> },
         Refused { refused: Option<(Answer, Decided)> },
         BadRequest { response: Option<Box<Response<Bytes>>> },
@@ -48,7 +48,7 @@ pin_project! {
 
 /// What an allowed request's response is to tell.
 pub(crate) struct Told<S> {
-    door: Arc<Door<S>>,
+    limiter: Arc<RequestLimiter<S>>,
     decided: Decided,
     /// Whether it can be told in lines.
     takes_lines: bool,
@@ -77,26 +77,26 @@ where
     }
 
     pub(crate) fn deciding(
-        door: Arc<Door<S>>,
+        limiter: Arc<RequestLimiter<S>>,
         ready_inner: T,
         request: Request<B>,
-        sender: Option<Sender>,
+        sender: Option<ResolvedClient>,
     ) -> Self {
-        let deciding = Box::pin(decide(door.clone(), request, sender));
-        Self { state: State::Deciding { deciding, ready_inner, door } }
+        let deciding = Box::pin(decide(limiter.clone(), request, sender));
+        Self { state: State::Deciding { deciding, ready_inner, limiter } }
     }
 }
 
 /// A body need not be shareable, so only the head is lent to the gate.
 async fn decide<S: Store, B>(
-    door: Arc<Door<S>>,
+    limiter: Arc<RequestLimiter<S>>,
     request: Request<B>,
-    sender: Option<Sender>,
+    sender: Option<ResolvedClient>,
 ) -> (Request<B>, Decided) {
     let (parts, body) = request.into_parts();
-    let head = Head::from(&parts);
-    let (paths, is_aside) = (door.other_paths(head), sender.is_some());
-    let decided = Decided::by(&door.gate, &door.facts(head, &paths, sender), is_aside).await;
+    let head = RequestHead::from(&parts);
+    let (paths, is_aside) = (limiter.other_paths(head), sender.is_some());
+    let decided = Decided::by(&limiter.gate, &limiter.facts(head, &paths, sender), is_aside).await;
     (Request::from_parts(parts, body), decided)
 }
 
@@ -111,12 +111,12 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             let next = match self.as_mut().project().state.project() {
-                StateProj::Deciding { deciding, ready_inner, door } => {
+                StateProj::Deciding { deciding, ready_inner, limiter } => {
                     let (request, decided) = ready!(deciding.as_mut().poll(cx));
-                    match door.answers.refuse_decided(decided.decision(), request.headers()) {
+                    match limiter.responder.refuse_decided(decided.decision(), request.headers()) {
                         Some(answer) => Self::refused(answer, decided),
                         None => {
-                            let told = Told::new(door.clone(), decided, request.version());
+                            let told = Told::new(limiter.clone(), decided, request.version());
                             Self::passing(ready_inner.call(request), told)
                         }
                     }
@@ -143,23 +143,27 @@ where
 }
 
 impl<S> Told<S> {
-    pub(crate) fn new(door: Arc<Door<S>>, mut decided: Decided, version: Version) -> Self {
+    pub(crate) fn new(
+        limiter: Arc<RequestLimiter<S>>,
+        mut decided: Decided,
+        version: Version,
+    ) -> Self {
         let takes_lines = version <= Version::HTTP_11 && decided.aside_mut().is_some();
-        Self { door, decided, takes_lines }
+        Self { limiter, decided, takes_lines }
     }
 
     fn tell<R>(mut self, response: &mut Response<ResponseBody<R>>) {
         let Some(decision) = self.decided.decision() else { return };
-        let answers = &self.door.answers;
+        let responder = &self.limiter.responder;
         if self.takes_lines {
-            let lines = answers.lines(decision, response);
+            let lines = responder.lines(decision, response);
             self.decided.aside_mut().expect("only a server takes lines").lines = lines;
         } else {
-            answers.annotate(decision, response);
+            responder.annotate(decision, response);
         }
         let Some(decision) = self.decided.decision() else { return };
         if let Some(inner) = response.extensions().get::<Decision>() {
-            self.door.detectors.decided_twice(inner, decision);
+            self.limiter.detectors.decided_twice(inner, decision);
             // What a layer further in has refused is the better thing to log.
             if !inner.is_allowed() {
                 return self.decided.give_way(response);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use slidegate::{Gate, MemoryStore, Policies, Policy, Quota, Store};
 use tower_layer::Layer;
 
-use crate::answers::Answers;
 use crate::client_address::ClientAddress;
 use crate::detector::Detectors;
-use crate::door::Door;
 use crate::headers::Headers;
+use crate::limiter::RequestLimiter;
 use crate::path::PathReading;
 use crate::refusal::Refusal;
+use crate::responder::Responder;
 use crate::service::RateLimit;
 
 /// Asks a gate before each request: the inner service answers what may pass, with headers added
@@ -20,7 +20,7 @@ use crate::service::RateLimit;
 /// Clones share the gate. See the [crate's documentation](crate) for a whole example.
 #[derive(Debug)]
 pub struct RateLimitLayer<S = MemoryStore> {
-    door: Arc<Door<S>>,
+    limiter: Arc<RequestLimiter<S>>,
 }
 
 impl RateLimitLayer<MemoryStore> {
@@ -36,11 +36,11 @@ impl<S: Store> RateLimitLayer<S> {
     /// Asks this gate. Layers that are given the same gate count together.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
         Self {
-            door: Arc::new(Door {
+            limiter: Arc::new(RequestLimiter {
                 gate: gate.into(),
                 client_address: ClientAddress::default(),
                 paths: PathReading::default(),
-                answers: Answers::default(),
+                responder: Responder::default(),
                 detectors: Arc::new(Detectors::default()),
             }),
         }
@@ -53,7 +53,7 @@ impl<S: Store> RateLimitLayer<S> {
     /// [`user_header`](slidegate::PoliciesBuilder::user_header).
     #[must_use]
     pub fn client_address(mut self, client_address: ClientAddress) -> Self {
-        Arc::make_mut(&mut self.door).client_address = client_address;
+        Arc::make_mut(&mut self.limiter).client_address = client_address;
         self
     }
 
@@ -63,47 +63,47 @@ impl<S: Store> RateLimitLayer<S> {
     /// if it is so in all. The inner service gets the request as it came.
     #[must_use]
     pub fn paths(mut self, paths: PathReading) -> Self {
-        Arc::make_mut(&mut self.door).paths = paths;
+        Arc::make_mut(&mut self.limiter).paths = paths;
         self
     }
 
     /// What clients are told, headers and refusals together.
     #[must_use]
-    pub fn answers(mut self, answers: Answers) -> Self {
-        Arc::make_mut(&mut self.door).answers = answers;
+    pub fn responder(mut self, responder: Responder) -> Self {
+        Arc::make_mut(&mut self.limiter).responder = responder;
         self
     }
 
     /// Which headers tell a client where it stands.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
-        let answers = self.door.answers.clone();
-        self.answers(answers.headers(headers))
+        let responder = self.limiter.responder.clone();
+        self.responder(responder.headers(headers))
     }
 
     /// How a refused request is answered.
     #[must_use]
     pub fn refusal(self, refusal: impl Into<Refusal>) -> Self {
-        let answers = self.door.answers.clone();
-        self.answers(answers.refusal(refusal))
+        let responder = self.limiter.responder.clone();
+        self.responder(responder.refusal(refusal))
     }
 
     /// How a request is answered that this policy refused.
     #[must_use]
     pub fn refusal_for(self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
-        let answers = self.door.answers.clone();
-        self.answers(answers.refusal_for(policy, refusal))
+        let responder = self.limiter.responder.clone();
+        self.responder(responder.refusal_for(policy, refusal))
     }
 
     /// The gate that is asked.
     pub fn gate(&self) -> &Arc<Gate<S>> {
-        &self.door.gate
+        &self.limiter.gate
     }
 }
 
 impl<S> Clone for RateLimitLayer<S> {
     fn clone(&self) -> Self {
-        Self { door: self.door.clone() }
+        Self { limiter: self.limiter.clone() }
     }
 }
 
@@ -111,6 +111,6 @@ impl<S, T> Layer<T> for RateLimitLayer<S> {
     type Service = RateLimit<T, S>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        RateLimit::new(inner, self.door.clone())
+        RateLimit::new(inner, self.limiter.clone())
     }
 }

@@ -71,10 +71,10 @@
 //!   the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a refused request is answered.
-//!   Both are in [`Answers`], which needs no Tower.
+//!   Both are in [`Responder`], which needs no Tower.
 //! - [`RateLimit::for_server`] is for servers that call the service themselves: what they send and log
 //!   is then [`Aside`], with [`SharedRefusal`] among it.
-//! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its [`Queue`] can
+//! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its [`OutgoingQueue`] can
 //!   be used without Tower too.
 //!
 //! # Several layers
@@ -82,39 +82,41 @@
 //! the lists in `RateLimit` and `RateLimit-Policy` have the items of both, and `X-RateLimit-*`
 //! shows the quota with less remaining.
 
-mod answers;
 mod aside;
 mod bad_request;
 mod body;
 mod client_address;
 mod decided;
 mod detector;
-mod door;
 mod extension;
 mod facts;
 mod future;
 mod headers;
 mod kept;
 mod layer;
+mod limiter;
 mod outgoing;
 mod path;
 mod refusal;
+mod responder;
 mod seconds;
 mod service;
 mod shared;
 
-pub use crate::answers::Answers;
 pub use crate::aside::Aside;
 pub use crate::bad_request::bad_request;
 pub use crate::body::ResponseBody;
-pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, Sender};
+pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, ResolvedClient};
 pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};
 pub use crate::future::ResponseFuture;
 pub use crate::headers::{Dialect, DialectError, Fields, Headers, Text};
 pub use crate::layer::RateLimitLayer;
-pub use crate::outgoing::{HeldBack, Outgoing, OutgoingError, OutgoingLayer, Queue};
+pub use crate::outgoing::{
+    OutgoingError, OutgoingLayer, OutgoingQueue, OutgoingService, RateLimited,
+};
 pub use crate::path::PathReading;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
+pub use crate::responder::Responder;
 pub use crate::service::RateLimit;
 pub use crate::shared::SharedRefusal;
 

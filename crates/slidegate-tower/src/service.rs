@@ -9,24 +9,24 @@ use slidegate::{MemoryStore, Store};
 use tower_service::Service;
 
 use crate::body::ResponseBody;
-use crate::client_address::Sender;
+use crate::client_address::ResolvedClient;
 use crate::decided::Decided;
-use crate::door::Door;
 use crate::extension::Exempt;
-use crate::facts::Head;
+use crate::facts::RequestHead;
 use crate::future::{ResponseFuture, Told};
+use crate::limiter::RequestLimiter;
 
 /// The service of a [`RateLimitLayer`](crate::RateLimitLayer).
 #[derive(Debug)]
 pub struct RateLimit<T, S = MemoryStore> {
     inner: T,
-    door: Arc<Door<S>>,
-    sender: Option<Sender>,
+    limiter: Arc<RequestLimiter<S>>,
+    sender: Option<ResolvedClient>,
 }
 
 impl<T, S> RateLimit<T, S> {
-    pub(crate) fn new(inner: T, door: Arc<Door<S>>) -> Self {
-        Self { inner, door, sender: None }
+    pub(crate) fn new(inner: T, limiter: Arc<RequestLimiter<S>>) -> Self {
+        Self { inner, limiter, sender: None }
     }
 
     /// For a server that calls the service itself, and that has found out already whom a request
@@ -36,14 +36,14 @@ impl<T, S> RateLimit<T, S> {
     /// The response is not whole: some of it is [aside](ResponseBody::take_aside), in a form that the
     /// server can send and log without copying it.
     #[must_use]
-    pub fn for_server(self, sender: Sender) -> Self {
+    pub fn for_server(self, sender: ResolvedClient) -> Self {
         Self { sender: Some(sender), ..self }
     }
 }
 
 impl<T: Clone, S> Clone for RateLimit<T, S> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), door: self.door.clone(), sender: self.sender }
+        Self { inner: self.inner.clone(), limiter: self.limiter.clone(), sender: self.sender }
     }
 }
 
@@ -65,22 +65,27 @@ where
         if request.extensions().get::<Exempt>().is_some() {
             return ResponseFuture::exempt(self.inner.call(request));
         }
-        let head = Head::from(&request);
-        if let Err(error) = self.door.gate.check(&head.plain_facts()) {
+        let head = RequestHead::from(&request);
+        if let Err(error) = self.limiter.gate.check(&head.plain_facts()) {
             return ResponseFuture::bad_request(&error);
         }
-        let Some(gate) = self.door.ready_gate() else {
+        let Some(gate) = self.limiter.ready_gate() else {
             let not_ready_inner = self.inner.clone();
             let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
-            return ResponseFuture::deciding(self.door.clone(), ready_inner, request, self.sender);
+            return ResponseFuture::deciding(
+                self.limiter.clone(),
+                ready_inner,
+                request,
+                self.sender,
+            );
         };
-        let paths = self.door.other_paths(head);
+        let paths = self.limiter.other_paths(head);
         let is_aside = self.sender.is_some();
-        let decided = Decided::now(gate, &self.door.facts(head, &paths, self.sender), is_aside);
-        match self.door.answers.refuse_decided(decided.decision(), request.headers()) {
+        let decided = Decided::now(gate, &self.limiter.facts(head, &paths, self.sender), is_aside);
+        match self.limiter.responder.refuse_decided(decided.decision(), request.headers()) {
             Some(answer) => ResponseFuture::refused(answer, decided),
             None => {
-                let told = Told::new(self.door.clone(), decided, request.version());
+                let told = Told::new(self.limiter.clone(), decided, request.version());
                 ResponseFuture::passing(self.inner.call(request), told)
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 use slidegate::{Ban, Gate, ManualClock, Policy, Quota, Scope, Timestamp};
-use slidegate_tower::{Answers, Dialect, Fields, Headers, Text};
+use slidegate_tower::{Dialect, Fields, Headers, Responder, Text};
 use support::{Scripted, decide, field, gate, policies};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ fn fields(headers: &Headers, gate: &Gate) -> HeaderMap {
     let decision = decide(gate).unwrap();
     let (mut map, mut told) = (HeaderMap::new(), Told::default());
     headers.write(&decision, &mut map);
-    Answers::new().headers(headers.clone()).tell(&decision, &mut told);
+    Responder::new().headers(headers.clone()).tell(&decision, &mut told);
     assert_eq!(told.0, lines(&map));
     map
 }
@@ -219,9 +219,9 @@ fn the_reset_of_a_denial_that_begins_a_ban_is_not_before_its_end() {
         let ban = Ban::after(Quota::per_minute(1)).lasting(600 * SECOND);
         let policy = Policy::new("api").quota(Quota::per_minute(1)).ban(ban);
         let gate = gate(&clock, policies([policy]));
-        let answers = Answers::new().headers(Headers::new([dialect]).clock(clock));
-        assert!(answers.refuse(&decide(&gate), &HeaderMap::new()).is_none());
-        let refusal = answers.refuse(&decide(&gate), &HeaderMap::new()).unwrap();
+        let responder = Responder::new().headers(Headers::new([dialect]).clock(clock));
+        assert!(responder.refuse(&decide(&gate), &HeaderMap::new()).is_none());
+        let refusal = responder.refuse(&decide(&gate), &HeaderMap::new()).unwrap();
         assert_eq!(field(refusal.headers(), "retry-after"), "600");
         assert_eq!(field(refusal.headers(), name), expected, "{dialect}");
     }
@@ -478,7 +478,7 @@ fn redirects_can_be_left_without_headers() {
         (Headers::default().not_on_redirects(), 404, true),
     ] {
         let mut response = http::Response::builder().status(status).body(()).unwrap();
-        Answers::new().headers(headers).annotate(&decision, &mut response);
+        Responder::new().headers(headers).annotate(&decision, &mut response);
         assert_eq!(response.headers().contains_key("ratelimit"), expected, "{status}");
     }
 }

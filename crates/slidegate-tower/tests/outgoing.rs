@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
 use slidegate::{Clock, Facts, Gate, MemoryStore, OnStoreError, Policy, Roster, Source, Timestamp};
-use slidegate_tower::{Cost, Exempt, HeldBack, OutgoingError, OutgoingLayer, Queue, User};
+use slidegate_tower::{
+    Cost, Exempt, OutgoingError, OutgoingLayer, OutgoingQueue, RateLimited, User,
+};
 use support::{Down, Slow, policies};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -121,7 +123,9 @@ async fn at_once_is_the_default() {
         service.clone().oneshot(call()).await.unwrap();
     }
     let error = service.clone().oneshot(call()).await.unwrap_err();
-    let OutgoingError::HeldBack(held @ HeldBack::Denied(_)) = error else { panic!("{error}") };
+    let OutgoingError::RateLimited(held @ RateLimited::Denied(_)) = error else {
+        panic!("{error}")
+    };
     assert_eq!(held.retry_after(), Some(10 * SECOND));
     assert!(!held.decision().unwrap().is_allowed());
     assert_eq!((third.at(), clock.elapsed()), (vec![0, 0], Duration::ZERO), "nobody waited");
@@ -131,7 +135,7 @@ async fn at_once_is_the_default() {
 async fn calls_wait_until_they_are_allowed() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(60 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("2/10s"))).wait_up_to(60 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     for _ in 0..5 {
         service.clone().oneshot(call()).await.unwrap();
@@ -143,11 +147,11 @@ async fn calls_wait_until_they_are_allowed() {
 async fn a_call_that_would_wait_too_long_fails_at_once() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(9 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(9 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     service.clone().oneshot(call()).await.unwrap();
     let error = service.clone().oneshot(call()).await.unwrap_err();
-    assert!(matches!(error, OutgoingError::HeldBack(HeldBack::Denied(_))));
+    assert!(matches!(error, OutgoingError::RateLimited(RateLimited::Denied(_))));
     assert_eq!(clock.elapsed(), Duration::ZERO);
     tokio::time::sleep(SECOND).await;
     service.oneshot(call()).await.unwrap();
@@ -158,7 +162,7 @@ async fn a_call_that_would_wait_too_long_fails_at_once() {
 async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(9 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("2/10s"))).wait_up_to(9 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     service.clone().oneshot(call()).await.unwrap();
     tokio::time::sleep(5 * SECOND).await;
@@ -168,7 +172,9 @@ async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
     let mut costly = call();
     costly.extensions_mut().insert(Cost(2.try_into().unwrap()));
     let error = service.oneshot(costly).await.unwrap_err();
-    let OutgoingError::HeldBack(held @ HeldBack::Denied(_)) = error else { panic!("{error}") };
+    let OutgoingError::RateLimited(held @ RateLimited::Denied(_)) = error else {
+        panic!("{error}")
+    };
     assert_eq!(held.retry_after(), Some(10 * SECOND));
     assert_eq!(clock.elapsed().as_secs(), 5, "it did not wait");
     waiting.await.unwrap().unwrap();
@@ -180,7 +186,7 @@ async fn who_came_first_goes_first_and_the_quota_is_kept() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let policy = Policy::new("vendor").quota("3/10s".parse().unwrap());
-    let queue = Queue::new(gate(clock, policy)).wait_up_to(100 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, policy)).wait_up_to(100 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..20 {
@@ -203,7 +209,7 @@ async fn who_came_first_goes_first_and_the_quota_is_kept() {
 async fn who_waits_for_one_account_does_not_hold_up_another() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(100 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(100 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     for who in ["a", "a", "a", "b", "b"] {
@@ -219,7 +225,7 @@ async fn who_waits_for_one_account_does_not_hold_up_another() {
 async fn who_lacks_units_of_its_own_does_not_hold_up_the_others() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate_of(clock, vendor_and_users())).wait_up_to(10 * SECOND);
+    let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users())).wait_up_to(10 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     service.clone().oneshot(call_of("ann")).await.unwrap();
     tokio::time::sleep(2 * SECOND).await;
@@ -241,7 +247,7 @@ async fn who_lacks_units_of_its_own_does_not_hold_up_the_others() {
 async fn who_lacks_units_of_its_own_at_the_head_of_a_line_steps_aside() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate_of(clock, vendor_and_users()));
+    let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users()));
     let queue = queue.wait_up_to(20 * SECOND).most_waiting(4);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
@@ -260,7 +266,8 @@ async fn who_lacks_units_of_its_own_at_the_head_of_a_line_steps_aside() {
 async fn no_more_wait_than_may() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(1000 * SECOND).most_waiting(2);
+    let queue =
+        OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(1000 * SECOND).most_waiting(2);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..6 {
@@ -269,9 +276,9 @@ async fn no_more_wait_than_may() {
         tokio::task::yield_now().await;
     }
     let results = tasks.join_all().await;
-    let crowded = results
-        .iter()
-        .filter(|result| matches!(result, Err(OutgoingError::HeldBack(HeldBack::Crowded(_)))));
+    let crowded = results.iter().filter(|result| {
+        matches!(result, Err(OutgoingError::RateLimited(RateLimited::QueueFull(_))))
+    });
     assert_eq!(crowded.count(), 3);
     assert_eq!(third.at(), [0, 10, 20]);
     service.oneshot(call()).await.unwrap();
@@ -282,7 +289,7 @@ async fn no_more_wait_than_may() {
 async fn who_waits_behind_others_gives_up_in_time() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("1/10s"))).wait_up_to(12 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(12 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
@@ -300,7 +307,7 @@ async fn who_is_dropped_takes_nothing_and_the_next_moves_up() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let gate = Arc::new(gate(clock, vendor("1/10s")));
-    let queue = Arc::new(Queue::new(gate.clone()).wait_up_to(100 * SECOND));
+    let queue = Arc::new(OutgoingQueue::new(gate.clone()).wait_up_to(100 * SECOND));
     let service = OutgoingLayer::new(queue).layer(third.service());
     let spawn = |who: &'static str| tokio::spawn(service.clone().oneshot(call_of(who)));
     let mut tasks = Vec::new();
@@ -328,17 +335,17 @@ async fn who_is_dropped_takes_nothing_and_the_next_moves_up() {
 async fn what_can_never_pass_fails_at_once() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let queue = Queue::new(gate(clock, vendor("2/10s"))).wait_up_to(100 * SECOND);
+    let queue = OutgoingQueue::new(gate(clock, vendor("2/10s"))).wait_up_to(100 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut costly = call();
     costly.extensions_mut().insert(Cost(3.try_into().unwrap()));
     let error = service.oneshot(costly).await.unwrap_err();
-    let OutgoingError::HeldBack(held) = error;
+    let OutgoingError::RateLimited(held) = error;
     assert_eq!(held.retry_after(), None);
 
     let blocked = policies([vendor("2/10s")]).blocked(Roster::new().path("/{*rest}"));
     let gate = Gate::new(blocked.build().unwrap(), MemoryStore::builder().clock(clock).build());
-    let layer = OutgoingLayer::new(Queue::new(gate).wait_up_to(100 * SECOND));
+    let layer = OutgoingLayer::new(OutgoingQueue::new(gate).wait_up_to(100 * SECOND));
     let request = Request::get("/blocked").body(()).unwrap();
     assert!(layer.layer(third.service()).oneshot(request).await.is_err());
     assert_eq!(clock.elapsed(), Duration::ZERO);
@@ -377,9 +384,9 @@ async fn a_store_that_is_down_holds_the_call_back_where_the_policy_says_so() {
     let third = Third::new(clock);
     let policy = vendor("1/10s").on_store_error(OnStoreError::Deny);
     let gate = Gate::new(policies([policy]).build().unwrap(), Down);
-    let layer = OutgoingLayer::new(Queue::new(gate).wait_up_to(100 * SECOND));
+    let layer = OutgoingLayer::new(OutgoingQueue::new(gate).wait_up_to(100 * SECOND));
     let error = layer.layer(third.service()).oneshot(call()).await.unwrap_err();
-    assert!(matches!(error, OutgoingError::HeldBack(HeldBack::Store(_))));
+    assert!(matches!(error, OutgoingError::RateLimited(RateLimited::Store(_))));
     assert!(third.at().is_empty());
 }
 
@@ -397,7 +404,7 @@ async fn without_tower_and_with_a_store_that_has_to_be_waited_for() {
     let clock = PausedClock::new();
     let store = Slow(MemoryStore::builder().clock(clock).build());
     let gate = Gate::new(policies([vendor("1/10s")]).build().unwrap(), store);
-    let queue = Arc::new(Queue::new(gate).wait_up_to(25 * SECOND));
+    let queue = Arc::new(OutgoingQueue::new(gate).wait_up_to(25 * SECOND));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let queue = queue.clone();

@@ -14,7 +14,7 @@ use slidegate::{
     Ban, Decision, Facts, Gate, ManualClock, Measure, OnStoreError, Order, Orders, Plan,
     PoliciesBuilder, Policy, Quota, Roster, Scope, StoreError, Verdict,
 };
-use slidegate_tower::{Answers, Dialect, Headers, Reason, Refusal, Refused, Shape};
+use slidegate_tower::{Dialect, Headers, Reason, Refusal, Refused, Responder, Shape};
 use support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
 use tonic_types::StatusExt;
 
@@ -77,8 +77,8 @@ fn down() -> Outcome {
     decide(&Gate::new(policies([policy]).build().unwrap(), Down))
 }
 
-fn refuse(answers: &Answers, outcome: &Outcome) -> Response<Bytes> {
-    answers.refuse(outcome, &HeaderMap::new()).expect("a refusal")
+fn refuse(responder: &Responder, outcome: &Outcome) -> Response<Bytes> {
+    responder.refuse(outcome, &HeaderMap::new()).expect("a refusal")
 }
 
 fn body(response: &Response<Bytes>) -> Value {
@@ -86,7 +86,7 @@ fn body(response: &Response<Bytes>) -> Value {
 }
 
 fn shaped(shape: Shape, outcome: &Outcome) -> Response<Bytes> {
-    refuse(&Answers::new().refusal(shape), outcome)
+    refuse(&Responder::new().refusal(shape), outcome)
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn each_reason_as_a_problem() {
         ),
     ];
     for (outcome, status, retry_after, problem) in cases {
-        let response = refuse(&Answers::new(), &outcome);
+        let response = refuse(&Responder::new(), &outcome);
         assert_eq!(response.status(), status);
         assert_eq!(field(response.headers(), "retry-after"), retry_after, "{problem}");
         assert_eq!(field(response.headers(), "content-type"), "application/problem+json");
@@ -176,17 +176,17 @@ fn each_reason_as_a_problem() {
 
 #[test]
 fn a_denial_tells_where_the_client_stands() {
-    let response = refuse(&Answers::new(), &denied(api()));
+    let response = refuse(&Responder::new(), &denied(api()));
     assert_eq!(field(response.headers(), "ratelimit-policy"), r#""api";q=1;w=60"#);
     assert_eq!(field(response.headers(), "ratelimit"), r#""api";r=0;t=46"#);
     assert_eq!(field(response.headers(), "x-ratelimit-remaining"), "0");
-    let response = refuse(&Answers::new(), &down());
+    let response = refuse(&Responder::new(), &down());
     assert!(!response.headers().contains_key("ratelimit"), "nothing is known");
 }
 
 #[test]
 fn violated_policies_are_called_as_in_the_headers() {
-    let response = refuse(&Answers::new(), &denied(by_plan()));
+    let response = refuse(&Responder::new(), &denied(by_plan()));
     assert_eq!(body(&response)["violated-policies"], json!(["api/60s"]));
     let policy = field(response.headers(), "ratelimit-policy");
     assert!(policy.starts_with(r#""api/60s";q=1;"#), "{policy}");
@@ -200,16 +200,16 @@ fn only_what_was_violated_and_enforced_is_named() {
         Policy::new("one").quota(Quota::per_minute(1)),
         Policy::new("two").quota(Quota::per_hour(1)),
     ]));
-    let response = refuse(&Answers::new(), &outcome);
+    let response = refuse(&Responder::new(), &outcome);
     assert_eq!(body(&response)["violated-policies"], json!(["one", "two"]));
     assert_eq!(field(response.headers(), "retry-after"), "3586", "the longest");
 }
 
 #[test]
 fn plan_and_upgrade_link_where_they_are_known() {
-    let problem = body(&refuse(&Answers::new(), &denied(by_plan())));
+    let problem = body(&refuse(&Responder::new(), &denied(by_plan())));
     assert_eq!((&problem["plan"], &problem["upgrade_url"]), (&json!("free"), &json!(UPGRADE)));
-    let problem = body(&refuse(&Answers::new(), &denied(api())));
+    let problem = body(&refuse(&Responder::new(), &denied(api())));
     assert!(problem.get("plan").is_none() && problem.get("upgrade_url").is_none());
 }
 
@@ -287,7 +287,7 @@ fn retry_after_is_rounded_up_and_at_least_one() {
     ] {
         let scripted = Scripted { spent: false, standings: vec![(0, reset, retry)] };
         let gate = Gate::new(api().build().unwrap(), scripted);
-        let response = refuse(&Answers::new(), &decide(&gate));
+        let response = refuse(&Responder::new(), &decide(&gate));
         assert_eq!(field(response.headers(), "retry-after"), expected, "{reset:?} {retry:?}");
     }
 }
@@ -296,22 +296,22 @@ fn retry_after_is_rounded_up_and_at_least_one() {
 fn a_template_is_filled_in() {
     let json_template = r#"{"message":"{message}","wait":{retry_after},"ms":{retry_after_ms},"of":{limit},"by":"{policy}","plan":"{plan}","more":"{upgrade_url}","nested":{"status":{status},"is":"{error}"},"empty":{}}"#;
     let refusal = Refusal::template("application/json; charset=utf-8", json_template).unwrap();
-    let answers = Answers::new().refusal(refusal);
+    let responder = Responder::new().refusal(refusal);
     assert_eq!(
-        body(&refuse(&answers, &denied(by_plan()))),
+        body(&refuse(&responder, &denied(by_plan()))),
         json!({
             "message": "Too many requests. Try again in 46 seconds.", "wait": 46, "ms": 45_500,
             "of": 1, "by": "api", "plan": "free", "more": UPGRADE,
             "nested": {"status": 429, "is": "Too Many Requests"}, "empty": {},
         })
     );
-    let unknown = body(&refuse(&answers, &blocked()));
+    let unknown = body(&refuse(&responder, &blocked()));
     assert_eq!(unknown["wait"], Value::Null, "still JSON where a number is not known");
     assert_eq!(unknown["nested"]["status"], 403);
 
     let refusal =
         Refusal::template("text/plain", "{{plan}} {policy}: wait {retry_after} s").unwrap();
-    let response = refuse(&Answers::new().refusal(refusal), &denied(by_plan()));
+    let response = refuse(&Responder::new().refusal(refusal), &denied(by_plan()));
     assert_eq!(response.body(), "{free} api: wait 46 s");
     assert_eq!(response.status(), 429);
     assert_eq!(field(response.headers(), "content-type"), "text/plain");
@@ -337,7 +337,7 @@ fn a_function_makes_the_response() {
         let body = format!("{} {:?} {:?}", plan.name(), refused.limit(), refused.retry_after_s());
         Response::builder().status(420).header("x-mood", "calm").body(body.into()).unwrap()
     });
-    let response = refuse(&Answers::new().refusal(refusal), &denied(by_plan()));
+    let response = refuse(&Responder::new().refusal(refusal), &denied(by_plan()));
     assert_eq!(response.status(), 420);
     assert_eq!(response.body(), "free Some(1) Some(46)");
     assert_eq!(field(response.headers(), "x-mood"), "calm");
@@ -348,7 +348,7 @@ fn a_function_makes_the_response() {
     let own = Refusal::with(|_| {
         Response::builder().header("retry-after", "99").body(Bytes::new()).unwrap()
     });
-    let response = refuse(&Answers::new().refusal(own), &denied(api()));
+    let response = refuse(&Responder::new().refusal(own), &denied(api()));
     assert_eq!(field(response.headers(), "retry-after"), "99");
 }
 
@@ -356,15 +356,15 @@ fn a_function_makes_the_response() {
 fn a_policy_can_have_a_refusal_of_its_own() {
     let flood = || Policy::new("flood").quota(Quota::per_second(1)).scope(Scope::Local);
     let api = || Policy::new("api").quota(Quota::per_minute(1));
-    let answers = Answers::new().refusal_for("flood", Refusal::bare());
+    let responder = Responder::new().refusal_for("flood", Refusal::bare());
     let clock = ManualClock::default();
     let gate = gate(&clock, policies([flood(), api()]));
-    assert!(answers.refuse(&decide(&gate), &HeaderMap::new()).is_none());
-    let response = refuse(&answers, &decide(&gate));
+    assert!(responder.refuse(&decide(&gate), &HeaderMap::new()).is_none());
+    let response = refuse(&responder, &decide(&gate));
     assert_eq!(response.body(), "Too Many Requests", "the flood guard is bare");
     assert_eq!(field(response.headers(), "retry-after"), "1");
     clock.advance(Duration::from_secs(1));
-    let response = refuse(&answers, &decide(&gate));
+    let response = refuse(&responder, &decide(&gate));
     assert_eq!(body(&response)["violated-policies"], json!(["api"]), "the others explain");
 }
 
@@ -381,11 +381,11 @@ fn a_refusal_by_a_policy_that_is_kept_out_of_the_headers_tells_when_to_come_back
         [(with(flood().scope(Scope::Local)), false), (with(flood().not_in_headers()), true)]
     {
         for shape in [Shape::Problem, Shape::Plan] {
-            let answers = Answers::new().refusal(shape);
+            let responder = Responder::new().refusal(shape);
             let _ = decide(&gate);
             // Twice, because the second may be the first told again.
             for _ in 0..2 {
-                let response = refuse(&answers, &decide(&gate));
+                let response = refuse(&responder, &decide(&gate));
                 let headers = response.headers();
                 assert_eq!(field(headers, "retry-after"), "1");
                 for name in ["ratelimit", "ratelimit-policy"] {
@@ -423,20 +423,20 @@ fn an_operators_ban_claims_in_no_shape_that_there_were_too_many_requests() {
     let text = shaped(Shape::Text, &outcome);
     assert_eq!(text.body(), "Access was suspended by the operator. Try again in 600 seconds.\n");
     assert_eq!(body(&shaped(Shape::Code, &outcome))["error"]["code"], "ACCESS_SUSPENDED");
-    let answers = Answers::new().refusal_for("api", Refusal::bare());
-    assert_eq!(refuse(&answers, &outcome).body(), "Forbidden", "the policy that the order names");
+    let responder = Responder::new().refusal_for("api", Refusal::bare());
+    assert_eq!(refuse(&responder, &outcome).body(), "Forbidden", "the policy that the order names");
 }
 
 #[test]
 fn a_policys_own_refusal_is_for_its_bans_too() {
     let outcome = banned();
-    let answers = Answers::new().refusal_for("other", Shape::Text);
-    assert_eq!(body(&refuse(&answers, &outcome))["status"], 429, "no other policy's");
-    let response = refuse(&answers.refusal_for("api", Refusal::bare()), &outcome);
+    let responder = Responder::new().refusal_for("other", Shape::Text);
+    assert_eq!(body(&refuse(&responder, &outcome))["status"], 429, "no other policy's");
+    let response = refuse(&responder.refusal_for("api", Refusal::bare()), &outcome);
     assert_eq!(response.body(), "Too Many Requests");
     assert_eq!(field(response.headers(), "retry-after"), "600");
     let template = Refusal::template("text/plain", "{policy}: {retry_after}").unwrap();
-    assert_eq!(refuse(&Answers::new().refusal(template), &outcome).body(), "api: 600");
+    assert_eq!(refuse(&Responder::new().refusal(template), &outcome).body(), "api: 600");
     assert_eq!(Refused::of(&outcome).unwrap().violated_policies(), ["api"]);
 }
 
@@ -448,7 +448,7 @@ fn during_a_ban_retry_after_is_not_before_the_quotas_have_room() {
     let _ = decide(&gate);
     for (wait_s, expected) in [(0, "86400"), (1, "86399"), (1, "86398"), (500, "85898")] {
         clock.advance(Duration::from_secs(wait_s));
-        let response = refuse(&Answers::new(), &decide(&gate));
+        let response = refuse(&Responder::new(), &decide(&gate));
         assert_eq!(field(response.headers(), "retry-after"), expected);
     }
 }
@@ -476,15 +476,15 @@ fn what_is_told_again_is_what_would_be_told_anew() {
     let gates = all.map(|policies| gate(&clock, policies));
     let kinds = || {
         let headers = Headers::new([Dialect::Draft11, Dialect::XRateLimit]).clock(clock.clone());
-        let answers = Answers::new().headers(headers).refusal_for("own", Shape::Text);
+        let responder = Responder::new().headers(headers).refusal_for("own", Shape::Text);
         let template = Refusal::template("text/plain", "{policy} {limit} {retry_after} {plan}");
         let in_ms = Refusal::template("text/plain", "{retry_after_ms}");
         [
-            answers.clone(),
-            answers.clone().headers(Headers::new([Dialect::Draft06])),
-            answers.clone().refusal(Shape::Plan),
-            answers.clone().refusal(template.unwrap()),
-            answers.refusal(in_ms.unwrap()),
+            responder.clone(),
+            responder.clone().headers(Headers::new([Dialect::Draft06])),
+            responder.clone().refusal(Shape::Plan),
+            responder.clone().refusal(template.unwrap()),
+            responder.refusal(in_ms.unwrap()),
         ]
     };
     let old = kinds();
@@ -493,7 +493,7 @@ fn what_is_told_again_is_what_would_be_told_anew() {
         clock.advance(Duration::from_millis(730));
         for outcome in gates.iter().map(decide) {
             for (old, new) in old.iter().zip(kinds()) {
-                let ask = |answers: &Answers| answers.refuse(&outcome, &HeaderMap::new());
+                let ask = |responder: &Responder| responder.refuse(&outcome, &HeaderMap::new());
                 let Some((old, new)) = ask(old).zip(ask(&new)) else { continue };
                 assert_eq!((old.status(), old.headers()), (new.status(), new.headers()));
                 assert_eq!(old.body(), new.body());
@@ -508,7 +508,7 @@ fn what_is_told_again_is_what_would_be_told_anew() {
 fn what_may_pass_is_not_refused() {
     let allowed = decide(&gate(&ManualClock::default(), api()));
     assert!(Refused::of(&allowed).is_none());
-    assert!(Answers::new().refuse(&allowed, &HeaderMap::new()).is_none());
+    assert!(Responder::new().refuse(&allowed, &HeaderMap::new()).is_none());
 }
 
 #[test]
@@ -525,8 +525,8 @@ fn grpc_callers_are_refused_the_grpc_way() {
             let mut request = HeaderMap::new();
             request.insert("content-type", content_type.parse().unwrap());
             // The shape is for HTTP callers.
-            let answers = Answers::new().refusal(Shape::Code);
-            let response = answers.refuse(&outcome, &request).unwrap();
+            let responder = Responder::new().refusal(Shape::Code);
+            let response = responder.refuse(&outcome, &request).unwrap();
             assert_eq!(response.status(), 200);
             assert_eq!(field(response.headers(), "content-type"), "application/grpc");
             assert!(response.body().is_empty());
@@ -545,7 +545,7 @@ fn other_content_types_are_not_grpc() {
     for content_type in ["application/grpcx", "application/grpc-web", "application/json", ""] {
         let mut request = HeaderMap::new();
         request.insert("content-type", content_type.parse().unwrap());
-        let response = Answers::new().refuse(&outcome, &request).unwrap();
+        let response = Responder::new().refuse(&outcome, &request).unwrap();
         assert_eq!(response.status(), 429, "{content_type}");
     }
 }
@@ -558,7 +558,7 @@ fn a_long_wait_survives_the_grpc_encoding() {
     let facts = Facts::new(&Method::GET, "/").client(CLIENT.parse().unwrap());
     let mut request = HeaderMap::new();
     request.insert("content-type", "application/grpc".parse().unwrap());
-    let response = Answers::new().refuse(&now(gate.decide(&facts)), &request).unwrap();
+    let response = Responder::new().refuse(&now(gate.decide(&facts)), &request).unwrap();
     let status = tonic::Status::from_header_map(response.headers()).unwrap();
     assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(year));
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parser};
 use slidegate::{Clock, Decision, Facts, Gate, ManualClock, Policy, Quota, Standing, Timestamp};
-use slidegate_tower::{Answers, Dialect, Headers};
+use slidegate_tower::{Dialect, Headers, Responder};
 use support::{Scripted, decide, field, gate, policies};
 
 const ALL: [Dialect; 5] = [
@@ -235,16 +235,16 @@ proptest! {
         let clock = ManualClock::new(Timestamp::from_nanos(began_ns));
         let gate = gate(&clock, policies([Policy::new("api").quota(quota)]));
         let headers = Headers::new([Dialect::Draft11, Dialect::Draft06, Dialect::XRateLimit]);
-        let answers = Answers::new().headers(headers.clock(clock.clone()));
+        let responder = Responder::new().headers(headers.clock(clock.clone()));
         let most_s = longest_reset(quota).as_millis().div_ceil(1000) as u64;
         for (step_ns, cost) in steps {
             clock.advance(Duration::from_nanos(step_ns));
             let cost = cost.min(units).try_into().unwrap();
             let facts = Facts::new(&http::Method::GET, "/").cost(cost);
             let outcome = gate.decide_now(&facts);
-            let refusal = answers.refuse(&outcome, &HeaderMap::new());
+            let refusal = responder.refuse(&outcome, &HeaderMap::new());
             let mut passed = http::Response::new(());
-            answers.annotate(outcome.as_ref().unwrap(), &mut passed);
+            responder.annotate(outcome.as_ref().unwrap(), &mut passed);
             let map = refusal.as_ref().map_or(passed.headers(), |refusal| refusal.headers());
             let [item] = &items(parse(map, "ratelimit"))[..] else { panic!("one quota") };
             let t = parameter(item, "t");

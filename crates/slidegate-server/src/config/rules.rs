@@ -1,7 +1,7 @@
 //! What is limited and what clients are told: the part that a reload can change.
 
 use slidegate::Policies;
-use slidegate_tower::{Answers, ClientAddress, PathReading};
+use slidegate_tower::{ClientAddress, PathReading, Responder};
 
 use crate::config::Outline;
 
@@ -9,7 +9,7 @@ use crate::config::Outline;
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) policies: Policies,
-    pub(crate) answers: Answers,
+    pub(crate) answers: Responder,
     pub(crate) client_address: ClientAddress,
     /// What an encoded slash in a path is, `%2F`.
     pub(crate) encoded_slashes: EncodedSlashes,
@@ -41,7 +41,11 @@ impl Rules {
 
     /// Rules that are otherwise as by default.
     #[cfg(test)]
-    pub(crate) fn new(policies: Policies, answers: Answers, client_address: ClientAddress) -> Self {
+    pub(crate) fn new(
+        policies: Policies,
+        answers: Responder,
+        client_address: ClientAddress,
+    ) -> Self {
         Self {
             policies,
             answers,

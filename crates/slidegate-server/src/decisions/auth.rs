@@ -9,7 +9,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header, request,
 };
 use slidegate::{Decision, Facts, Network, StoreError};
-use slidegate_tower::{AddressSource, Answers, ClientAddress};
+use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
 use super::problem::{Place, Problems};
 
@@ -145,7 +145,7 @@ static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
 pub(super) fn answer(
     proxy: Proxy,
     outcome: &Result<Decision, StoreError>,
-    answers: &Answers,
+    answers: &Responder,
 ) -> Response<Bytes> {
     // Whatever the client's headers say of gRPC: such a refusal has the status 200, which a proxy
     // takes for a yes.

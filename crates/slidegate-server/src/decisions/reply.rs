@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
-use slidegate_tower::{Answers, Fields, Reason, Refused, Text};
+use slidegate_tower::{Fields, Reason, Refused, Responder, Text};
 
 use super::writer::Writer;
 
@@ -14,7 +14,7 @@ use super::writer::Writer;
 pub(super) fn write(
     out: &mut Vec<u8>,
     outcome: &Result<Decision, StoreError>,
-    answers: &Answers,
+    answers: &Responder,
     request: &HeaderMap,
 ) -> Option<Response<Bytes>> {
     let mut out = Writer(out);
@@ -154,7 +154,7 @@ fn write_refusal(out: &mut Writer<'_>, refusal: &Response<Bytes>) {
 }
 
 /// The headers that the client's response is to have.
-fn write_headers(out: &mut Writer<'_>, answers: &Answers, decision: &Decision) {
+fn write_headers(out: &mut Writer<'_>, answers: &Responder, decision: &Decision) {
     out.put(r#","headers":{"#);
     let mut members = Members { out, is_empty: true };
     answers.tell(decision, &mut members);

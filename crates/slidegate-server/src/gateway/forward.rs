@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode, Version, header};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
-use slidegate_tower::{PathReading, Sender};
+use slidegate_tower::{PathReading, ResolvedClient};
 use smallvec::SmallVec;
 use tower_service::Service;
 
@@ -33,7 +33,7 @@ pub(crate) struct Forward<'p> {
     pub(crate) worker: usize,
     pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
-    pub(crate) sender: Sender,
+    pub(crate) sender: ResolvedClient,
 }
 
 /// How many servers are tried before it is said that there is none.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
-use slidegate_tower::Sender;
+use slidegate_tower::ResolvedClient;
 
 use crate::config::HostRule;
 use crate::http1::{
@@ -20,7 +20,7 @@ use crate::http1::{
 /// What upstream is to know of a request that the request does not say, or not to be believed.
 #[derive(Debug)]
 pub(crate) struct Passage {
-    pub(crate) sender: Sender,
+    pub(crate) sender: ResolvedClient,
     /// Whether it came over TLS.
     pub(crate) is_secure: bool,
     /// Whose name upstream is called by.
@@ -150,7 +150,7 @@ impl Passage {
     /// Tells upstream where the request came from.
     fn write_origin<B>(&self, request: &Request<B>, seen: &Seen<'_>, fields: &mut impl Fields) {
         let headers = request.headers();
-        let Sender { peer, client, is_trusted } = self.sender;
+        let ResolvedClient { peer, client, is_trusted } = self.sender;
         let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
         if !seen.proto {
             fields.put(&X_FORWARDED_PROTO, |value| value.extend_from_slice(proto.as_bytes()));

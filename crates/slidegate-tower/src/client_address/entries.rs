@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 8 * 1024;
 /// The entries of all lines of a header, the last one first, without the space around them.
 ///
 /// It ends early after 64 entries, and at an entry that begins more than 8 KiB from the end.
-pub(super) struct Entries<'a> {
+pub(super) struct ListEntries<'a> {
     lines: Rev<ValueIter<'a, HeaderValue>>,
     /// What is left of the line that is being read.
     line: Option<&'a [u8]>,
@@ -21,14 +21,14 @@ pub(super) struct Entries<'a> {
     bytes_left: usize,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> ListEntries<'a> {
     pub(super) fn of(headers: &'a HeaderMap, name: &HeaderName) -> Self {
         let lines = headers.get_all(name).into_iter().rev();
         Self { lines, line: None, entries_left: MAX_ENTRIES, bytes_left: MAX_BYTES }
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for ListEntries<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, header};
 use slidegate::Network;
 
-use self::entries::Entries;
+use self::entries::ListEntries;
 pub use self::source::{AddressSource, AddressSourceError};
 
 /// How the client's address is found: one source, and the networks of the proxies that are
@@ -46,7 +46,7 @@ pub struct ClientAddress {
 
 /// Whom a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sender {
+pub struct ResolvedClient {
     /// Whoever holds the connection. A Unix socket's peer has no address.
     pub peer: Option<IpAddr>,
     /// The client that it is sent for.
@@ -79,10 +79,10 @@ impl ClientAddress {
     }
 
     /// Whom a request with these headers comes from.
-    pub fn sender(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Sender {
+    pub fn sender(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> ResolvedClient {
         let is_trusted = peer.is_some_and(|peer| self.trusts(peer));
         let client = peer.map(|peer| self.client(peer.to_canonical(), is_trusted, headers));
-        Sender { peer, client, is_trusted }
+        ResolvedClient { peer, client, is_trusted }
     }
 
     /// The client's address in its canonical form, without an allocation.
@@ -101,12 +101,11 @@ impl ClientAddress {
             AddressSource::Peer => peer,
             AddressSource::XForwardedFor => match lone_v4(headers) {
                 Some(client) => client.into(),
-                None => {
-                    self.walk(peer, Entries::of(headers, &X_FORWARDED_FOR).map(node::parse_bare))
-                }
+                None => self
+                    .walk(peer, ListEntries::of(headers, &X_FORWARDED_FOR).map(node::parse_bare)),
             },
             AddressSource::Forwarded => {
-                self.walk(peer, Entries::of(headers, &header::FORWARDED).map(forwarded::parse))
+                self.walk(peer, ListEntries::of(headers, &header::FORWARDED).map(forwarded::parse))
             }
             AddressSource::XRealIp => self.walk(peer, single(headers, &X_REAL_IP)),
             AddressSource::CfConnectingIp => self.walk(peer, single(headers, &CF_CONNECTING_IP)),

@@ -27,7 +27,7 @@ pub enum Dialect {
 
 /// A field, or three that belong together.
 #[derive(Debug, Clone)]
-pub(super) enum Part {
+pub(super) enum FieldGroup {
     /// A list of one item for each quota.
     List(HeaderName, Item),
     /// The tightest quota in one dictionary.
@@ -76,26 +76,29 @@ impl Dialect {
         [Self::Draft11, Self::Draft07, Self::Draft06, Self::XRateLimit, Self::XRateLimitDelta];
 
     /// The table: which fields a dialect has.
-    pub(super) fn parts(self) -> Vec<Part> {
+    pub(super) fn parts(self) -> Vec<FieldGroup> {
         match self {
             Self::Draft11 => vec![
-                Part::List(RATELIMIT_POLICY, Item::Quota),
-                Part::List(RATELIMIT, Item::Standing),
+                FieldGroup::List(RATELIMIT_POLICY, Item::Quota),
+                FieldGroup::List(RATELIMIT, Item::Standing),
             ],
             Self::Draft07 => {
-                vec![Part::List(RATELIMIT_POLICY, Item::Unnamed), Part::Dictionary(RATELIMIT)]
+                vec![
+                    FieldGroup::List(RATELIMIT_POLICY, Item::Unnamed),
+                    FieldGroup::Dictionary(RATELIMIT),
+                ]
             }
             Self::Draft06 => vec![
-                Part::List(RATELIMIT_POLICY, Item::Unnamed),
-                Part::Triple {
+                FieldGroup::List(RATELIMIT_POLICY, Item::Unnamed),
+                FieldGroup::Triple {
                     limit: RATELIMIT_LIMIT,
                     remaining: RATELIMIT_REMAINING,
                     reset: RATELIMIT_RESET,
                     since: Since::Now,
                 },
             ],
-            Self::XRateLimit => vec![Part::x_ratelimit(Since::Epoch)],
-            Self::XRateLimitDelta => vec![Part::x_ratelimit(Since::Now)],
+            Self::XRateLimit => vec![FieldGroup::x_ratelimit(Since::Epoch)],
+            Self::XRateLimitDelta => vec![FieldGroup::x_ratelimit(Since::Now)],
         }
     }
 
@@ -110,7 +113,7 @@ impl Dialect {
     }
 }
 
-impl Part {
+impl FieldGroup {
     fn x_ratelimit(since: Since) -> Self {
         Self::Triple {
             limit: X_RATELIMIT_LIMIT,

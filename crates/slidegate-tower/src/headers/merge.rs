@@ -6,7 +6,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::{Decision, Standing};
 
-use crate::headers::dialect::{Item, Part};
+use crate::headers::dialect::{FieldGroup, Item};
 use crate::headers::name::write_name;
 use crate::headers::value::shown;
 
@@ -22,14 +22,16 @@ pub(super) fn is_needed(headers: &HeaderMap) -> bool {
 }
 
 /// Whether the part may be written beside or over what is there.
-pub(super) fn admits(part: &Part, headers: &HeaderMap, tightest: &Standing) -> bool {
+pub(super) fn admits(part: &FieldGroup, headers: &HeaderMap, tightest: &Standing) -> bool {
     match part {
-        Part::List(name, item) => headers.get_all(name).iter().all(|line| is_like(line, *item)),
-        Part::Dictionary(name) => {
+        FieldGroup::List(name, item) => {
+            headers.get_all(name).iter().all(|line| is_like(line, *item))
+        }
+        FieldGroup::Dictionary(name) => {
             let lines: Vec<_> = headers.get_all(name).iter().collect();
             lines.is_empty() || lines.iter().any(|line| has_more(dictionary(line), tightest))
         }
-        Part::Triple { limit, remaining, reset, .. } => {
+        FieldGroup::Triple { limit, remaining, reset, .. } => {
             let none = [limit, remaining, reset].iter().all(|name| !headers.contains_key(*name));
             none || has_more(integer(headers, remaining), tightest)
         }
@@ -38,10 +40,10 @@ pub(super) fn admits(part: &Part, headers: &HeaderMap, tightest: &Standing) -> b
 
 /// The number that makes the names of all quotas ones that the response does not have yet: 1 is
 /// none, for the names as they are. If there is none up to a hundred, the names are repeated.
-pub(super) fn copy(decision: &Decision, parts: &[Part], headers: &HeaderMap) -> u32 {
+pub(super) fn copy(decision: &Decision, parts: &[FieldGroup], headers: &HeaderMap) -> u32 {
     let lists = parts.iter().filter_map(|part| match part {
-        Part::List(name, _) => Some(name),
-        Part::Dictionary(_) | Part::Triple { .. } => None,
+        FieldGroup::List(name, _) => Some(name),
+        FieldGroup::Dictionary(_) | FieldGroup::Triple { .. } => None,
     });
     let lines: Vec<&[u8]> =
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();

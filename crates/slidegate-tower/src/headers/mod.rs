@@ -14,7 +14,7 @@ use http::HeaderMap;
 use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
-use self::dialect::{Item, Part, Since};
+use self::dialect::{FieldGroup, Item, Since};
 use self::lines::Lines;
 pub(crate) use self::name::write_name;
 pub use self::text::{Fields, Text};
@@ -35,7 +35,7 @@ use crate::seconds;
 /// ```
 #[derive(Clone)]
 pub struct Headers {
-    parts: Vec<Part>,
+    parts: Vec<FieldGroup>,
     on_redirects: bool,
     clock: Arc<dyn Clock>,
 }
@@ -55,7 +55,7 @@ impl Headers {
     /// Headers in these dialects. Where two have a field in common, the one that is named first
     /// has it: no field is ever sent in two syntaxes.
     pub fn new(dialects: impl IntoIterator<Item = Dialect>) -> Self {
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<FieldGroup> = Vec::new();
         for part in dialects.into_iter().flat_map(Dialect::parts) {
             if parts.iter().all(|other| other.field() != part.field()) {
                 parts.push(part);
@@ -114,16 +114,16 @@ impl Headers {
                 continue;
             }
             match part {
-                Part::List(name, Item::Quota) => {
+                FieldGroup::List(name, Item::Quota) => {
                     headers.append(name, values.quotas(decision, copy));
                 }
-                Part::List(name, item) => {
+                FieldGroup::List(name, item) => {
                     headers.append(name, values.list(decision, *item, copy));
                 }
-                Part::Dictionary(name) => {
+                FieldGroup::Dictionary(name) => {
                     headers.insert(name, values.dictionary(tightest, reset));
                 }
-                Part::Triple { limit, remaining, reset: field, since } => {
+                FieldGroup::Triple { limit, remaining, reset: field, since } => {
                     let units = tightest.quota().units().get();
                     headers.insert(limit, values.integer(units.into()));
                     headers.insert(remaining, values.integer(tightest.remaining().into()));
@@ -140,15 +140,15 @@ impl Headers {
         let reset = self.reset(decision, tightest);
         for part in &self.parts {
             match part {
-                Part::List(name, item) => {
+                FieldGroup::List(name, item) => {
                     fields.begin(name);
                     text::put_list(fields, decision, *item, 1);
                 }
-                Part::Dictionary(name) => {
+                FieldGroup::Dictionary(name) => {
                     fields.begin(name);
                     text::put_dictionary(fields, tightest, reset);
                 }
-                Part::Triple { limit, remaining, reset: field, since } => {
+                FieldGroup::Triple { limit, remaining, reset: field, since } => {
                     fields.begin(limit);
                     text::put_integer(fields, tightest.quota().units().get().into());
                     fields.begin(remaining);
@@ -180,7 +180,7 @@ impl Headers {
 
     pub(crate) fn reset(&self, decision: &Decision, tightest: &Standing) -> Reset {
         let after = seconds::reset_of(decision, tightest);
-        let at_s = if self.parts.iter().any(Part::tells_calendar_time) {
+        let at_s = if self.parts.iter().any(FieldGroup::tells_calendar_time) {
             let at = self.clock.wall() + after;
             seconds::ceil(at.saturating_since(Timestamp::default()))
         } else {

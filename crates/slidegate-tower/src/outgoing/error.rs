@@ -7,24 +7,24 @@ use slidegate::{Decision, StoreError};
 /// Why a call was held back. Nothing was spent on it, unless a policy counts denied requests.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum HeldBack {
+pub enum RateLimited {
     /// It may not go out within the time that it was to wait.
     #[error("no quota for the call within the time that it may wait")]
     Denied(Box<Decision>),
     /// It would have had to wait, and as many as may wait are waiting.
     #[error("no quota for the call, and too many calls wait already")]
-    Crowded(Box<Decision>),
+    QueueFull(Box<Decision>),
     /// The store could not count, and a policy says `deny` to that.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl HeldBack {
+impl RateLimited {
     /// The last decision about the call. Of one that failed while others were before it, this is
     /// how things stood then, as by [`Gate::peek`](slidegate::Gate::peek).
     pub fn decision(&self) -> Option<&Decision> {
         match self {
-            Self::Denied(decision) | Self::Crowded(decision) => Some(decision),
+            Self::Denied(decision) | Self::QueueFull(decision) => Some(decision),
             Self::Store(_) => None,
         }
     }
@@ -40,7 +40,7 @@ impl HeldBack {
 pub enum OutgoingError<E> {
     /// It did not go out.
     #[error(transparent)]
-    HeldBack(#[from] HeldBack),
+    RateLimited(#[from] RateLimited),
     /// The inner service's error.
     #[error("the call failed")]
     Inner(#[source] E),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use slidegate::{Gate, MemoryStore, Store};
 use tower_layer::Layer;
 
-use crate::outgoing::queue::Queue;
-use crate::outgoing::service::Outgoing;
+use crate::outgoing::queue::OutgoingQueue;
+use crate::outgoing::service::OutgoingService;
 
 /// Keeps the calls of a client within a quota, for instance a third party's.
 ///
@@ -15,33 +15,33 @@ use crate::outgoing::service::Outgoing;
 /// and [`Exempt`](crate::Exempt). It has no client address: a policy that counts by address has one
 /// account for all calls. Headers are trusted, since the application itself has written them.
 ///
-/// What may not go out waits or fails, as the [`Queue`] says.
+/// What may not go out waits or fails, as the [`OutgoingQueue`] says.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use slidegate::{Gate, MemoryStore, Policies, Policy, Quota};
-/// use slidegate_tower::{OutgoingLayer, Queue};
+/// use slidegate_tower::{OutgoingLayer, OutgoingQueue};
 ///
 /// let vendor = Policy::new("vendor").quota(Quota::per_second(5));
 /// let gate = Gate::new(Policies::builder().policy(vendor).build()?, MemoryStore::new());
-/// let layer = OutgoingLayer::new(Queue::new(gate).wait_up_to(Duration::from_secs(10)));
+/// let layer = OutgoingLayer::new(OutgoingQueue::new(gate).wait_up_to(Duration::from_secs(10)));
 /// # Ok::<(), slidegate::PolicyErrors>(())
 /// ```
 #[derive(Debug)]
 pub struct OutgoingLayer<S = MemoryStore> {
-    queue: Arc<Queue<S>>,
+    queue: Arc<OutgoingQueue<S>>,
 }
 
 impl<S: Store> OutgoingLayer<S> {
     /// Sends calls through this queue. Layers that are given the same queue wait together.
-    pub fn new(queue: impl Into<Arc<Queue<S>>>) -> Self {
+    pub fn new(queue: impl Into<Arc<OutgoingQueue<S>>>) -> Self {
         Self { queue: queue.into() }
     }
 
     /// Asks this gate, and fails at once where it does not allow.
     pub fn fail_at_once(gate: impl Into<Arc<Gate<S>>>) -> Self {
-        Self::new(Queue::new(gate))
+        Self::new(OutgoingQueue::new(gate))
     }
 }
 
@@ -52,9 +52,9 @@ impl<S> Clone for OutgoingLayer<S> {
 }
 
 impl<S, T> Layer<T> for OutgoingLayer<S> {
-    type Service = Outgoing<T, S>;
+    type Service = OutgoingService<T, S>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        Outgoing { inner, queue: self.queue.clone() }
+        OutgoingService { inner, queue: self.queue.clone() }
     }
 }

@@ -1,12 +1,12 @@
 //! Calls that go out, kept within somebody else's quota.
 
+mod account_queues;
 mod error;
 mod layer;
-mod lines;
 mod queue;
 mod service;
 
-pub use self::error::{HeldBack, OutgoingError};
+pub use self::error::{OutgoingError, RateLimited};
 pub use self::layer::OutgoingLayer;
-pub use self::queue::Queue;
-pub use self::service::Outgoing;
+pub use self::queue::OutgoingQueue;
+pub use self::service::OutgoingService;

@@ -6,41 +6,41 @@ use std::time::Duration;
 use slidegate::{Decision, Facts, Gate, MemoryStore, Store, Verdict};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::outgoing::error::HeldBack;
-use crate::outgoing::lines::{Lines, Place};
+use crate::outgoing::account_queues::{AccountQueues, QueueSlot};
+use crate::outgoing::error::RateLimited;
 
 /// Lets calls through as a gate allows them; the others wait, up to a bound, or fail at once.
 ///
-/// Those who wait for one account go in the order in which they joined its line, and who comes
+/// Those who wait for one account go in the order in which they joined its queue, and who comes
 /// later and could go waits behind them. So, where each call is counted on one account, nobody is
 /// overtaken, and nobody starves as long as units come back within the time that they may wait.
 ///
-/// Who is counted on several accounts waits in one line at a time, for the account that holds it
+/// Who is counted on several accounts waits in one queue at a time, for the account that holds it
 /// up longest. If that turns out to be another when its turn comes, it goes to the end of the
-/// other's line, so that those behind it need not wait for what only it lacks. When its turn comes
-/// there, it may go out before those who are in the lines of its other accounts.
+/// other's queue, so that those behind it need not wait for what only it lacks. When its turn comes
+/// there, it may go out before those who are in the queues of its other accounts.
 ///
 /// A call that is dropped while it waits has taken nothing, takes nothing later, and the next in
-/// line moves up. (If the store itself has to be waited for, and the call is dropped just then,
+/// queue moves up. (If the store itself has to be waited for, and the call is dropped just then,
 /// the store may still spend what it was asked for.)
 ///
 /// Waiting needs a Tokio runtime with its timer; failing at once does not.
 #[derive(Debug)]
-pub struct Queue<S = MemoryStore> {
+pub struct OutgoingQueue<S = MemoryStore> {
     gate: Arc<Gate<S>>,
     longest: Duration,
-    lines: Lines,
+    queues: AccountQueues,
 }
 
 /// How many calls may wait unless it is said otherwise: as many as a busy service has under way,
 /// and few enough to be worth a shrug in memory.
 const MOST_WAITING: usize = 1024;
 
-impl<S: Store> Queue<S> {
+impl<S: Store> OutgoingQueue<S> {
     /// Asks this gate, and has nobody wait.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
-        let (longest, lines) = (Duration::ZERO, Lines::new(MOST_WAITING));
-        Self { gate: gate.into(), longest, lines }
+        let (longest, queues) = (Duration::ZERO, AccountQueues::new(MOST_WAITING));
+        Self { gate: gate.into(), longest, queues }
     }
 
     /// Lets a call wait so long. One that its quotas alone would hold up for longer fails at once;
@@ -51,14 +51,14 @@ impl<S: Store> Queue<S> {
     }
 
     /// Lets at most so many calls wait at the same time, 1024 if this is not said. One more fails
-    /// at once with [`HeldBack::Crowded`].
+    /// at once with [`RateLimited::QueueFull`].
     #[must_use]
     pub fn most_waiting(self, calls: usize) -> Self {
-        Self { lines: Lines::new(calls), ..self }
+        Self { queues: AccountQueues::new(calls), ..self }
     }
 
     /// Returns when the call may go out, and has spent what it costs.
-    pub async fn pass(&self, facts: &Facts<'_>) -> Result<Decision, HeldBack> {
+    pub async fn pass(&self, facts: &Facts<'_>) -> Result<Decision, RateLimited> {
         if let Some(decision) = self.peek_behind_others(facts).await? {
             return self.wait(facts, decision).await;
         }
@@ -70,32 +70,32 @@ impl<S: Store> Queue<S> {
     }
 
     /// Where the call stands, if others wait for the same account: it may not overtake them.
-    async fn peek_behind_others(&self, facts: &Facts<'_>) -> Result<Option<Decision>, HeldBack> {
-        if self.lines.are_empty() {
+    async fn peek_behind_others(&self, facts: &Facts<'_>) -> Result<Option<Decision>, RateLimited> {
+        if self.queues.are_empty() {
             return Ok(None);
         }
         let decision = self.gate.peek(facts).await?;
-        Ok(self.lines.are_ahead_of(&decision).then_some(decision))
+        Ok(self.queues.are_ahead_of(&decision).then_some(decision))
     }
 
-    async fn wait(&self, facts: &Facts<'_>, decision: Decision) -> Result<Decision, HeldBack> {
+    async fn wait(&self, facts: &Facts<'_>, decision: Decision) -> Result<Decision, RateLimited> {
         if !self.is_worth_waiting(&decision) {
-            return Err(HeldBack::Denied(decision.into()));
+            return Err(RateLimited::Denied(decision.into()));
         }
-        let Some(mut place) = self.lines.join(&decision) else {
-            return Err(HeldBack::Crowded(decision.into()));
+        let Some(mut slot) = self.queues.join(&decision) else {
+            return Err(RateLimited::QueueFull(decision.into()));
         };
         let last_moment = sleep(self.longest).deadline();
         loop {
-            let Ok(turn) = timeout_at(last_moment, place.turn.lock()).await else {
-                return Err(HeldBack::Denied(self.gate.peek(facts).await?.into()));
+            let Ok(turn) = timeout_at(last_moment, slot.turn.lock()).await else {
+                return Err(RateLimited::Denied(self.gate.peek(facts).await?.into()));
             };
-            let decision = self.wait_at_the_head(facts, &place, last_moment).await?;
+            let decision = self.wait_at_the_head(facts, &slot, last_moment).await?;
             if decision.is_allowed() {
                 return Ok(decision);
             }
             drop(turn);
-            place.change_lines(&decision);
+            slot.change_queue(&decision);
         }
     }
 
@@ -111,20 +111,24 @@ impl<S: Store> Queue<S> {
     async fn wait_at_the_head(
         &self,
         facts: &Facts<'_>,
-        place: &Place<'_>,
+        slot: &QueueSlot<'_>,
         last_moment: Instant,
-    ) -> Result<Decision, HeldBack> {
+    ) -> Result<Decision, RateLimited> {
         loop {
             let decision = self.gate.decide(facts).await?;
             let Verdict::Deny { retry_after } = decision.verdict() else {
                 let allowed = decision.is_allowed();
-                return if allowed { Ok(decision) } else { Err(HeldBack::Denied(decision.into())) };
+                return if allowed {
+                    Ok(decision)
+                } else {
+                    Err(RateLimited::Denied(decision.into()))
+                };
             };
             let nap = sleep(retry_after);
             if nap.deadline() > last_moment {
-                return Err(HeldBack::Denied(decision.into()));
+                return Err(RateLimited::Denied(decision.into()));
             }
-            if place.is_in_the_wrong_line_for(&decision) {
+            if slot.is_in_wrong_queue_for(&decision) {
                 return Ok(decision);
             }
             nap.await;

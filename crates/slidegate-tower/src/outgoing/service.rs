@@ -11,24 +11,24 @@ use slidegate::{MemoryStore, Store};
 use tower_service::Service;
 
 use crate::extension::Exempt;
-use crate::facts::Head;
-use crate::outgoing::error::{HeldBack, OutgoingError};
-use crate::outgoing::queue::Queue;
+use crate::facts::RequestHead;
+use crate::outgoing::error::{OutgoingError, RateLimited};
+use crate::outgoing::queue::OutgoingQueue;
 
 /// The service of an [`OutgoingLayer`](crate::OutgoingLayer).
 #[derive(Debug)]
-pub struct Outgoing<T, S = MemoryStore> {
+pub struct OutgoingService<T, S = MemoryStore> {
     pub(super) inner: T,
-    pub(super) queue: Arc<Queue<S>>,
+    pub(super) queue: Arc<OutgoingQueue<S>>,
 }
 
-impl<T: Clone, S> Clone for Outgoing<T, S> {
+impl<T: Clone, S> Clone for OutgoingService<T, S> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), queue: self.queue.clone() }
     }
 }
 
-impl<T, S, B> Service<Request<B>> for Outgoing<T, S>
+impl<T, S, B> Service<Request<B>> for OutgoingService<T, S>
 where
     T: Service<Request<B>> + Clone + Send + 'static,
     T::Future: Send,
@@ -57,10 +57,13 @@ where
     }
 }
 
-async fn pass<S: Store>(queue: &Queue<S>, parts: &request::Parts) -> Result<(), HeldBack> {
+async fn pass<S: Store>(
+    queue: &OutgoingQueue<S>,
+    parts: &request::Parts,
+) -> Result<(), RateLimited> {
     if parts.extensions.get::<Exempt>().is_some() {
         return Ok(());
     }
-    let facts = Head::from(parts).facts().headers_trusted();
+    let facts = RequestHead::from(parts).facts().headers_trusted();
     queue.pass(&facts).await.map(drop)
 }

@@ -19,7 +19,7 @@ pub(crate) fn is_call(request: &HeaderMap) -> bool {
 
 /// A response of headers only, which are trailers at once.
 pub(super) fn response(refused: &Refused<'_>) -> Response<Bytes> {
-    let status = refused.reason().words().grpc_status;
+    let status = refused.reason().wording().grpc_status;
     // Our messages have no character that would have to be percent-encoded.
     let message = refused.message();
     let mut response = Response::new(Bytes::new());

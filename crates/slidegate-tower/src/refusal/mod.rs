@@ -34,12 +34,12 @@ pub use self::template::TemplateError;
 /// # Ok::<(), slidegate_tower::TemplateError>(())
 /// ```
 #[derive(Clone)]
-pub struct Refusal(Kind);
+pub struct Refusal(RefusalKind);
 
 type Function = dyn Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync;
 
 #[derive(Clone)]
-enum Kind {
+enum RefusalKind {
     Shape(Shape),
     Template(Arc<Template>),
     Function(Arc<Function>),
@@ -53,7 +53,7 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 impl Refusal {
     /// A ready-made shape.
     pub fn new(shape: Shape) -> Self {
-        Self(Kind::Shape(shape))
+        Self(RefusalKind::Shape(shape))
     }
 
     /// The status in words, and no work wasted on it: [`Shape::Bare`].
@@ -68,7 +68,8 @@ impl Refusal {
     /// values are escaped if the content type is JSON. What is not known is left empty, a number
     /// in JSON is then `null`.
     pub fn template(content_type: &str, text: &str) -> Result<Self, TemplateError> {
-        Template::parse(content_type, text).map(|template| Self(Kind::Template(template.into())))
+        Template::parse(content_type, text)
+            .map(|template| Self(RefusalKind::Template(template.into())))
     }
 
     /// Whatever the function makes of it. `Retry-After` and `Cache-Control` are added if the
@@ -76,7 +77,7 @@ impl Refusal {
     pub fn with(
         function: impl Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        Self(Kind::Function(Arc::new(function)))
+        Self(RefusalKind::Function(Arc::new(function)))
     }
 
     /// The response for a refused request, whose headers tell whether it is a gRPC call.
@@ -94,19 +95,21 @@ impl Refusal {
     /// Whether refusals with the same whole seconds are the same.
     pub(crate) fn is_steady(&self) -> bool {
         match &self.0 {
-            Kind::Shape(shape) => shape.is_steady(),
-            Kind::Template(template) => template.is_steady(),
-            Kind::Function(_) => false,
+            RefusalKind::Shape(shape) => shape.is_steady(),
+            RefusalKind::Template(template) => template.is_steady(),
+            RefusalKind::Function(_) => false,
         }
     }
 
     fn http(&self, refused: &Refused<'_>) -> Response<Bytes> {
         let (content_type, body) = match &self.0 {
-            Kind::Function(function) => return function(refused),
-            Kind::Shape(shape) => {
+            RefusalKind::Function(function) => return function(refused),
+            RefusalKind::Shape(shape) => {
                 (HeaderValue::from_static(shape.content_type()), shape.body(refused))
             }
-            Kind::Template(template) => (template.content_type.clone(), template.fill(refused)),
+            RefusalKind::Template(template) => {
+                (template.content_type.clone(), template.fill(refused))
+            }
         };
         let mut response = Response::new(body);
         *response.status_mut() = refused.status();
@@ -132,9 +135,9 @@ impl From<Shape> for Refusal {
 impl fmt::Debug for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Shape(shape) => f.debug_tuple("Shape").field(shape).finish(),
-            Kind::Template(template) => template.fmt(f),
-            Kind::Function(_) => f.write_str("Function"),
+            RefusalKind::Shape(shape) => f.debug_tuple("Shape").field(shape).finish(),
+            RefusalKind::Template(template) => template.fmt(f),
+            RefusalKind::Function(_) => f.write_str("Function"),
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum Reason {
 }
 
 /// What a reason is called.
-pub(super) struct Words {
+pub(super) struct Wording {
     pub(super) status: StatusCode,
     pub(super) grpc_status: u8,
     /// Types and titles are those of draft-ietf-httpapi-ratelimit-headers-11.
@@ -48,9 +48,9 @@ impl Reason {
         }
     }
 
-    pub(super) const fn words(self) -> Words {
+    pub(super) const fn wording(self) -> Wording {
         match self {
-            Self::QuotaExceeded => Words {
+            Self::QuotaExceeded => Wording {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 grpc_status: RESOURCE_EXHAUSTED,
                 problem: "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -58,12 +58,12 @@ impl Reason {
                 code: "RATE_LIMIT_EXCEEDED",
                 message: "Too many requests.",
             },
-            Self::CostAboveUnits => Words {
+            Self::CostAboveUnits => Wording {
                 message: "This request costs more than is allowed in a whole window. It cannot \
                           pass later either.",
-                ..Self::QuotaExceeded.words()
+                ..Self::QuotaExceeded.wording()
             },
-            Self::Banned => Words {
+            Self::Banned => Wording {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 grpc_status: RESOURCE_EXHAUSTED,
                 problem: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
@@ -74,12 +74,12 @@ impl Reason {
             },
             // Whatever the client sent was not too much: it is refused as those on the list are, but
             // for the time that it lasts.
-            Self::Suspended => Words {
+            Self::Suspended => Wording {
                 code: "ACCESS_SUSPENDED",
                 message: "Access was suspended by the operator.",
-                ..Self::Blocked.words()
+                ..Self::Blocked.wording()
             },
-            Self::Blocked => Words {
+            Self::Blocked => Wording {
                 status: StatusCode::FORBIDDEN,
                 grpc_status: PERMISSION_DENIED,
                 problem: "about:blank",
@@ -87,7 +87,7 @@ impl Reason {
                 code: "FORBIDDEN",
                 message: "Requests of this client are not accepted.",
             },
-            Self::StoreUnavailable => Words {
+            Self::StoreUnavailable => Wording {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 grpc_status: UNAVAILABLE,
                 problem: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",

@@ -37,7 +37,7 @@ impl<'a> Refused<'a> {
 
     /// The status that says so.
     pub fn status(&self) -> StatusCode {
-        self.reason.words().status
+        self.reason.wording().status
     }
 
     /// The gate's decision; `None` if the store could not count.
@@ -139,7 +139,7 @@ impl<'a> Refused<'a> {
 
     /// The message, with these words before the seconds to wait.
     pub(super) fn message_with(&self, retry: &str) -> String {
-        let message = self.reason.words().message;
+        let message = self.reason.wording().message;
         match self.retry_after_s() {
             None => message.to_owned(),
             Some(1) => format!("{message} {retry} 1 second."),

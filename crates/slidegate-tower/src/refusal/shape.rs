@@ -33,7 +33,7 @@ pub enum Shape {
 }
 
 #[derive(Serialize)]
-struct Problem<'a> {
+struct ProblemBody<'a> {
     r#type: &'a str,
     title: &'a str,
     status: u16,
@@ -92,8 +92,8 @@ impl Shape {
     }
 
     pub(super) fn body(self, refused: &Refused<'_>) -> Bytes {
-        let words = refused.reason().words();
-        let phrase = words.status.canonical_reason().unwrap_or_default();
+        let wording = refused.reason().wording();
+        let phrase = wording.status.canonical_reason().unwrap_or_default();
         match self {
             Self::Problem => problem(refused),
             Self::Error => json(&PlainError { error: phrase }),
@@ -109,7 +109,7 @@ impl Shape {
             }),
             Self::Code => json(&CodeError {
                 error: Code {
-                    code: words.code,
+                    code: wording.code,
                     message: &refused.message_with("Please retry after"),
                     retry_after: refused.retry_after_s(),
                 },
@@ -137,11 +137,11 @@ impl Shape {
 }
 
 fn problem(refused: &Refused<'_>) -> Bytes {
-    let words = refused.reason().words();
-    json(&Problem {
-        r#type: words.problem,
-        title: words.title,
-        status: words.status.as_u16(),
+    let wording = refused.reason().wording();
+    json(&ProblemBody {
+        r#type: wording.problem,
+        title: wording.title,
+        status: wording.status.as_u16(),
         detail: &refused.message(),
         violated_policies: refused.violated_policies(),
         plan: refused.plan_name(),

@@ -12,11 +12,11 @@ use crate::refusal::refused::Refused;
 pub(super) struct Template {
     pub(super) content_type: HeaderValue,
     is_json: bool,
-    pieces: Vec<Piece>,
+    segments: Vec<Segment>,
 }
 
 #[derive(Debug, Clone)]
-enum Piece {
+enum Segment {
     Text(String),
     Gap(Placeholder),
 }
@@ -46,20 +46,23 @@ impl Template {
         let content_type =
             header.map_err(|_| TemplateError::ContentType(content_type.to_owned()))?;
         let is_json = is_json(&content_type);
-        Ok(Self { content_type, is_json, pieces: pieces(text)? })
+        Ok(Self { content_type, is_json, segments: segments(text)? })
     }
 
     /// Whether it says nothing that changes from one moment to the next.
     pub(super) fn is_steady(&self) -> bool {
-        !self.pieces.iter().any(|piece| matches!(piece, Piece::Gap(Placeholder::RetryAfterMs)))
+        !self
+            .segments
+            .iter()
+            .any(|segment| matches!(segment, Segment::Gap(Placeholder::RetryAfterMs)))
     }
 
     pub(super) fn fill(&self, refused: &Refused<'_>) -> Bytes {
         let mut text = String::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Gap(placeholder) => self.push(&mut text, placeholder.filling(refused)),
+        for segment in &self.segments {
+            match segment {
+                Segment::Text(segment) => text.push_str(segment),
+                Segment::Gap(placeholder) => self.push(&mut text, placeholder.filling(refused)),
             }
         }
         text.into()
@@ -110,8 +113,8 @@ impl Placeholder {
 }
 
 /// Only a word of small letters in braces is a placeholder, so JSON can be written as it is.
-fn pieces(mut text: &str) -> Result<Vec<Piece>, TemplateError> {
-    let mut pieces = Vec::new();
+fn segments(mut text: &str) -> Result<Vec<Segment>, TemplateError> {
+    let mut segments = Vec::new();
     let mut plain = String::new();
     while let Some((before, after)) = text.split_once('{') {
         plain.push_str(before);
@@ -121,8 +124,8 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, TemplateError> {
             Some(rest) if !word.is_empty() => {
                 let known = Placeholder::ALL.into_iter().find(|(name, _)| *name == word);
                 let (_, placeholder) = known.ok_or_else(|| unknown(word))?;
-                pieces.push(Piece::Text(std::mem::take(&mut plain)));
-                pieces.push(Piece::Gap(placeholder));
+                segments.push(Segment::Text(std::mem::take(&mut plain)));
+                segments.push(Segment::Gap(placeholder));
                 text = rest;
             }
             _ => {
@@ -132,8 +135,8 @@ fn pieces(mut text: &str) -> Result<Vec<Piece>, TemplateError> {
         }
     }
     plain.push_str(text);
-    pieces.push(Piece::Text(plain));
-    Ok(pieces)
+    segments.push(Segment::Text(plain));
+    Ok(segments)
 }
 
 fn unknown(word: &str) -> TemplateError {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use http::HeaderName;
 use slidegate::{Plan, Policies, PoliciesBuilder, PolicyError, UnknownKeys};
-use slidegate_tower::{Answers, ClientAddress, Headers};
+use slidegate_tower::{ClientAddress, Headers, Responder};
 
 use crate::config::outline::Outline;
 use crate::config::problem::Problem;
@@ -97,7 +97,7 @@ impl WrittenPlan {
     }
 }
 
-fn answers(written: &Written) -> Answers {
+fn answers(written: &Written) -> Responder {
     let written_headers = &written.headers;
     let mut headers = match &written_headers.dialects {
         Some(dialects) => Headers::new(dialects.iter().copied()),
@@ -106,7 +106,7 @@ fn answers(written: &Written) -> Answers {
     if written_headers.on_redirects == Some(false) {
         headers = headers.not_on_redirects();
     }
-    let mut answers = Answers::new().headers(headers);
+    let mut answers = Responder::new().headers(headers);
     if let Some(written) = &written.refusal {
         answers = answers.refusal(written.refusal.clone());
     }

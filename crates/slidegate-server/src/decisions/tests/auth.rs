@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use slidegate::Store;
-use slidegate_tower::{Answers, Refusal};
+use slidegate_tower::{Refusal, Responder};
 
 use super::{Desk, Down, Got, desk, rules};
 
@@ -77,7 +77,7 @@ async fn nginx_gets_the_refusal_in_headers() {
 #[tokio::test]
 async fn a_refusal_of_several_lines_leaves_nginx_the_status() {
     let two_lines = Refusal::template("text/plain", "slow\ndown").unwrap();
-    let rules = crate::config::Rules { answers: Answers::new().refusal(two_lines), ..rules() };
+    let rules = crate::config::Rules { answers: Responder::new().refusal(two_lines), ..rules() };
     let desk = Desk::new(rules, slidegate::MemoryStore::new());
     original(&desk, "POST", "/login", "203.0.113.7").await;
     let got = original(&desk, "POST", "/login", "203.0.113.7").await;

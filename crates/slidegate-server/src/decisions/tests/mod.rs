@@ -20,7 +20,7 @@ use slidegate::{
     Ban, Charges, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt,
     Roster, Source, Spent, Store, StoreError, SystemClock, Timestamp,
 };
-use slidegate_tower::{AddressSource, Answers, ClientAddress};
+use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
 use super::Decisions;
 use crate::config::Rules;
@@ -77,7 +77,7 @@ fn rules() -> Rules {
         .unwrap();
     let client_address =
         ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
-    Rules::new(policies, Answers::new(), client_address)
+    Rules::new(policies, Responder::new(), client_address)
 }
 
 fn desk() -> Desk<MemoryStore> {

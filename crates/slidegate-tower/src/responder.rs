@@ -13,27 +13,27 @@ use crate::kept::{self, Edition, Shown, Told};
 use crate::refusal::{Refusal, Refused, is_grpc_call};
 use crate::shared::SharedRefusal;
 
-/// What clients are told, for every door that a request can come through.
+/// What clients are told, for every limiter that a request can come through.
 ///
 /// It knows nothing of Tower: whoever has a gate's answer can answer a client with it.
 ///
 /// ```
 /// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota};
-/// use slidegate_tower::Answers;
+/// use slidegate_tower::Responder;
 ///
 /// let policy = Policy::new("api").quota(Quota::per_minute(1));
 /// let gate = Gate::new(Policies::builder().policy(policy).build()?, MemoryStore::new());
-/// let answers = Answers::new();
+/// let answers = Responder::new();
 ///
 /// let method = http::Method::GET;
 /// let facts = Facts::new(&method, "/");
-/// assert!(answers.refuse(&gate.decide_now(&facts), &http::HeaderMap::new()).is_none());
-/// let refusal = answers.refuse(&gate.decide_now(&facts), &http::HeaderMap::new());
+/// assert!(responder.refuse(&gate.decide_now(&facts), &http::HeaderMap::new()).is_none());
+/// let refusal = responder.refuse(&gate.decide_now(&facts), &http::HeaderMap::new());
 /// assert_eq!(refusal.expect("one a minute").status(), 429);
 /// # Ok::<(), slidegate::PolicyErrors>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Answers {
+pub struct Responder {
     headers: Headers,
     refusal: Refusal,
     by_policy: Vec<(Arc<str>, Refusal)>,
@@ -72,7 +72,7 @@ impl Answer {
     }
 }
 
-impl Answers {
+impl Responder {
     /// The default headers, and problem details for whoever is refused.
     pub fn new() -> Self {
         Self::default()

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use slidegate::{Facts, Gate, MemoryStore, Store};
 
-use crate::answers::Answers;
-use crate::client_address::{ClientAddress, Sender};
+use crate::client_address::{ClientAddress, ResolvedClient};
 use crate::detector::Detectors;
-use crate::facts::Head;
+use crate::facts::RequestHead;
 use crate::path::PathReading;
+use crate::responder::Responder;
 
 /// What the services of one layer share.
 #[derive(Debug)]
-pub(crate) struct Door<S> {
+pub(crate) struct RequestLimiter<S> {
     pub(crate) gate: Arc<Gate<S>>,
     pub(crate) client_address: ClientAddress,
     pub(crate) paths: PathReading,
-    pub(crate) answers: Answers,
+    pub(crate) responder: Responder,
     pub(crate) detectors: Arc<Detectors>,
 }
 
-impl<S: Store> Door<S> {
+impl<S: Store> RequestLimiter<S> {
     /// How else the path of a request may be read.
-    pub(crate) fn other_paths(&self, head: Head<'_>) -> Vec<String> {
+    pub(crate) fn other_paths(&self, head: RequestHead<'_>) -> Vec<String> {
         self.paths.readings(head.uri.path())
     }
 
@@ -31,9 +31,9 @@ impl<S: Store> Door<S> {
     /// is known.
     pub(crate) fn facts<'r>(
         &self,
-        head: Head<'r>,
+        head: RequestHead<'r>,
         other_paths: &'r [String],
-        sender: Option<Sender>,
+        sender: Option<ResolvedClient>,
     ) -> Facts<'r> {
         let facts = head.facts().other_paths(other_paths);
         let sender =
@@ -56,13 +56,13 @@ impl<S: Store> Door<S> {
     }
 }
 
-impl<S> Clone for Door<S> {
+impl<S> Clone for RequestLimiter<S> {
     fn clone(&self) -> Self {
         Self {
             gate: self.gate.clone(),
             client_address: self.client_address.clone(),
             paths: self.paths,
-            answers: self.answers.clone(),
+            responder: self.responder.clone(),
             detectors: self.detectors.clone(),
         }
     }

@@ -9,34 +9,34 @@ use std::time::Duration;
 
 use slidegate::{Account, Decision, PolicyStanding, Standing};
 
-/// A line of waiting calls for each account that has any.
+/// A queue of waiting calls for each account that has any.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct AccountQueues {
     most: usize,
     waiting: AtomicUsize,
-    lines: Mutex<HashMap<Account, Line>>,
+    queues: Mutex<HashMap<Account, AccountQueue>>,
 }
 
 /// Those who wait for one account. Tokio's mutex hands over in the order of arrival, and forgets
 /// who gives up.
 #[derive(Debug, Default)]
-struct Line {
+struct AccountQueue {
     turn: Arc<tokio::sync::Mutex<()>>,
     waiting: usize,
 }
 
-/// A place in a line, given up when dropped.
+/// A slot in a queue, given up when dropped.
 #[derive(Debug)]
-pub(super) struct Place<'l> {
-    lines: &'l Lines,
+pub(super) struct QueueSlot<'l> {
+    queues: &'l AccountQueues,
     account: Account,
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Lines {
-    /// Lines for at most so many waiting calls in all.
+impl AccountQueues {
+    /// Queues for at most this many waiting calls in all.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, waiting: AtomicUsize::new(0), lines: Mutex::default() }
+        Self { most, waiting: AtomicUsize::new(0), queues: Mutex::default() }
     }
 
     pub(super) fn are_empty(&self) -> bool {
@@ -45,73 +45,76 @@ impl Lines {
 
     /// Whether anybody waits for an account that the decision is about.
     pub(super) fn are_ahead_of(&self, decision: &Decision) -> bool {
-        let lines = self.lock();
-        accounts(decision).any(|account| lines.contains_key(&account))
+        let queues = self.lock();
+        accounts(decision).any(|account| queues.contains_key(&account))
     }
 
-    /// A place at the end of a line that the decision's request has to wait in: for an account
+    /// A slot at the end of a queue that the decision's request has to wait in: for an account
     /// that binds it, if possible one that others wait for. `None` if nobody more may wait.
-    pub(super) fn join(&self, decision: &Decision) -> Option<Place<'_>> {
-        let mut lines = self.lock();
+    pub(super) fn join(&self, decision: &Decision) -> Option<QueueSlot<'_>> {
+        let mut queues = self.lock();
         if self.waiting.load(Ordering::Relaxed) >= self.most {
             return None;
         }
-        let account = to_wait_for(&lines, decision)?;
-        let turn = enter(&mut lines, &account);
+        let account = to_wait_for(&queues, decision)?;
+        let turn = enter(&mut queues, &account);
         self.waiting.fetch_add(1, Ordering::Release);
-        Some(Place { lines: self, account, turn })
+        Some(QueueSlot { queues: self, account, turn })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Account, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Account, AccountQueue>> {
         // Nothing in here can panic half-way.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place<'_> {
+impl QueueSlot<'_> {
     /// Whether the decision's request is held up by other accounts than the one waited for.
-    pub(super) fn is_in_the_wrong_line_for(&self, decision: &Decision) -> bool {
+    pub(super) fn is_in_wrong_queue_for(&self, decision: &Decision) -> bool {
         let mut binding = binding(decision).peekable();
         binding.peek().is_some() && binding.all(|account| account != self.account)
     }
 
-    /// Goes to the end of the line that the decision's request has to wait in now. Who waits
+    /// Goes to the end of the queue that the decision's request has to wait in now. Who waits
     /// already is never one too many.
-    pub(super) fn change_lines(&mut self, decision: &Decision) {
-        let mut lines = self.lines.lock();
-        if let Some(account) = to_wait_for(&lines, decision) {
-            self.turn = enter(&mut lines, &account);
-            leave(&mut lines, mem::replace(&mut self.account, account));
+    pub(super) fn change_queue(&mut self, decision: &Decision) {
+        let mut queues = self.queues.lock();
+        if let Some(account) = to_wait_for(&queues, decision) {
+            self.turn = enter(&mut queues, &account);
+            leave(&mut queues, mem::replace(&mut self.account, account));
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
-        let mut lines = self.lines.lock();
-        self.lines.waiting.fetch_sub(1, Ordering::Release);
-        leave(&mut lines, self.account.clone());
+        let mut queues = self.queues.lock();
+        self.queues.waiting.fetch_sub(1, Ordering::Release);
+        leave(&mut queues, self.account.clone());
     }
 }
 
-fn enter(lines: &mut HashMap<Account, Line>, account: &Account) -> Arc<tokio::sync::Mutex<()>> {
-    let line = lines.entry(account.clone()).or_default();
-    line.waiting += 1;
-    line.turn.clone()
+fn enter(
+    queues: &mut HashMap<Account, AccountQueue>,
+    account: &Account,
+) -> Arc<tokio::sync::Mutex<()>> {
+    let queue = queues.entry(account.clone()).or_default();
+    queue.waiting += 1;
+    queue.turn.clone()
 }
 
-fn leave(lines: &mut HashMap<Account, Line>, account: Account) {
-    if let Entry::Occupied(mut line) = lines.entry(account) {
-        line.get_mut().waiting -= 1;
-        if line.get().waiting == 0 {
-            line.remove();
+fn leave(queues: &mut HashMap<Account, AccountQueue>, account: Account) {
+    if let Entry::Occupied(mut queue) = queues.entry(account) {
+        queue.get_mut().waiting -= 1;
+        if queue.get().waiting == 0 {
+            queue.remove();
         }
     }
 }
 
-fn to_wait_for(lines: &HashMap<Account, Line>, decision: &Decision) -> Option<Account> {
-    let with_line = binding(decision).find(|account| lines.contains_key(account));
-    with_line.or_else(|| decision.tightest().map(|(policy, _)| account(policy)))
+fn to_wait_for(queues: &HashMap<Account, AccountQueue>, decision: &Decision) -> Option<Account> {
+    let with_queue = binding(decision).find(|account| queues.contains_key(account));
+    with_queue.or_else(|| decision.tightest().map(|(policy, _)| account(policy)))
 }
 
 /// The accounts that hold the request up longest: all of them, if none does.
