@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use governor::DefaultKeyedRateLimiter;
-use slidegate::{Charge, Charges, Identity, MemoryStore, Name, Quota, Quotas};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{Identity, MemoryStore, Name, Quota};
 use throttlecrab::{AdaptiveStore, RateLimiter};
 
 /// The quota of every cell: 100 in 60 seconds.

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use slidegate::{Charge, Charges, Name, Quota, Quotas, Store};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{Name, Quota, Store};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
 

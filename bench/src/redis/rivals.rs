@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Script};
-use slidegate::{Charge, Charges, Identity, Name, Prefixes, Quota, Quotas, Store};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::policy::Prefixes;
+use slidegate::{Identity, Name, Quota, Store};
 use slidegate_redis::{Layout, RedisStore};
 
 /// Every decision is under this quota: 600 in 60 seconds.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use slidegate::{Charge, Charges, ManualClock, Name, Quota, Quotas, Store, Timestamp};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{ManualClock, Name, Quota, Store, Timestamp};
 use slidegate_redis::{RedisStore, ResilientStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use slidegate::{Charge, Receipt, Standings, Timestamp};
+use slidegate::Timestamp;
+use slidegate::limit::{Charge, Receipt, Standings};
 
 use crate::failure::Failure;
 use crate::owned::OwnedCharge;

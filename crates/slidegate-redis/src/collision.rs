@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use slidegate::{Identity, Name, Policies, PolicyOutline, Quota, Scope, Source};
+use slidegate::policy::PolicyOutline;
+use slidegate::{Identity, Name, Policies, Quota, Scope, Source};
 
 use crate::key::{ADDRESS, KeyTemplate, Piece, window_text};
 
@@ -289,7 +290,8 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
-    use slidegate::{Plan, PoliciesBuilder, Policy, Prefixes};
+    use slidegate::policy::{PoliciesBuilder, Prefixes};
+    use slidegate::{Plan, Policy};
 
     use super::*;
 

@@ -219,7 +219,7 @@ pub enum KeyTemplateError {
 mod tests {
     use std::net::IpAddr;
 
-    use slidegate::Prefixes;
+    use slidegate::policy::Prefixes;
 
     use super::*;
 

@@ -10,7 +10,8 @@ use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, TlsMode, Value};
-use slidegate::{Clock, SystemClock, Timestamp};
+use slidegate::limit::SystemClock;
+use slidegate::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use crate::address::{Address, Kind, Sentinels};

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use slidegate::{Charge, Charges, Identity, Name, OnStoreError, Quotas};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{Identity, Name, OnStoreError};
 
 /// A charge with everything that it points to.
 #[derive(Debug, Clone)]

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, ToRedisArgs, Value};
-use slidegate::{Charge, Receipt, Standing, Timestamp};
+use slidegate::limit::{Charge, Receipt};
+use slidegate::{Standing, Timestamp};
 
 use crate::layout::Layout;
 use crate::resilient::Run;

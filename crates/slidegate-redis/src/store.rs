@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use slidegate::{
-    Charge, Charges, Name, Policies, Receipt, Scope, Spent, Store, StoreError, Timestamp,
-};
+use slidegate::limit::{Charge, Charges, Receipt, Spent};
+use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 
 use crate::address::Address;
 use crate::apart::{Apart, by_slot};

@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use slidegate::{Charges, Identity, Quota, Receipt, Store, StoreError};
+use slidegate::limit::{Charges, Receipt};
+use slidegate::{Identity, Quota, Store, StoreError};
 use slidegate_redis::{KeyTemplate, Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisServer};
 use support::{Payer, charges, until};

@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use slidegate::{Charges, Identity, Quota, Receipt, Store, StoreError};
+use slidegate::limit::{Charges, Receipt};
+use slidegate::{Identity, Quota, Store, StoreError};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
 use support::{Payer, charges};
@@ -131,7 +132,7 @@ async fn forgotten_scripts_are_told_again_unnoticed() {
             let all = (0..4).map(|_| spend(&store, &charges));
             let receipts = together(all).await;
             assert!(receipts.iter().all(|receipt| receipt.spent));
-            store.refund(&charges, slidegate::Spent::Newest).await.unwrap();
+            store.refund(&charges, slidegate::limit::Spent::Newest).await.unwrap();
         }
         assert_eq!(store.peek(&charges).await.unwrap().standings[0].remaining(), 47 - 30);
         assert_eq!(store.connections(), 1);

@@ -7,7 +7,8 @@ mod support;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::{Charges, Identity, Quota, Spent, Store, Timestamp};
+use slidegate::limit::{Charges, Spent};
+use slidegate::{Identity, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer, Reply};
 use support::{Payer, charges};

@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
-use slidegate::{
-    Charge, Charges, Identity, ManualClock, MemoryStore, Name, Quota, Quotas, Receipt, Spent,
-    Store, Timestamp,
-};
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::{Identity, ManualClock, MemoryStore, Name, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::Payer;

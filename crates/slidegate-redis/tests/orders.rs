@@ -9,9 +9,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
+use slidegate::policy::{Measure, Order, Orders};
 use slidegate::{
-    Account, Clock, Decision, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order,
-    Orders, Policies, Policy, Quota, Source, Store,
+    Account, Clock, Decision, Facts, Gate, Identity, ManualClock, MemoryStore, Policies, Policy,
+    Quota, Source, Store,
 };
 use slidegate_redis::{Layout, RedisStore, ResilientStore};
 use slidegate_testbed::{ManualTime, RedisServer};

@@ -6,10 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use slidegate::{
-    Charge, Charges, Clock, Identity, ManualClock, Name, OnStoreError, Quota, Quotas, Receipt,
-    Spent, Store,
-};
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::{Clock, Identity, ManualClock, Name, OnStoreError, Quota, Store};
 use slidegate_redis::{BreakerState, KeyErrorReason, Layout, RedisStore, ResilientStore, Share};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::until;

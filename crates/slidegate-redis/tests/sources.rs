@@ -10,7 +10,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use slidegate::{Charges, Identity, Prefixes, Quota, Receipt, Store};
+use slidegate::limit::{Charges, Receipt};
+use slidegate::policy::Prefixes;
+use slidegate::{Identity, Quota, Store};
 use slidegate_redis::{Layout, RedisStore, ScoreUnit};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::Payer;

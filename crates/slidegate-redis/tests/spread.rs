@@ -8,10 +8,8 @@ mod support;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::{
-    Charge, Charges, Identity, ManualClock, MemoryStore, Quota, Receipt, Spent, Standing, Store,
-    Timestamp,
-};
+use slidegate::limit::{Charge, Charges, Receipt, Spent};
+use slidegate::{Identity, ManualClock, MemoryStore, Quota, Standing, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisCluster};
 use support::{Payer, charges, cluster_url};

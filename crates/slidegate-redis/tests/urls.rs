@@ -10,7 +10,8 @@ use std::fs;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use slidegate::{Charges, Quota, Spent, Store, StoreError};
+use slidegate::limit::{Charges, Spent};
+use slidegate::{Quota, Store, StoreError};
 use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, Tls};
 use slidegate_testbed::{Certificates, RedisCluster, RedisSentinels, RedisServer};
 use support::{Payer, cluster_url, host, sentinel_url};

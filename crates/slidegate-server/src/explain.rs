@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use slidegate::{Facts, without_query};
+use slidegate::Facts;
+use slidegate::policy::without_query;
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::{self, Environment, File, Rules, Sources};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use slidegate::{Account, ActiveBan, Gate, Store, Timestamp};
+use slidegate::policy::ActiveBan;
+use slidegate::{Account, Gate, Store, Timestamp};
 use slidegate_redis::{Event, EventLog, EventLogError, Position};
 use tokio::sync::{Mutex, mpsc};
 
@@ -366,7 +367,8 @@ impl Message {
 
 #[cfg(test)]
 mod tests {
-    use slidegate::{Ban, MemoryStore, Policies, Policy, Quota, SystemClock};
+    use slidegate::limit::SystemClock;
+    use slidegate::{Ban, MemoryStore, Policies, Policy, Quota};
     use slidegate_redis::RedisStore;
     use slidegate_testbed::RedisServer;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use slidegate::BadRequest;
+use slidegate::policy::BadRequest;
 
 /// The response to a request that [`Gate::check`](slidegate::Gate::check) refuses: `400`, with
 /// problem details of RFC 9457. The middleware sends it by itself.

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 pub struct Peer(pub IpAddr);
 
 /// The user that the application has authenticated, for policies that count per user. It takes
-/// precedence over the policies' [`user_header`](slidegate::PoliciesBuilder::user_header).
+/// precedence over the policies' [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct User(pub String);
 

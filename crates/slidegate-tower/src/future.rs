@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use pin_project_lite::pin_project;
-use slidegate::{BadRequest, Decision, Store};
+use slidegate::policy::BadRequest;
+use slidegate::{Decision, Store};
 use tower_service::Service;
 
 use crate::bad_request::bad_request;

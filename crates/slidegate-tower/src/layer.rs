@@ -50,7 +50,7 @@ impl<S: Store> RateLimitLayer<S> {
     ///
     /// The headers of a peer that this trusts are trusted: policies that read an identity or a
     /// plan from a named header believe it, and the user is read from the policies'
-    /// [`user_header`](slidegate::PoliciesBuilder::user_header).
+    /// [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
     #[must_use]
     pub fn client_address(mut self, client_address: ClientAddress) -> Self {
         Arc::make_mut(&mut self.limiter).client_address = client_address;

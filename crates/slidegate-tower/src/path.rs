@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use slidegate::without_query;
+use slidegate::policy::without_query;
 
 /// How a path is read, so that nobody gets around a policy by writing it in another way.
 ///

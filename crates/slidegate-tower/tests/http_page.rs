@@ -13,9 +13,9 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
+use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
 use slidegate::{
-    Ban, Gate, ManualClock, Measure, OnStoreError, Order, Orders, Plan, Policies, PoliciesBuilder,
-    Policy, Quota, Roster, Source, Timestamp,
+    Ban, Gate, ManualClock, OnStoreError, Plan, Policies, Policy, Quota, Roster, Source, Timestamp,
 };
 use slidegate_tower::{Cost, Dialect, Headers, RateLimitLayer, Refusal, Shape, User, UserPlan};
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -12,9 +12,8 @@ use http::{Method, Request, Response};
 use http_body_util::Empty;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::{
-    Facts, Gate, ManualClock, MemoryStore, PoliciesBuilder, Policy, Quota, Roster, Store,
-};
+use slidegate::policy::PoliciesBuilder;
+use slidegate::{Facts, Gate, ManualClock, MemoryStore, Policy, Quota, Roster, Store};
 use slidegate_tower::{PathReading, Peer, RateLimitLayer};
 use support::{CLIENT, Slow, gate, policies};
 use tower::{Layer, ServiceExt, service_fn};

@@ -10,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
+use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
 use slidegate::{
-    Ban, Decision, Facts, Gate, ManualClock, Measure, OnStoreError, Order, Orders, Plan,
-    PoliciesBuilder, Policy, Quota, Roster, Scope, StoreError, Verdict,
+    Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, Policy, Quota, Roster, Scope,
+    StoreError, Verdict,
 };
 use slidegate_tower::{Dialect, Headers, Reason, Refusal, Refused, Responder, Shape};
 use support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};

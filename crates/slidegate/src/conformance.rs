@@ -37,11 +37,11 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::charge::{Charge, Charges};
-use crate::identity::Identity;
-use crate::name::Name;
-use crate::quota::{Quota, Quotas};
-use crate::store::{Receipt, Spent, Standing, Store};
+use crate::limit::charge::{Charge, Charges};
+use crate::limit::name::Name;
+use crate::limit::quota::{Quota, Quotas};
+use crate::limit::store::{Receipt, Spent, Standing, Store};
+use crate::policy::identity::Identity;
 
 /// Makes stores for the suite and moves their clock.
 pub trait Harness {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::charge::Charges;
-use crate::clock::Timestamp;
-use crate::identity::Identity;
-use crate::name::Name;
-use crate::plan::CheckedPlan;
-use crate::store::{Receipt, Standing, Standings};
+use crate::limit::charge::Charges;
+use crate::limit::clock::Timestamp;
+use crate::limit::name::Name;
+use crate::limit::store::{Receipt, Standing, Standings};
+use crate::policy::identity::Identity;
+use crate::policy::plan::CheckedPlan;
 
 /// Whether a request may pass, and where every quota that it touched stands.
 #[must_use]
@@ -62,7 +62,7 @@ pub enum Block {
         /// when it began.
         retry_after: Duration,
     },
-    /// An operator has banned the identity by an [order](crate::Order).
+    /// An operator has banned the identity by an [order](crate::policy::Order).
     Suspended {
         /// How long until the order has ended.
         retry_after: Duration,

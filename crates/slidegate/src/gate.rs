@@ -1,6 +1,6 @@
 //! The engine: facts in, decision out.
 
-mod inspect;
+mod admin;
 mod named;
 
 use std::future::Future;
@@ -12,23 +12,23 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::bad_request::BadRequest;
-use crate::ban::ActiveBan;
-use crate::bans::{BanStats, Bans};
-use crate::charge::{Account, Charge, Charges};
-use crate::clock::Timestamp;
 use crate::decision::{Block, Decision, Verdict};
-use crate::explanation::Explanation;
-use crate::facts::Facts;
-use crate::identity::Identity;
-use crate::memory::MemoryStore;
-use crate::name::Name;
-use crate::orders::{Orders, OrdersAt};
-use crate::policies::{CheckedPolicy, Matches, Policies, Resolution};
+use crate::limit::charge::{Account, Charge, Charges};
+use crate::limit::clock::Timestamp;
+use crate::limit::memory::MemoryStore;
+use crate::limit::name::Name;
+use crate::limit::quota::Quotas;
+use crate::limit::store::{Receipt, Spent, Store, StoreError};
+use crate::limit::warning::Warning;
+use crate::policy::bad_request::BadRequest;
+use crate::policy::ban::ActiveBan;
+use crate::policy::bans::{BanStats, Bans};
+use crate::policy::explain::Explanation;
+use crate::policy::facts::Facts;
+use crate::policy::identity::Identity;
+use crate::policy::matching::{CheckedPolicy, Matches, Policies, Resolution};
+use crate::policy::orders::{Orders, OrdersAt};
 use crate::policy::{OnStoreError, Scope};
-use crate::quota::Quotas;
-use crate::store::{Receipt, Spent, Store, StoreError};
-use crate::warning::Warning;
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -88,7 +88,8 @@ impl<S: Store> Gate<S> {
     /// whoever answers it may take it for a request that a policy would have counted.
     ///
     /// ```
-    /// use slidegate::{BadRequest, Facts, Gate, MemoryStore, Policies, Policy, Quota};
+    /// use slidegate::policy::BadRequest;
+    /// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota};
     /// use http::Method;
     ///
     /// let login = Policy::new("login").method(Method::POST).quota(Quota::per_minute(5));

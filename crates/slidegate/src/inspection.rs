@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::name::Name;
-use crate::store::Standing;
+use crate::limit::name::Name;
+use crate::limit::store::Standing;
 
 /// Where an account stands now, and what holds for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use cap::Cap;
 use http::{HeaderMap, Method};
+use slidegate::policy::{Measure, Order, Orders};
 use slidegate::{
-    Ban, Block, Facts, Gate, Identity, ManualClock, Measure, MemoryStore, Order, Orders, Plan,
-    Policies, Policy, Quota, Scope, Source, Verdict,
+    Ban, Block, Facts, Gate, Identity, ManualClock, MemoryStore, Plan, Policies, Policy, Quota,
+    Scope, Source, Verdict,
 };
 
 #[global_allocator]

@@ -16,10 +16,12 @@ use std::time::Duration;
 use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::policy::ActiveBan;
 use slidegate::{
-    Account, AccountError, ActiveBan, Ban, Block, Charges, Clock, Decision, Facts, Gate, Identity,
-    ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt, Scope, Source,
-    Spent, Store, StoreError, Timestamp, Verdict,
+    Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity, ManualClock,
+    MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Scope, Source, Store, StoreError,
+    Timestamp, Verdict,
 };
 use support::now;
 

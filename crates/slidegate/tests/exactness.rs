@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
-use slidegate::{
-    Charge, Charges, Clock, Identity, Ledger, ManualClock, MemoryStore, Name, Quota, Quotas,
-    Receipt, Spent, Timestamp,
-};
+use slidegate::limit::{Charge, Charges, Ledger, Quotas, Receipt, Spent};
+use slidegate::{Clock, Identity, ManualClock, MemoryStore, Name, Quota, Timestamp};
 
 use crate::model::{Admitted, Answer, History, Kind, Limit, Model, Standing};
 

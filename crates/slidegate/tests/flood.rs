@@ -8,7 +8,8 @@ use std::alloc::System;
 use std::time::Duration;
 
 use cap::Cap;
-use slidegate::{Charge, Identity, ManualClock, MemoryStore, Quota};
+use slidegate::limit::Charge;
+use slidegate::{Identity, ManualClock, MemoryStore, Quota};
 use support::Payer;
 
 #[global_allocator]

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
+use slidegate::limit::{Charges, Receipt, Spent};
 use slidegate::{
-    Account, AccountError, Ban, Charges, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
-    OnStoreError, Policies, Policy, Quota, Receipt, Scope, Source, Spent, Store, StoreError,
-    Verdict,
+    Account, AccountError, Ban, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
+    OnStoreError, Policies, Policy, Quota, Scope, Source, Store, StoreError, Verdict,
 };
 use support::now;
 

@@ -9,9 +9,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
+use slidegate::policy::NamedChargeError;
 use slidegate::{
-    Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, NamedChargeError,
-    Plan, Policies, Policy, Quota, Scope, Source, Timestamp, Verdict,
+    Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, Plan, Policies,
+    Policy, Quota, Scope, Source, Timestamp, Verdict,
 };
 use support::now;
 

@@ -15,11 +15,12 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder, TooManyOrders};
 use slidegate::{
-    Account, AccountError, Ban, Block, Charges, Clock, Decision, Facts, Gate, Identity, Inspection,
-    ManualClock, Measure, MemoryStore, NamedCharge, OnStoreError, Order, Orders, Plan, Policies,
-    PoliciesBuilder, Policy, Quota, Receipt, Roster, Scope, Source, Spent, Standing, Store,
-    StoreError, Timestamp, TooManyOrders, Verdict,
+    Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity, Inspection,
+    ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota, Roster,
+    Scope, Source, Standing, Store, StoreError, Timestamp, Verdict,
 };
 use support::now;
 

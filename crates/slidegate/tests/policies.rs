@@ -9,10 +9,10 @@ use std::num::NonZeroU32;
 
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::policy::{ApiKey, BadRequest, Effect, Prefixes, UnknownKeys};
 use slidegate::{
-    ApiKey, BadRequest, Block, Decision, Effect, Facts, Gate, Identity, MemoryStore, OnStoreError,
-    Plan, Policies, Policy, PolicyErrors, Prefixes, Quota, Roster, Scope, Source, UnknownKeys,
-    Verdict,
+    Block, Decision, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan, Policies, Policy,
+    PolicyErrors, Quota, Roster, Scope, Source, Verdict,
 };
 use support::now;
 
@@ -31,7 +31,7 @@ fn headers(list: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-fn gate(policies: slidegate::PoliciesBuilder) -> Gate {
+fn gate(policies: slidegate::policy::PoliciesBuilder) -> Gate {
     Gate::new(policies.build().unwrap(), MemoryStore::new())
 }
 
@@ -160,7 +160,7 @@ fn a_named_header_counts_only_from_a_trusted_peer() {
     assert_eq!(identity_of(&gate.decide_now(&facts.headers_trusted()).unwrap()), "x-tenant:acme");
 }
 
-fn by_user_header() -> slidegate::PoliciesBuilder {
+fn by_user_header() -> slidegate::policy::PoliciesBuilder {
     let api = Policy::new("api").identity([Source::User, Source::ip()]);
     Policies::builder()
         .user_header(HeaderName::from_static("x-user-id"))
@@ -310,7 +310,7 @@ fn everyone_shares_one_budget() {
     assert_eq!(passed, [true, true, false]);
 }
 
-fn plans() -> slidegate::PoliciesBuilder {
+fn plans() -> slidegate::policy::PoliciesBuilder {
     Policies::builder()
         .plan(Plan::new("free", [Quota::per_minute(60)]).upgrade_url("https://example.com/up"))
         .plan(Plan::new("pro", [Quota::per_minute(600)]))
@@ -649,7 +649,7 @@ fn patterns_and_methods_that_no_request_has_are_errors_with_what_was_meant() {
 }
 
 /// Policies that know one API key, `issued`.
-fn with_a_key(sources: &[Source]) -> slidegate::PoliciesBuilder {
+fn with_a_key(sources: &[Source]) -> slidegate::policy::PoliciesBuilder {
     Policies::builder()
         .plan(Plan::new("free", [Quota::per_minute(5)]))
         .plan(Plan::new("pro", [Quota::per_minute(50)]))

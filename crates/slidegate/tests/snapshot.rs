@@ -6,7 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use slidegate::{Clock, ManualClock, MemoryStore, OnStoreError, Quota, SnapshotError, Timestamp};
+use slidegate::limit::SnapshotError;
+use slidegate::{Clock, ManualClock, MemoryStore, OnStoreError, Quota, Timestamp};
 use support::Payer;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::policy::PoliciesBuilder;
 use slidegate::{
-    Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, PoliciesBuilder,
-    Policy, Quota, Source, Timestamp,
+    Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Source,
+    Timestamp,
 };
 
 const MINUTE_MS: u64 = 60_000;

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use http::Method;
-use slidegate::{Charges, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Source};
+use slidegate::limit::Charges;
+use slidegate::{Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Source};
 use support::Payer;
 
 const THREADS: usize = 8;
@@ -234,7 +235,7 @@ fn refunds_and_spends_balance() {
                 if (round + thread) % 50 == 0 {
                     kept.fetch_add(1, Ordering::Relaxed);
                 } else {
-                    store.refund_now(&payer.charges(), slidegate::Spent::At(receipt.at));
+                    store.refund_now(&payer.charges(), slidegate::limit::Spent::At(receipt.at));
                 }
             }
         });

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Clock, SystemClock};
+use slidegate::Clock;
+use slidegate::limit::SystemClock;
 
 use super::{ResilientStore, Share};
 use crate::store::RedisStore;

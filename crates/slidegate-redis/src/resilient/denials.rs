@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use slidegate::{Charge, Charges, Receipt, Standing, Timestamp};
+use slidegate::limit::{Charge, Charges, Receipt};
+use slidegate::{Standing, Timestamp};
 
 use crate::owned::OwnedCharge;
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use slidegate::{Account, Charge, Timestamp};
+use slidegate::limit::Charge;
+use slidegate::{Account, Timestamp};
 
 use crate::owned::OwnedCharge;
 

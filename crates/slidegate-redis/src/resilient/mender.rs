@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use slidegate::{Charge, Identity, Name, Quota, Quotas, Store, StoreError};
+use slidegate::limit::{Charge, Quotas};
+use slidegate::{Identity, Name, Quota, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::breaker::Backoff;

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use slidegate::{Charge, Charges, Clock, OnStoreError, Receipt, Spent, Store, StoreError};
+use slidegate::limit::{Charge, Charges, Receipt, Spent};
+use slidegate::{Clock, OnStoreError, Store, StoreError};
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use slidegate::{Charge, Quota, Quotas};
+use slidegate::Quota;
+use slidegate::limit::{Charge, Quotas};
 
 /// One part of so many equal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{
-    Charge, Charges, Clock, MemoryStore, OnStoreError, Quotas, Receipt, Spent, Standing, Standings,
-    StoreError, Timestamp,
-};
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent, Standings};
+use slidegate::{Clock, MemoryStore, OnStoreError, Standing, StoreError, Timestamp};
 
 use super::share::Share;
 use crate::owned::charges;

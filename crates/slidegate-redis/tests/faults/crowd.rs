@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::{
-    Charge, Clock, Identity, OnStoreError, Quota, Receipt, Store, StoreError, SystemClock,
-    Timestamp,
-};
+use slidegate::limit::{Charge, Receipt, SystemClock};
+use slidegate::{Clock, Identity, OnStoreError, Quota, Store, StoreError, Timestamp};
 use slidegate_redis::{BreakerState, RedisStore, ResilientStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use slidegate::{Quota, Receipt, Store};
+use slidegate::limit::Receipt;
+use slidegate::{Quota, Store};
 use slidegate_redis::ResilientStore;
 use slidegate_testbed::{CommandCounts, RedisServer};
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ fn store(server: &RedisServer) -> ResilientStore {
     ResilientStore::new(patient(&server.url()))
 }
 
-async fn spend(store: &ResilientStore, charge: slidegate::Charge<'_>) -> Receipt {
+async fn spend(store: &ResilientStore, charge: slidegate::limit::Charge<'_>) -> Receipt {
     let receipt = store.spend(&charge.into()).await.unwrap();
     assert!(!receipt.degraded, "Redis is well");
     receipt

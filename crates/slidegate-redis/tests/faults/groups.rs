@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::{OnStoreError, Quota, Quotas, Timestamp};
+use slidegate::limit::Quotas;
+use slidegate::{OnStoreError, Quota, Timestamp};
 use slidegate_testbed::{RedisCluster, RedisSentinels, RedisServer};
 use tokio::time::{Instant, sleep};
 

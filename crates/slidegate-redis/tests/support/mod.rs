@@ -5,7 +5,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::{Charge, Charges, Identity, Name, Quota, Quotas};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{Identity, Name, Quota};
 use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
 
 /// One URL for a whole cluster.

@@ -3,7 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::Serialize;
-use slidegate::{OnStoreError, PolicyOutline, Scope};
+use slidegate::policy::PolicyOutline;
+use slidegate::{OnStoreError, Scope};
 use slidegate_redis::{BreakerState, KeyError, ResilienceStats};
 
 use crate::observe::{GateReport, Observer, breaker_word};

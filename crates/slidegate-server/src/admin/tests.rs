@@ -7,9 +7,8 @@ use axum::body::Body;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use slidegate::{
-    Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store, SystemClock,
-};
+use slidegate::limit::SystemClock;
+use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
 use slidegate_redis::{RedisStore, ResilientStore};
 use tower_service::Service;
 

@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
-use slidegate::{Network, Quota};
+use slidegate::Quota;
+use slidegate::policy::Network;
 use slidegate_tower::AddressSource;
 
 use crate::config::{ListenAddress, LogFormat, Profile, Secret};

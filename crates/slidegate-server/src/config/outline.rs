@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use slidegate::{Cost, Policies, Quota, Scope, UnknownKeys};
+use slidegate::policy::UnknownKeys;
+use slidegate::{Cost, Policies, Quota, Scope};
 
 use crate::config::period::Period;
 use crate::config::written::{Written, WrittenPolicy};

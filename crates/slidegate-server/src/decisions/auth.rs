@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header, request,
 };
-use slidegate::{Decision, Facts, Network, StoreError};
+use slidegate::policy::Network;
+use slidegate::{Decision, Facts, StoreError};
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
 use super::problem::{Place, Problems};

@@ -5,7 +5,8 @@
 use std::net::IpAddr;
 
 use http::HeaderName;
-use slidegate::{Identity, Network};
+use slidegate::Identity;
+use slidegate::policy::Network;
 
 use super::json::{Json, Members};
 use super::problem::{Place, Problems};

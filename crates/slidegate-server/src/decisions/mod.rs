@@ -24,10 +24,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
-use slidegate::{
-    Clock, Decision, NamedCharge, NamedChargeError, Store, StoreError, SystemClock, Timestamp,
-    without_query,
-};
+use slidegate::limit::SystemClock;
+use slidegate::policy::{NamedChargeError, without_query};
+use slidegate::{Clock, Decision, NamedCharge, Store, StoreError, Timestamp};
 use slidegate_tower::bad_request;
 
 use self::ask::{Ask, Asks};

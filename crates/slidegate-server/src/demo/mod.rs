@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use slidegate::{Clock, SystemClock, Timestamp};
+use slidegate::limit::SystemClock;
+use slidegate::{Clock, Timestamp};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Clock, SystemClock, Timestamp};
+use slidegate::limit::SystemClock;
+use slidegate::{Clock, Timestamp};
 use tokio::task::JoinSet;
 
 use super::client::{BURST, Client, GUESSES, POLITE_PAUSE, SCRIPT_REQUESTS};

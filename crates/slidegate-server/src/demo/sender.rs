@@ -10,7 +10,8 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use slidegate::{Clock, SystemClock};
+use slidegate::Clock;
+use slidegate::limit::SystemClock;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 

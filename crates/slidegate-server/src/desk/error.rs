@@ -1,6 +1,7 @@
 //! Why an order was not taken.
 
-use slidegate::{AccountError, Orders, Timestamp};
+use slidegate::policy::Orders;
+use slidegate::{AccountError, Timestamp};
 use slidegate_redis::{BoardError, EventLogError};
 
 use crate::calendar::Rfc3339;

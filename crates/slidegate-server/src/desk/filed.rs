@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use sha2::{Digest, Sha256};
-use slidegate::{Identity, Measure, Name};
+use slidegate::policy::Measure;
+use slidegate::{Identity, Name};
 
 /// What an operator does to accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

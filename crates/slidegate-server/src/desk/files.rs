@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::error::Error as _;
 use std::time::Duration;
 
-use slidegate::{Gate, Order, Orders, Store, Timestamp};
+use slidegate::policy::{Order, Orders};
+use slidegate::{Gate, Store, Timestamp};
 use slidegate_redis::{BoardError, Notice, Reading, Version};
 
 use super::almanac::Almanac;

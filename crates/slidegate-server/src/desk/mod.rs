@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use slidegate::{Account, Gate, Measure, Name, Orders, Store, Timestamp};
+use slidegate::policy::{Measure, Orders};
+use slidegate::{Account, Gate, Name, Store, Timestamp};
 use slidegate_redis::{Board, BoardError};
 use tokio::sync::Mutex;
 

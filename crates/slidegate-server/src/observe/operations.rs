@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::{Measure, Name, Timestamp};
+use slidegate::policy::Measure;
+use slidegate::{Name, Timestamp};
 
 use super::exposition::Page;
 use super::report::GateReport;

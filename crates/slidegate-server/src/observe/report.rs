@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use slidegate::{BanStats, Gate, Measure, MemoryStats, MemoryStore, Policies, Store};
+use slidegate::limit::MemoryStats;
+use slidegate::policy::{BanStats, Measure};
+use slidegate::{Gate, MemoryStore, Policies, Store};
 use slidegate_redis::{KeyCollisions, ResilienceStats, ResilientStore};
 
 /// A store that can be asked how it is.

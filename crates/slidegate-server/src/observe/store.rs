@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use slidegate::{BanStats, MemoryStats};
+use slidegate::limit::MemoryStats;
+use slidegate::policy::BanStats;
 use slidegate_redis::{BreakerState, Latency, ResilienceStats};
 
 use super::exposition::{Histogram, Page};

@@ -8,9 +8,10 @@ use http::{Method, StatusCode};
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
+use slidegate::limit::SystemClock;
 use slidegate::{
     Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster,
-    Scope, Source, SystemClock,
+    Scope, Source,
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 

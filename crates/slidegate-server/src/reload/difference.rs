@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-use slidegate::{CheckedPlan, Identity, Name, Policies, PolicyOutline, Source, UnknownKeys};
+use slidegate::policy::{CheckedPlan, PolicyOutline, UnknownKeys};
+use slidegate::{Identity, Name, Policies, Source};
 
 /// What other policies there are now. Empty if nothing that matters is different.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -147,7 +148,8 @@ fn option<T: Display>(item: Option<T>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slidegate::{OnStoreError, Plan, PoliciesBuilder, Policy, Quota, Roster, Scope};
+    use slidegate::policy::PoliciesBuilder;
+    use slidegate::{OnStoreError, Plan, Policy, Quota, Roster, Scope};
 
     use super::*;
 

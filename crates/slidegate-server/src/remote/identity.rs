@@ -4,7 +4,8 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
-use slidegate::{Identity, Name, Network};
+use slidegate::policy::Network;
+use slidegate::{Identity, Name};
 
 use crate::decisions::identity::from_text;
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use slidegate::{Policies, PolicyOutline, Scope};
+use slidegate::policy::PolicyOutline;
+use slidegate::{Policies, Scope};
 
 use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
 

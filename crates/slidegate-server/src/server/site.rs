@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use slidegate::{Store, SystemClock};
+use slidegate::Store;
+use slidegate::limit::SystemClock;
 use slidegate_redis::EventLog;
 
 use crate::config::{self, Config, KeysFileVersion, Loaded, Problems, Sources};

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use slidegate::{Account, AccountError, ActiveBan, Gate, MemoryStore, SnapshotError, Timestamp};
+use slidegate::limit::SnapshotError;
+use slidegate::policy::ActiveBan;
+use slidegate::{Account, AccountError, Gate, MemoryStore, Timestamp};
 
 use crate::config::SnapshotConfig;
 use crate::disk;

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, header};
-use slidegate::Network;
+use slidegate::policy::Network;
 
 use self::entries::ListEntries;
 pub use self::source::{AddressSource, AddressSourceError};

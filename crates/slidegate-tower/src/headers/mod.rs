@@ -11,7 +11,8 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
-use slidegate::{Clock, Decision, Standing, SystemClock, Timestamp};
+use slidegate::limit::SystemClock;
+use slidegate::{Clock, Decision, Standing, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{FieldGroup, Item, Since};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use slidegate::{CheckedPlan, Decision, Name, PolicyStanding, Standing, StoreError};
+use slidegate::policy::CheckedPlan;
+use slidegate::{Decision, Name, PolicyStanding, Standing, StoreError};
 
 use crate::headers::write_name;
 use crate::refusal::reason::Reason;

@@ -1,7 +1,8 @@
 //! Holes that others had: each is named after its report.
 
 use http::HeaderMap;
-use slidegate::{Facts, Identity, Network, Prefixes, Source};
+use slidegate::policy::{Network, Prefixes};
+use slidegate::{Facts, Identity, Source};
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::{PROXIES, found, ip, lines, networks};

@@ -9,7 +9,7 @@ mod properties;
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use slidegate::Network;
+use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use AddressSource::{CfConnectingIp, Forwarded, Peer, XForwardedFor, XRealIp};

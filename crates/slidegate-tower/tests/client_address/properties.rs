@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::HeaderMap;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::Network;
+use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::{SOURCES, ip, lines};

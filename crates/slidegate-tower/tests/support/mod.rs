@@ -11,9 +11,10 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
+use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::policy::PoliciesBuilder;
 use slidegate::{
-    Charges, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, PoliciesBuilder, Policy,
-    Receipt, Spent, Standing, Store, StoreError,
+    Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Standing, Store, StoreError,
 };
 use slidegate_tower::Peer;
 

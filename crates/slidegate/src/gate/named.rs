@@ -2,8 +2,8 @@
 
 use super::{Gate, Intent};
 use crate::decision::Decision;
-use crate::policies::{Matches, NamedCharge, NamedChargeError};
-use crate::store::Store;
+use crate::limit::store::Store;
+use crate::policy::matching::{Matches, NamedCharge, NamedChargeError};
 
 impl<S: Store> Gate<S> {
     /// Spends every one of these charges, or none.
@@ -23,7 +23,7 @@ impl<S: Store> Gate<S> {
     /// let gate = Gate::new(policies, MemoryStore::new());
     ///
     /// let charge = |policy, identity: &str| {
-    ///     Ok::<_, slidegate::IdentityError>(NamedCharge {
+    ///     Ok::<_, slidegate::policy::IdentityError>(NamedCharge {
     ///         policy,
     ///         identity: identity.parse()?,
     ///         plan: None,

@@ -6,7 +6,8 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use slidegate::{Charge, Charges, Identity, Name, Quota, Quotas};
+use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::{Identity, Name, Quota};
 
 /// The output of a future that is ready at once, as those on a memory store are.
 pub(crate) fn now<F: Future>(future: F) -> F::Output {

@@ -7,7 +7,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri};
 use serde::Serialize;
-use slidegate::{Account, AccountError, Identity, Name, Network, PolicyOutline, Source, Store};
+use slidegate::policy::{Network, PolicyOutline};
+use slidegate::{Account, AccountError, Identity, Name, Source, Store};
 
 use super::Operator;
 use super::ask::{self, expected};

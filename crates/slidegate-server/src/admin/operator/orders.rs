@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use serde::Serialize;
-use slidegate::{Identity, Measure, Name, Policies, Store};
+use slidegate::policy::Measure;
+use slidegate::{Identity, Name, Policies, Store};
 
 use super::Operator;
 use super::ask::{self, Asked, Members};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use http::HeaderName;
-use slidegate::{Plan, Policies, PoliciesBuilder, PolicyError, UnknownKeys};
+use slidegate::policy::{PoliciesBuilder, PolicyError, UnknownKeys};
+use slidegate::{Plan, Policies};
 use slidegate_tower::{ClientAddress, Headers, Responder};
 
 use crate::config::outline::Outline;

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slidegate::{ApiKey, Identity};
+use slidegate::Identity;
+use slidegate::policy::ApiKey;
 
 use crate::config::document::Document;
 use crate::config::problem::Problem;

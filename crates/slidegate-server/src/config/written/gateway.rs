@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use http::{HeaderName, Uri};
-use slidegate::Network;
+use slidegate::policy::Network;
 use slidegate_tower::AddressSource;
 
 use crate::config::gateway::{HostRule, TlsFiles};

@@ -8,7 +8,8 @@ mod policy;
 mod roster;
 mod store;
 
-use slidegate::{Quota, UnknownKeys};
+use slidegate::Quota;
+use slidegate::policy::UnknownKeys;
 
 pub(super) use self::answers::{WrittenHeaders, WrittenRefusal};
 pub(super) use self::api_keys::{KeysFile, WrittenApiKey};

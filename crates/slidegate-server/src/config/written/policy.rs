@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use http::{HeaderName, Method};
-use slidegate::{Ban, Cost, OnStoreError, Policy, Prefixes, Quota, Scope, Source};
+use slidegate::policy::Prefixes;
+use slidegate::{Ban, Cost, OnStoreError, Policy, Quota, Scope, Source};
 
 use crate::config::period::Period;
 use crate::config::reader::{Table, Value};

@@ -1,7 +1,8 @@
 //! `[exempt]`, `[blocked]` and the exemptions of policies.
 
 use http::HeaderName;
-use slidegate::{Network, Roster};
+use slidegate::Roster;
+use slidegate::policy::Network;
 
 use crate::config::reader::{Table, Value};
 use crate::config::spot::{Said, Spot};

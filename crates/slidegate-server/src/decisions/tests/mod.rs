@@ -16,9 +16,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+use slidegate::limit::{Charges, Receipt, Spent, SystemClock};
 use slidegate::{
-    Ban, Charges, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Receipt,
-    Roster, Source, Spent, Store, StoreError, SystemClock, Timestamp,
+    Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Roster, Source,
+    Store, StoreError, Timestamp,
 };
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::http::{Request, StatusCode};
 use bytes::Bytes;
 use http_body::Body;
-use slidegate::SystemClock;
+use slidegate::limit::SystemClock;
 use tokio::io::{AsyncWriteExt, copy, sink};
 use tokio::task::unconstrained;
 use tokio::time::timeout;

@@ -8,7 +8,8 @@ use ::http::{HeaderMap, HeaderName, Response, StatusCode};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
-use slidegate::{Clock, SystemClock};
+use slidegate::Clock;
+use slidegate::limit::SystemClock;
 use slidegate_tower::SharedRefusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 

@@ -1,0 +1,229 @@
+//! What one request would spend, and from which accounts.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::decision::Decision;
+use crate::limit::name::Name;
+use crate::limit::quota::Quotas;
+use crate::policy::OnStoreError;
+use crate::policy::identity::Identity;
+use crate::policy::plan::CheckedPlan;
+
+/// One account that a request would spend from: an identity's under a policy, with all its quotas.
+#[derive(Debug, Clone, Copy)]
+pub struct Charge<'a> {
+    policy: &'a Name,
+    identity: &'a Identity,
+    quotas: &'a Quotas,
+    cost: NonZeroU32,
+    count_denied: bool,
+    shadow: bool,
+    on_store_error: OnStoreError,
+    plan: Option<&'a Arc<CheckedPlan>>,
+    in_headers: bool,
+    plan_unknown: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// A charge of one unit.
+    pub fn new(policy: &'a Name, identity: &'a Identity, quotas: &'a Quotas) -> Self {
+        Self {
+            policy,
+            identity,
+            quotas,
+            cost: NonZeroU32::MIN,
+            count_denied: false,
+            shadow: false,
+            on_store_error: OnStoreError::Local,
+            plan: None,
+            in_headers: true,
+            plan_unknown: false,
+        }
+    }
+
+    /// Sets the cost, which no quota may be too small for: it could never be paid.
+    pub fn with_cost(self, cost: NonZeroU32) -> Result<Self, CostError> {
+        let units = self.quotas.fewest_units();
+        if cost > units { Err(CostError { cost, units }) } else { Ok(Self { cost, ..self }) }
+    }
+
+    /// Counts the request even if it is denied.
+    #[must_use]
+    pub fn count_denied(self, count_denied: bool) -> Self {
+        Self { count_denied, ..self }
+    }
+
+    /// Counts the charge where it fits, but denies nothing for it.
+    #[must_use]
+    pub fn shadow(self, shadow: bool) -> Self {
+        Self { shadow, ..self }
+    }
+
+    /// What to do when the charge cannot be counted.
+    #[must_use]
+    pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
+        Self { on_store_error, ..self }
+    }
+
+    pub(crate) fn with_plan(self, plan: Option<&'a Arc<CheckedPlan>>) -> Self {
+        Self { plan, ..self }
+    }
+
+    pub(crate) fn in_headers(self, in_headers: bool) -> Self {
+        Self { in_headers, ..self }
+    }
+
+    pub(crate) fn with_unknown_plan(self, plan_unknown: bool) -> Self {
+        Self { plan_unknown, ..self }
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'a Name {
+        self.policy
+    }
+
+    /// Whose account it is.
+    pub fn identity(&self) -> &'a Identity {
+        self.identity
+    }
+
+    /// All of which must allow it.
+    pub fn quotas(&self) -> &'a Quotas {
+        self.quotas
+    }
+
+    /// How many units it takes from each.
+    pub fn cost(&self) -> NonZeroU32 {
+        self.cost
+    }
+
+    /// Whether it is recorded even if the request is denied.
+    pub fn counts_denied(&self) -> bool {
+        self.count_denied
+    }
+
+    /// Whether it never denies.
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// What to do when it cannot be counted.
+    pub fn store_error_action(&self) -> OnStoreError {
+        self.on_store_error
+    }
+
+    pub(crate) fn plan(&self) -> Option<&'a Arc<CheckedPlan>> {
+        self.plan
+    }
+
+    pub(crate) fn is_in_headers(&self) -> bool {
+        self.in_headers
+    }
+
+    pub(crate) fn is_plan_unknown(&self) -> bool {
+        self.plan_unknown
+    }
+
+    fn same_account(&self, other: &Self) -> bool {
+        self.policy == other.policy && self.identity == other.identity
+    }
+}
+
+/// Everything that one request would spend: charges to accounts that are all different.
+#[derive(Debug, Clone, Default)]
+pub struct Charges<'a>(SmallVec<[Charge<'a>; 2]>);
+
+impl<'a> Charges<'a> {
+    /// No charges.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a charge to an account that is not charged yet.
+    pub fn push(&mut self, charge: Charge<'a>) -> Result<(), DuplicateAccount> {
+        if self.0.iter().any(|c| c.same_account(&charge)) {
+            return Err(DuplicateAccount {
+                account: Account { policy: charge.policy.clone(), identity: *charge.identity },
+            });
+        }
+        self.0.push(charge);
+        Ok(())
+    }
+
+    /// The charges of different policies, which are to different accounts.
+    pub(crate) fn of_policies(charges: impl Iterator<Item = Charge<'a>>) -> Self {
+        Self(charges.collect())
+    }
+
+    /// Whether the request is to be refused if the charges cannot be counted.
+    pub(crate) fn deny_on_store_error(&self) -> bool {
+        self.0.iter().any(|c| c.on_store_error == OnStoreError::Deny && !c.shadow)
+    }
+
+    /// The charges that are decided by `action` when they cannot be counted.
+    pub(crate) fn with_action(&self, action: OnStoreError) -> Self {
+        Self(self.0.iter().filter(|c| c.on_store_error == action).copied().collect())
+    }
+
+    /// The charges that the decision on their request has spent.
+    pub(crate) fn spent_by(&self, decision: &Decision) -> Self {
+        Self(self.0.iter().filter(|c| decision.spent_under(c.policy)).copied().collect())
+    }
+
+    /// The charges that a denied request is not counted in.
+    pub(crate) fn not_counting_denied(&self) -> Self {
+        Self(self.0.iter().filter(|c| !c.count_denied).copied().collect())
+    }
+
+    /// The charges, in the order they came.
+    pub fn as_slice(&self) -> &[Charge<'a>] {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> From<Charge<'a>> for Charges<'a> {
+    fn from(charge: Charge<'a>) -> Self {
+        let mut charges = SmallVec::new();
+        charges.push(charge);
+        Self(charges)
+    }
+}
+
+/// The name of an account: a policy, and an identity that spends under it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Account {
+    /// The policy.
+    pub policy: Name,
+    /// Whose account it is. An address counts as the policy counts addresses, by its network.
+    pub identity: Identity,
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.policy, self.identity)
+    }
+}
+
+/// A cost that a quota could never allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a cost of {cost} can never be paid from a quota of {units} units")]
+pub struct CostError {
+    cost: NonZeroU32,
+    units: NonZeroU32,
+}
+
+/// Two charges to one account, which belong in one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("two charges to one account ({account}): make it one charge with the cost of both")]
+pub struct DuplicateAccount {
+    account: Account,
+}

@@ -1,0 +1,315 @@
+//! What one account spent under one quota: the exact sliding log.
+
+use std::time::Duration;
+
+use crate::limit::clock::Timestamp;
+use crate::limit::entries::Entries;
+use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
+
+/// The spends of one account in the last window, oldest first.
+///
+/// A spend is stamped with the first tick at or after its instant and leaves when
+/// `now ≥ stamp + window`, so rounding only ever holds a unit longer. Decisions depend on the
+/// newest `units` units alone, which is what bounds a ledger: it has at most
+/// `min(units, 4097)` entries.
+///
+/// Every call passes the quota that is in force: its window must be the ledger's, its units may
+/// change from one call to the next.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    window: Window,
+    entries: Entries,
+}
+
+/// A window in milliseconds; in its highest bit, whether stamps are whole ticks of a coarse quota.
+#[derive(Debug, Clone, Copy)]
+struct Window(u64);
+
+impl Window {
+    const COARSE: u64 = 1 << 63;
+
+    fn new(ms: u64, coarse: bool) -> Self {
+        Self(if coarse { ms | Self::COARSE } else { ms })
+    }
+
+    #[inline]
+    fn ms(self) -> u64 {
+        self.0 & !Self::COARSE
+    }
+
+    #[inline]
+    fn is_coarse(self) -> bool {
+        self.0 & Self::COARSE != 0
+    }
+}
+
+impl Ledger {
+    /// An empty ledger for the quota's window.
+    pub fn new(quota: Quota) -> Self {
+        Self { window: Window::new(quota.window_ms(), quota.is_coarse()), entries: Entries::new() }
+    }
+
+    /// Forgets what has left the window at `now`.
+    ///
+    /// If the clock has stepped back, entries that now lie in the future are pulled to the
+    /// present: they leave after one window at the latest, and no earlier than they should.
+    #[inline]
+    pub fn settle(&mut self, now: Timestamp) {
+        let (Some(first_ms), Some(last_ms)) = (self.entries.first_ms(), self.entries.last_ms())
+        else {
+            return;
+        };
+        let present_ms = self.present_ms(now);
+        if first_ms + self.window.ms() <= now.as_millis() || last_ms > present_ms {
+            self.forget_expired(now);
+            self.pull_back(present_ms);
+        }
+    }
+
+    /// Whether `cost` units fit, as of the last [`settle`](Self::settle).
+    #[inline]
+    pub fn admits(&self, quota: Quota, cost: u32) -> bool {
+        cost <= self.remaining(quota)
+    }
+
+    /// Records a spend of `cost` at `now`; the caller has seen that it fits.
+    #[inline]
+    pub fn spend(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+        debug_assert_eq!(quota.window_ms(), self.window.ms());
+        if quota.is_coarse() != self.window.is_coarse() {
+            self.change_tick(quota, cost, now);
+        }
+        let stamp_ms = self.present_ms(now);
+        let out_of_order = self.entries.last_ms().is_some_and(|last_ms| last_ms > stamp_ms);
+        if out_of_order || self.entries.used() > u32::MAX - cost {
+            // Not after `settle` and `admits`, but nobody is bound to call them.
+            self.pull_back(stamp_ms);
+            self.forget_down_to(u32::MAX - cost);
+        }
+        self.entries.push(stamp_ms, cost, entries_of(quota));
+    }
+
+    /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
+    /// units: the ledger grows no further, and forgets no more than it learns.
+    pub fn spend_denied(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+        let lacking = cost.saturating_sub(self.remaining(quota));
+        self.forget_down_to(self.entries.used() - lacking.min(self.entries.used()));
+        self.spend(quota, cost, now);
+    }
+
+    /// How many units are left, as of the last [`settle`](Self::settle).
+    #[inline]
+    pub fn remaining(&self, quota: Quota) -> u32 {
+        quota.units().get().saturating_sub(self.entries.used())
+    }
+
+    /// How long until `cost` units fit if nobody else spends; zero if they do now.
+    pub fn retry_after(&self, quota: Quota, cost: u32, now: Timestamp) -> Duration {
+        if self.admits(quota, cost) {
+            return Duration::ZERO;
+        }
+        // Every unit above this many has to leave first.
+        let may_stay = quota.units().get().saturating_sub(cost);
+        let mut must_leave = self.entries.used() - may_stay;
+        for (stamp_ms, units) in self.entries.iter() {
+            if units >= must_leave {
+                return self.leaves(stamp_ms).saturating_since(now);
+            }
+            must_leave -= units;
+        }
+        unreachable!("the entries add up to the units used")
+    }
+
+    /// How long until the first spent unit is free again; zero if none is spent.
+    pub fn reset_after(&self, now: Timestamp) -> Duration {
+        Duration::from_nanos(self.reset_after_ns(now))
+    }
+
+    #[inline]
+    pub(crate) fn reset_after_ns(&self, now: Timestamp) -> u64 {
+        let leaves = self.entries.first_ms().map_or(now, |stamp_ms| self.leaves(stamp_ms));
+        leaves.as_nanos().saturating_sub(now.as_nanos())
+    }
+
+    /// Takes back up to `units` of the newest units; tells how many.
+    pub fn refund_newest(&mut self, units: u32) -> u32 {
+        let mut left = units;
+        while left > 0 && self.entries.len() > 0 {
+            left -= self.entries.take(self.entries.len() - 1, left);
+        }
+        units - left
+    }
+
+    /// Takes back up to `units` units that were spent at `at`; tells how many. Those that are a
+    /// window old at `now` are free already, and what has their stamp may be another's.
+    pub fn refund_at(&mut self, units: u32, at: Timestamp, now: Timestamp) -> u32 {
+        if at + Duration::from_millis(self.window.ms()) <= now {
+            return 0;
+        }
+        let stamp_ms = self.present_ms(at);
+        let mut left = units;
+        while left > 0 {
+            let found = self.entries.iter().rposition(|(entry_ms, _)| entry_ms == stamp_ms);
+            let Some(entry) = found else { break };
+            left -= self.entries.take(entry, left);
+        }
+        units - left
+    }
+
+    /// Forgets what was spent up to `at`. An entry whose tick ends later stays, with all its units.
+    pub fn forget_until(&mut self, at: Timestamp) {
+        while self.entries.first_ms().is_some_and(|first_ms| first_ms <= at.as_millis()) {
+            self.entries.take(0, u32::MAX);
+        }
+    }
+
+    /// Whether nothing is spent, as of the last [`settle`](Self::settle).
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == 0
+    }
+
+    /// How many entries the ledger keeps.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline]
+    pub(crate) fn window_ms(&self) -> u64 {
+        self.window.ms()
+    }
+
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.window.is_coarse()
+    }
+
+    /// Whether everything will have left the window at `now`.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        let last_ms = self.entries.last_ms();
+        last_ms.is_none_or(|last_ms| last_ms + self.window.ms() <= now.as_millis())
+    }
+
+    /// The entries, oldest first: stamp in milliseconds, and units.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.entries.iter()
+    }
+
+    /// A ledger of the same standing in a single entry: all its units, held until the newest
+    /// leaves.
+    pub(crate) fn condensed(&self) -> Self {
+        let newest = self.entries.last_ms().map(|last_ms| (last_ms, self.entries.used()));
+        Self::from_runs(self.window.ms(), self.is_coarse(), newest)
+    }
+
+    /// A ledger of these entries, which come oldest first.
+    pub(crate) fn from_runs(
+        window_ms: u64,
+        coarse: bool,
+        runs: impl IntoIterator<Item = (u64, u32)>,
+    ) -> Self {
+        let mut ledger = Self { window: Window::new(window_ms, coarse), entries: Entries::new() };
+        for (stamp_ms, units) in runs {
+            // No quota looks back further than this many units.
+            ledger.forget_down_to(u32::MAX - units);
+            ledger.entries.push(stamp_ms, units, MOST_ENTRIES);
+        }
+        ledger
+    }
+
+    /// Both ledgers' entries in one: every unit of either counts.
+    pub(crate) fn merged(&self, other: &Self) -> Self {
+        let mut runs: Vec<(u64, u32)> = self.runs().chain(other.runs()).collect();
+        runs.sort_unstable_by_key(|(stamp_ms, _)| *stamp_ms);
+        // Two ledgers kept to the millisecond may have too many entries for one.
+        let coarse = self.is_coarse() && other.is_coarse() || runs.len() > MOST_ENTRIES;
+        if coarse {
+            let tick_ms = coarse_tick_ms(self.window.ms());
+            runs.iter_mut().for_each(|(stamp_ms, _)| *stamp_ms = ceil_to_tick(*stamp_ms, tick_ms));
+        }
+        Self::from_runs(self.window.ms(), coarse, runs)
+    }
+
+    fn leaves(&self, stamp_ms: u64) -> Timestamp {
+        Timestamp::from_millis(stamp_ms + self.window.ms())
+    }
+
+    /// The latest stamp that a spend up to `now` can have.
+    #[inline]
+    fn present_ms(&self, now: Timestamp) -> u64 {
+        let tick_ms = if self.is_coarse() { coarse_tick_ms(self.window.ms()) } else { 1 };
+        ceil_to_tick(now.as_millis_ceil(), tick_ms)
+    }
+
+    /// When the units in force make ticks coarser, so do the entries there are; that keeps their
+    /// number within bounds, and holds none longer than the coarser tick allows. When they make
+    /// them finer, no entry may be later than the present is now.
+    ///
+    /// They stay coarse while there are more units than a fine ledger has room for, which only
+    /// denied requests can be added to.
+    #[cold]
+    fn change_tick(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+        if !quota.is_coarse() && self.entries.used().saturating_add(cost) > FINE_UNITS {
+            return;
+        }
+        if quota.is_coarse() {
+            let coarser = |(stamp_ms, units)| (ceil_to_tick(stamp_ms, quota.tick_ms()), units);
+            let runs: Vec<(u64, u32)> = self.runs().map(coarser).collect();
+            *self = Self::from_runs(self.window.ms(), true, runs);
+        }
+        self.window = Window::new(self.window.ms(), quota.is_coarse());
+        self.pull_back(self.present_ms(now));
+    }
+
+    #[inline(never)]
+    fn forget_expired(&mut self, now: Timestamp) {
+        let expired = |first_ms: u64| first_ms + self.window.ms() <= now.as_millis();
+        while self.entries.first_ms().is_some_and(expired) {
+            self.entries.take(0, u32::MAX);
+        }
+    }
+
+    /// Moves entries that lie after the present to it. Whatever they are, they were spent before.
+    fn pull_back(&mut self, present_ms: u64) {
+        let mut pulled = 0;
+        while self.entries.last_ms().is_some_and(|last_ms| last_ms > present_ms) {
+            pulled += self.entries.take(self.entries.len() - 1, u32::MAX);
+        }
+        if pulled > 0 {
+            self.entries.push(present_ms, pulled, MOST_ENTRIES);
+        }
+    }
+
+    fn forget_down_to(&mut self, units: u32) {
+        while self.entries.used() > units {
+            self.entries.take(0, self.entries.used() - units);
+        }
+    }
+}
+
+/// The most entries that any ledger comes to have.
+const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
+
+/// The most entries that a ledger of this quota comes to have.
+#[inline]
+fn entries_of(quota: Quota) -> usize {
+    MOST_ENTRIES.min(quota.units().get() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_careless_caller_breaks_nothing() {
+        let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
+        let quota = Quota::per_minute(u32::MAX);
+        let mut ledger = Ledger::new(quota);
+        ledger.spend(quota, 1, at(100));
+        ledger.spend(quota, 1, at(50));
+        assert_eq!(ledger.remaining(quota), u32::MAX - 2);
+        ledger.spend(quota, u32::MAX, at(51));
+        ledger.spend(quota, u32::MAX, at(52));
+        assert_eq!(ledger.remaining(quota), 0);
+        ledger.settle(at(200));
+        assert!(ledger.is_empty());
+    }
+}

@@ -1,0 +1,361 @@
+//! How much may be spent in how long: the quota and its text form.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::limit::clock::NANOS_PER_MILLI;
+
+/// At most `units` in any interval of length `window`.
+///
+/// ```
+/// use slidegate::Quota;
+///
+/// let quota: Quota = "5/60s".parse()?;
+/// assert_eq!(quota, Quota::per_minute(5));
+/// assert_eq!(quota.to_string(), "5/min");
+/// # Ok::<(), slidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Quota {
+    units: NonZeroU32,
+    window_ms: u64,
+}
+
+/// Ledgers of up to this many units are kept to the millisecond; larger ones share this many
+/// ticks a window, so that a million a day costs kilobytes.
+pub(crate) const FINE_UNITS: u32 = 4096;
+
+const SECOND_MS: u64 = 1000;
+const MINUTE_MS: u64 = 60 * SECOND_MS;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+impl Quota {
+    /// The longest window: a leap year.
+    pub const MAX_WINDOW: Duration = Duration::from_millis(366 * DAY_MS);
+
+    /// A quota over any window of whole milliseconds, up to [`Quota::MAX_WINDOW`].
+    pub fn new(units: NonZeroU32, window: Duration) -> Result<Self, QuotaError> {
+        let whole = window.subsec_nanos().is_multiple_of(NANOS_PER_MILLI as u32);
+        if window.is_zero() || window > Self::MAX_WINDOW || !whole {
+            return Err(QuotaError::Window(format!("{window:?}")));
+        }
+        Ok(Self { units, window_ms: window.as_millis() as u64 })
+    }
+
+    /// `units` in any second.
+    ///
+    /// # Panics
+    /// If `units` is zero; in a `const` that is a compile error.
+    pub const fn per_second(units: u32) -> Self {
+        Self::of(units, SECOND_MS)
+    }
+
+    /// `units` in any minute.
+    ///
+    /// # Panics
+    /// If `units` is zero; in a `const` that is a compile error.
+    pub const fn per_minute(units: u32) -> Self {
+        Self::of(units, MINUTE_MS)
+    }
+
+    /// `units` in any hour.
+    ///
+    /// # Panics
+    /// If `units` is zero; in a `const` that is a compile error.
+    pub const fn per_hour(units: u32) -> Self {
+        Self::of(units, HOUR_MS)
+    }
+
+    /// `units` in any 24 hours.
+    ///
+    /// # Panics
+    /// If `units` is zero; in a `const` that is a compile error.
+    pub const fn per_day(units: u32) -> Self {
+        Self::of(units, DAY_MS)
+    }
+
+    const fn of(units: u32, window_ms: u64) -> Self {
+        let units = NonZeroU32::new(units).expect("a quota has at least one unit");
+        Self { units, window_ms }
+    }
+
+    /// How much may be spent in any window.
+    pub const fn units(self) -> NonZeroU32 {
+        self.units
+    }
+
+    /// The length of the window.
+    pub const fn window(self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+
+    /// How finely spends are stamped: a spent unit is free again at most this long after `window`.
+    ///
+    /// One millisecond up to 4096 units, else a 4096th of the window rounded up to a millisecond.
+    pub const fn tick(self) -> Duration {
+        Duration::from_millis(self.tick_ms())
+    }
+
+    /// The latest reset that clients are told of: the window, and the [tick](Self::tick) too if that
+    /// is longer than a millisecond.
+    ///
+    /// A unit of `60/min` may be held for a part of a millisecond more than its minute. Rounded up
+    /// to whole seconds that would be 61, which clients take for a mistake. Only the time to retry
+    /// after a denial is never told too early.
+    pub const fn longest_reset(self) -> Duration {
+        let tick_ms = self.tick_ms();
+        Duration::from_millis(self.window_ms + if tick_ms > 1 { tick_ms } else { 0 })
+    }
+
+    #[inline]
+    pub(crate) const fn window_ms(self) -> u64 {
+        self.window_ms
+    }
+
+    /// Whether spends are stamped with ticks coarser than a millisecond, or could be.
+    #[inline]
+    pub(crate) const fn is_coarse(self) -> bool {
+        self.units.get() > FINE_UNITS
+    }
+
+    #[inline]
+    pub(crate) const fn tick_ms(self) -> u64 {
+        if self.is_coarse() { coarse_tick_ms(self.window_ms) } else { 1 }
+    }
+}
+
+/// The tick of quotas that are not kept to the millisecond.
+#[inline]
+pub(crate) const fn coarse_tick_ms(window_ms: u64) -> u64 {
+    window_ms.div_ceil(FINE_UNITS as u64)
+}
+
+/// The first multiple of `tick` at or after `ms`.
+#[inline]
+pub(crate) const fn ceil_to_tick(ms: u64, tick: u64) -> u64 {
+    // Nearly every quota has the finest tick; spare it the division.
+    if tick == 1 { ms } else { ms.div_ceil(tick) * tick }
+}
+
+impl fmt::Display for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units_of_time = [
+            (DAY_MS, "day", "d"),
+            (HOUR_MS, "h", "h"),
+            (MINUTE_MS, "min", "min"),
+            (SECOND_MS, "s", "s"),
+            (1, "ms", "ms"),
+        ];
+        let (length_ms, one, many) = units_of_time
+            .into_iter()
+            .find(|(length_ms, ..)| self.window_ms.is_multiple_of(*length_ms))
+            .expect("every window is a multiple of a millisecond");
+        match self.window_ms / length_ms {
+            1 => write!(f, "{}/{one}", self.units),
+            count => write!(f, "{}/{count}{many}", self.units),
+        }
+    }
+}
+
+impl fmt::Debug for Quota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Quota({self})")
+    }
+}
+
+impl FromStr for Quota {
+    type Err = QuotaError;
+
+    fn from_str(text: &str) -> Result<Self, QuotaError> {
+        let (units, window) =
+            text.split_once('/').ok_or_else(|| QuotaError::Format(text.to_owned()))?;
+        let units = units.trim();
+        let units: NonZeroU32 = digits(units).ok_or_else(|| QuotaError::Units(units.to_owned()))?;
+        let window = window.trim();
+        let window_ms =
+            parse_window(window).ok_or_else(|| QuotaError::Window(window.to_owned()))?;
+        Self::new(units, Duration::from_millis(window_ms))
+            .map_err(|_| QuotaError::Window(window.to_owned()))
+    }
+}
+
+/// `min`, `60s`, `500ms`: a count, which may be left out, and a unit of time.
+fn parse_window(text: &str) -> Option<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(unit_at);
+    let count: u64 = if count.is_empty() { 1 } else { digits(count)? };
+    let length_ms = match unit.trim_start() {
+        "ms" => 1,
+        "s" | "sec" | "second" | "seconds" => SECOND_MS,
+        "m" | "min" | "minute" | "minutes" => MINUTE_MS,
+        "h" | "hour" | "hours" => HOUR_MS,
+        "d" | "day" | "days" => DAY_MS,
+        "w" | "week" | "weeks" => 7 * DAY_MS,
+        "year" => 365 * DAY_MS,
+        _ => return None,
+    };
+    count.checked_mul(length_ms)
+}
+
+/// Only digits: `parse` alone would let a plus sign pass.
+fn digits<N: FromStr>(text: &str) -> Option<N> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Why a quota could not be made, and what would have been one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// There is no `/` between units and window.
+    #[error("{0:?} is not a quota: expected units/window, such as 60/min, 5/60s or 10000/day")]
+    Format(String),
+    /// The units are not a whole number from 1 to 4294967295.
+    #[error("{0:?} are not units: expected a whole number from 1 to 4294967295")]
+    Units(String),
+    /// The window is not a length of time that can be kept.
+    #[error(
+        "{0:?} is not a window: expected a time such as s, min, h, day, 500ms, 90s or 7d, \
+         in whole milliseconds and at most 366 days"
+    )]
+    Window(String),
+}
+
+/// The quotas that one account keeps together: at least one, each with a window of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quotas {
+    list: Box<[Quota]>,
+    fewest_units: NonZeroU32,
+}
+
+impl Quotas {
+    /// Checks that there is a quota and that no two share a window.
+    pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotasError> {
+        let list: Box<[Quota]> = quotas.into_iter().collect();
+        let fewest_units = list.iter().map(|q| q.units).min().ok_or(QuotasError::Empty)?;
+        for (i, quota) in list.iter().enumerate() {
+            if let Some(twin) = list[..i].iter().find(|q| q.window_ms == quota.window_ms) {
+                return Err(QuotasError::SameWindow(*twin, *quota));
+            }
+        }
+        Ok(Self { list, fewest_units })
+    }
+
+    /// The quotas in the order they were given.
+    pub fn as_slice(&self) -> &[Quota] {
+        &self.list
+    }
+
+    /// The same windows with this many more units in each.
+    pub(crate) fn raised(&self, by: u32) -> Self {
+        let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by), ..*quota };
+        let list = self.list.iter().map(raise).collect();
+        Self { list, fewest_units: self.fewest_units.saturating_add(by) }
+    }
+
+    /// The units of the tightest quota: no cost may be above it, or it could never be paid.
+    pub fn fewest_units(&self) -> NonZeroU32 {
+        self.fewest_units
+    }
+}
+
+impl From<Quota> for Quotas {
+    fn from(quota: Quota) -> Self {
+        Self { list: Box::new([quota]), fewest_units: quota.units }
+    }
+}
+
+/// Why quotas cannot stand together in one account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotasError {
+    /// There are none.
+    #[error("no quotas: expected at least one, such as 60/min")]
+    Empty,
+    /// Two have one window, so the larger would never matter.
+    #[error("{0} and {1} have the same window: keep the smaller")]
+    SameWindow(Quota, Quota),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_their_canonical_forms() {
+        for (text, canonical) in [
+            ("60/min", "60/min"),
+            ("5/60s", "5/min"),
+            ("3/1h", "3/h"),
+            ("3/3600s", "3/h"),
+            ("10000/day", "10000/day"),
+            ("50/s", "50/s"),
+            ("1/500ms", "1/500ms"),
+            ("1/1500ms", "1/1500ms"),
+            ("7/90s", "7/90s"),
+            ("100/week", "100/7d"),
+            ("1000/year", "1000/365d"),
+            (" 60 / min ", "60/min"),
+            ("4294967295/366d", "4294967295/366d"),
+        ] {
+            let quota: Quota = text.parse().unwrap();
+            assert_eq!(quota.to_string(), canonical, "{text}");
+            assert_eq!(canonical.parse(), Ok(quota), "{canonical} reads back");
+        }
+    }
+
+    #[test]
+    fn bad_texts_say_what_was_expected() {
+        for (text, part, expected) in [
+            ("", "\"\"", "units/window"),
+            ("60", "\"60\"", "units/window"),
+            ("60 per minute", "\"60 per minute\"", "units/window"),
+            ("0/min", "\"0\"", "from 1 to 4294967295"),
+            ("-1/min", "\"-1\"", "from 1 to 4294967295"),
+            ("+5/min", "\"+5\"", "from 1 to 4294967295"),
+            ("1.5/min", "\"1.5\"", "from 1 to 4294967295"),
+            ("4294967296/min", "\"4294967296\"", "from 1 to 4294967295"),
+            ("60/", "\"\"", "s, min, h, day"),
+            ("60/60", "\"60\"", "s, min, h, day"),
+            ("60/fortnight", "\"fortnight\"", "s, min, h, day"),
+            ("60/0s", "\"0s\"", "s, min, h, day"),
+            ("60/367d", "\"367d\"", "at most 366 days"),
+            ("60/99999999999999999999d", "\"99999999999999999999d\"", "at most 366 days"),
+            ("60/18446744073709551615d", "\"18446744073709551615d\"", "at most 366 days"),
+            ("60/min/min", "\"min/min\"", "s, min, h, day"),
+        ] {
+            let message = text.parse::<Quota>().unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn windows_below_a_millisecond_cannot_be_built() {
+        let one = NonZeroU32::MIN;
+        assert!(Quota::new(one, Duration::from_micros(1500)).is_err());
+        assert!(Quota::new(one, Duration::ZERO).is_err());
+        assert!(Quota::new(one, Quota::MAX_WINDOW + Duration::from_millis(1)).is_err());
+        assert!(Quota::new(one, Quota::MAX_WINDOW).is_ok());
+    }
+
+    #[test]
+    fn the_tick_is_a_millisecond_or_a_4096th() {
+        assert_eq!(Quota::per_minute(4096).tick(), Duration::from_millis(1));
+        assert_eq!(Quota::per_minute(4097).tick(), Duration::from_millis(15));
+        assert_eq!(Quota::per_day(1_000_000).tick(), Duration::from_millis(21094));
+        assert_eq!(Quota::per_second(1_000_000).tick(), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn quotas_of_one_account_have_windows_of_their_own() {
+        let pair = [Quota::per_minute(60), Quota::per_day(10_000)];
+        assert_eq!(Quotas::new(pair).unwrap().fewest_units().get(), 60);
+        assert_eq!(Quotas::new([]), Err(QuotasError::Empty));
+        assert_eq!(
+            Quotas::new([pair[0], Quota::per_minute(100)]),
+            Err(QuotasError::SameWindow(pair[0], Quota::per_minute(100)))
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Who and what is exempt, or blocked.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::policy::facts::Facts;
+use crate::policy::identity::Identity;
+use crate::policy::network::Network;
+use crate::policy::paths::{Paths, has_one_meaning};
+use crate::policy::source::Source;
+
+/// A list of identities, networks and paths that are exempt or blocked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Roster {
+    identities: HashSet<Identity>,
+    /// Where the listed identities would be read from.
+    sources: Vec<Source>,
+    networks: Vec<Network>,
+    pub(crate) paths: Vec<String>,
+}
+
+impl Roster {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lists a user.
+    #[must_use]
+    pub fn user(self, id: &str) -> Self {
+        self.identity(Source::User, Identity::user(id))
+    }
+
+    /// Lists the bearer of an API key.
+    #[must_use]
+    pub fn api_key(self, key: &str) -> Self {
+        self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
+    }
+
+    /// Lists the bearer of an `Authorization` header.
+    #[must_use]
+    pub fn authorization(self, value: &str) -> Self {
+        self.identity(Source::Authorization, Identity::authorization(value.as_bytes()))
+    }
+
+    /// Lists a value of a named header, such as one tenant.
+    #[must_use]
+    pub fn header(self, name: http::HeaderName, value: &str) -> Self {
+        let identity = Identity::header(&name, value.as_bytes());
+        self.identity(Source::Header(name), identity)
+    }
+
+    /// Lists a network of client addresses.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> Self {
+        self.networks.push(network);
+        self
+    }
+
+    /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`.
+    #[must_use]
+    pub fn path(mut self, pattern: impl Into<String>) -> Self {
+        self.paths.push(pattern.into());
+        self
+    }
+
+    fn identity(mut self, source: Source, identity: Identity) -> Self {
+        if !self.sources.contains(&source) {
+            self.sources.push(source);
+        }
+        self.identities.insert(identity);
+        self
+    }
+}
+
+/// A roster whose patterns are known to be good.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedRoster {
+    roster: Roster,
+    paths: Paths,
+}
+
+impl CheckedRoster {
+    /// The list as it was written.
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Where the listed identities would be read from.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.roster.sources
+    }
+
+    /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
+    pub(crate) fn check(roster: Roster, mut report: impl FnMut(&str, String)) -> Self {
+        let mut paths = Paths::default();
+        for pattern in &roster.paths {
+            if let Err(problem) = paths.insert(pattern) {
+                report(pattern, problem);
+            }
+        }
+        Self { roster, paths }
+    }
+
+    /// The entry that the request is on the list for, if there is no doubt.
+    #[inline]
+    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
+        if self.is_empty() {
+            return None;
+        }
+        let listed = |identity: &Identity| self.roster.identities.contains(identity);
+        let by_path =
+            || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
+        self.find_place(facts, by_path).or_else(|| {
+            let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
+            identities.find(listed).map(Listed::Identity)
+        })
+    }
+
+    /// The entry that the request may be on the list for.
+    #[inline]
+    pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<Listed> {
+        if self.is_empty() {
+            return None;
+        }
+        let by_path = || facts.paths().any(|path| self.paths.contains(path));
+        self.find_place(facts, by_path).or_else(|| {
+            let listed = |identity: &Identity| self.roster.identities.contains(identity);
+            let find = |source: &Source| source.find_listed(facts, listed);
+            self.roster.sources.iter().find_map(find).map(Listed::Identity)
+        })
+    }
+
+    /// Whether nothing is listed, as in most rosters.
+    fn is_empty(&self) -> bool {
+        let Roster { sources, networks, paths, .. } = &self.roster;
+        sources.is_empty() && networks.is_empty() && paths.is_empty()
+    }
+
+    fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<Listed> {
+        if !self.roster.paths.is_empty() && by_path() {
+            return Some(Listed::Path);
+        }
+        if let Some(client) = facts.client
+            && let Some(network) = self.roster.networks.iter().find(|n| n.contains(client))
+        {
+            return Some(Listed::Network(*network));
+        }
+        None
+    }
+}
+
+/// What a request is on a list for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// Its path.
+    Path,
+    /// A network that its client address is in.
+    Network(Network),
+    /// One of its identities.
+    Identity(Identity),
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path => f.write_str("its path"),
+            Self::Network(network) => write!(f, "network {network}"),
+            Self::Identity(identity) => write!(f, "identity {identity}"),
+        }
+    }
+}

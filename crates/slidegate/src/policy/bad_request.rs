@@ -1,0 +1,113 @@
+//! Requests that policies cannot be applied to with certainty, because other programs may read them
+//! in another way.
+
+use http::{HeaderMap, HeaderName, Method, header};
+
+use crate::policy::facts::Facts;
+use crate::policy::matching::{Limits, Policies};
+use crate::policy::methods;
+use crate::policy::source::{API_KEY, Source};
+
+/// Why a request is to be refused with `400 Bad Request` before it is counted.
+///
+/// See [`Gate::check`](crate::Gate::check).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadRequest {
+    /// The method is a known one in another case. Policies for the known one would not count it,
+    /// and some servers accept it all the same.
+    #[error("the method differs from {known} only in case; methods are case-sensitive")]
+    MethodCase {
+        /// The method that it looks like.
+        known: String,
+    },
+    /// The path has a control character, encoded or not, at which some servers end it.
+    #[error("the path has a control character, such as %00")]
+    ControlCharacter,
+    /// A header that an identity or a plan is read from is there more than once. Which of its
+    /// values counts differs from server to server.
+    #[error("the header {name} is there more than once")]
+    RepeatedHeader {
+        /// The header.
+        name: HeaderName,
+    },
+}
+
+impl Policies {
+    /// See [`Gate::check`](crate::Gate::check).
+    pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
+        self.check_method(facts.method)?;
+        check_path(facts.path)?;
+        self.check_headers(facts.headers)
+    }
+
+    /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,
+    /// the user header among them.
+    pub fn identity_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let of_policies = self.policies.iter().flat_map(|policy| {
+            let plan = match &policy.limits {
+                Limits::Plans { header, .. } => header.as_ref(),
+                Limits::Quotas(_) => None,
+            };
+            let lists = policy.exempt.sources();
+            policy.sources.iter().chain(lists).filter_map(named_header).chain(plan)
+        });
+        let lists = self.exempt.sources().iter().chain(self.blocked.sources());
+        of_policies.chain(lists.filter_map(named_header)).chain(&self.user_header)
+    }
+
+    fn check_headers(&self, headers: &HeaderMap) -> Result<(), BadRequest> {
+        // Nearly no request repeats any header.
+        if headers.len() == headers.keys_len() {
+            return Ok(());
+        }
+        let is_repeated = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+        let always = [&API_KEY, &header::AUTHORIZATION];
+        // HTTP/2 may send a cookie in several lines, which are read as one value.
+        let named = self.identity_headers().filter(|name| **name != header::COOKIE);
+        match always.into_iter().chain(named).find(is_repeated) {
+            Some(name) => Err(BadRequest::RepeatedHeader { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Known are the methods of [`methods::KNOWN`], and those that policies name.
+    fn check_method(&self, method: &Method) -> Result<(), BadRequest> {
+        let text = method.as_str();
+        if methods::is_known(text) {
+            return Ok(());
+        }
+        let named = || self.policies.iter().flat_map(|policy| &policy.methods).map(Method::as_str);
+        if named().any(|named| named == text) {
+            return Ok(());
+        }
+        let mut known = methods::KNOWN.into_iter().chain(named());
+        match known.find(|known| known.eq_ignore_ascii_case(text)) {
+            Some(known) => Err(BadRequest::MethodCase { known: known.to_owned() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_path(path: &str) -> Result<(), BadRequest> {
+    let bytes = path.as_bytes();
+    let is_control = |(i, byte): (usize, &u8)| match byte {
+        b'%' => match bytes.get(i + 1..i + 3) {
+            Some([b'0' | b'1', low]) => low.is_ascii_hexdigit(),
+            Some([b'7', low]) => low.eq_ignore_ascii_case(&b'f'),
+            _ => false,
+        },
+        byte => byte.is_ascii_control(),
+    };
+    if bytes.iter().enumerate().any(is_control) {
+        return Err(BadRequest::ControlCharacter);
+    }
+    Ok(())
+}
+
+fn named_header(source: &Source) -> Option<&HeaderName> {
+    match source {
+        Source::Header(name) => Some(name),
+        _ => None,
+    }
+}

@@ -1,0 +1,159 @@
+//! What is known of a request.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+
+/// What is known of a request, borrowed from it.
+///
+/// ```
+/// use slidegate::Facts;
+///
+/// let facts = Facts::new(&http::Method::POST, "/login")
+///     .client("203.0.113.7".parse().unwrap())
+///     .user("42");
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+    pub(crate) other_paths: &'a [String],
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) headers_trusted: bool,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) user_header: Option<&'a HeaderName>,
+    pub(crate) plan: Option<&'a str>,
+    pub(crate) cost: Option<NonZeroU32>,
+}
+
+static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+impl<'a> Facts<'a> {
+    /// A request for a path. The path is matched as it is, without its query; if it can be read in
+    /// other ways too, see [`other_paths`](Self::other_paths).
+    pub fn new(method: &'a Method, path: &'a str) -> Self {
+        Self {
+            method,
+            path: without_query(path),
+            other_paths: &[],
+            headers: &NO_HEADERS,
+            headers_trusted: false,
+            client: None,
+            user: None,
+            user_header: None,
+            plan: None,
+            cost: None,
+        }
+    }
+
+    /// How else the path can be read, if whoever answers the request may read it so. Whichever is
+    /// meant, nobody gets around a policy: it is for the request if it is for any of the paths, and
+    /// a path is exempt only if all are.
+    #[must_use]
+    pub fn other_paths(self, paths: &'a [String]) -> Self {
+        Self { other_paths: paths, ..self }
+    }
+
+    /// The request's headers. API keys and `Authorization` are read from them, nothing else
+    /// unless they are [trusted](Self::headers_trusted).
+    #[must_use]
+    pub fn headers(self, headers: &'a HeaderMap) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// Says that the peer who sent the headers may speak for the client: policies that read an
+    /// identity or a plan from a named header then believe it.
+    #[must_use]
+    pub fn headers_trusted(self) -> Self {
+        Self { headers_trusted: true, ..self }
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client(self, address: IpAddr) -> Self {
+        Self { client: Some(address), ..self }
+    }
+
+    /// The user that the application has authenticated. It takes precedence over the policies'
+    /// [`user_header`](crate::policy::PoliciesBuilder::user_header).
+    #[must_use]
+    pub fn user(self, id: &'a str) -> Self {
+        Self { user: Some(id), ..self }
+    }
+
+    /// The plan that the application knows the client to have.
+    #[must_use]
+    pub fn plan(self, name: &'a str) -> Self {
+        Self { plan: Some(name), ..self }
+    }
+
+    /// What the request costs, for policies that do not fix a cost themselves. Local policies count
+    /// requests unless they say [`request_cost`](crate::Policy::request_cost).
+    #[must_use]
+    pub fn cost(self, units: NonZeroU32) -> Self {
+        Self { cost: Some(units), ..self }
+    }
+
+    /// Every reading of the path.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &'a str> {
+        std::iter::once(self.path).chain(self.other_paths.iter().map(String::as_str))
+    }
+
+    /// The value of a header without the white space around it, which HTTP/2 and callers of the
+    /// library may have left there. None if it is empty or repeated: which of two values another
+    /// program would take is anybody's guess, so neither counts.
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&'a [u8]> {
+        let mut values = self.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => {
+                Some(value.as_bytes().trim_ascii()).filter(|value| !value.is_empty())
+            }
+            _ => None,
+        }
+    }
+
+    /// The value of a `Cookie` header, whose lines are one value together: HTTP/2 may send it in
+    /// several (RFC 9113, section 8.2.3).
+    pub(crate) fn cookie(&self) -> Option<Cow<'a, [u8]>> {
+        let lines = self.header_values(&header::COOKIE).map(<[u8]>::trim_ascii);
+        let mut lines = lines.filter(|line| !line.is_empty());
+        let mut cookie = Cow::Borrowed(lines.next()?);
+        for line in lines {
+            let cookie = cookie.to_mut();
+            cookie.extend_from_slice(b"; ");
+            cookie.extend_from_slice(line);
+        }
+        Some(cookie)
+    }
+
+    /// Every value of a header, for lists that nobody shall get off by sending two.
+    pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+        self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    /// Names the user if the application does not.
+    pub(crate) fn user_header(self, name: Option<&'a HeaderName>) -> Self {
+        Self { user_header: name, ..self }
+    }
+
+    /// The user that the application names, else the one in the user header of a trusted peer.
+    pub(crate) fn user_id(&self) -> Option<&'a [u8]> {
+        let named = self.user.map(str::as_bytes).filter(|id| !id.is_empty());
+        named.or_else(|| self.trusted_header(self.user_header?))
+    }
+
+    pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {
+        self.headers_trusted.then(|| self.header(name)).flatten()
+    }
+}
+
+/// The part of a request's target that policies are matched with: all before a `?`.
+// By hand, because paths are short: a search through a string takes longer to begin than to end.
+#[inline]
+pub fn without_query(path: &str) -> &str {
+    path.bytes().position(|byte| byte == b'?').map_or(path, |end| &path[..end])
+}

@@ -1,0 +1,401 @@
+//! Whose spending is counted.
+
+use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+
+use arrayvec::ArrayString;
+
+use crate::policy::digest::Digest;
+use crate::policy::network::{Network, Prefixes};
+
+/// The most bytes of an identity's text, kind and colon included.
+const MAX_LEN: usize = 63;
+/// As many as an identity and its length fill.
+pub(crate) const WORDS: usize = (MAX_LEN + 1) / 8;
+
+/// The longest kind beside which a colon, the mark and a digest still fit.
+const MAX_DIGESTED_KIND: usize = MAX_LEN - ":~".len() - 32;
+
+/// Whose spending is counted, as a short text: `ip:203.0.113.7`, `user:42`, `everyone`.
+///
+/// The text is safe to put into a key, a log line or a page: it is at most 63 bytes of visible
+/// ASCII without spaces and braces. Secrets are digests from the start; a value that is too long
+/// or has other characters is replaced by its digest, marked with `~`. It never allocates.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    /// Its length, then its text, then zeros.
+    bytes: [u8; MAX_LEN + 1],
+}
+
+impl Identity {
+    /// A user that the application has authenticated.
+    pub fn user(id: &str) -> Self {
+        Self::user_bytes(id.as_bytes())
+    }
+
+    /// A user whose id comes from a header, and may be no UTF-8.
+    pub(crate) fn user_bytes(id: &[u8]) -> Self {
+        Self::text("user", id)
+    }
+
+    /// The bearer of an API key, which is digested. White space around the key is not part of it.
+    pub fn api_key(key: &[u8]) -> Self {
+        Self::secret("api-key", key.trim_ascii())
+    }
+
+    /// The bearer of an `Authorization` header, which is digested. Neither the case of the scheme
+    /// nor the white space around it and the credentials makes another identity.
+    ///
+    /// ```
+    /// use slidegate::Identity;
+    ///
+    /// let bearer = Identity::authorization(b"Bearer token");
+    /// assert_eq!(Identity::authorization(b"bearer  token "), bearer);
+    /// assert_ne!(Identity::authorization(b"Bearer Token"), bearer);
+    /// ```
+    pub fn authorization(value: &[u8]) -> Self {
+        Self::of(format_args!("authorization:{}", Digest::of_credentials("authorization", value)))
+    }
+
+    /// A client address, or its network if the prefixes are shorter than addresses.
+    pub fn ip(address: IpAddr, prefixes: Prefixes) -> Self {
+        let (address, bits) = prefixes.network(address);
+        match (address, bits) {
+            (IpAddr::V4(v4), None) => Self::v4(v4),
+            (_, None) => Self::of(format_args!("ip:{address}")),
+            (_, Some(bits)) => Self::of(format_args!("ip:{address}/{bits}")),
+        }
+    }
+
+    /// The value of a header, such as a tenant's name. Headers that carry secrets are digested.
+    /// White space around the value is not part of it.
+    pub fn header(name: &http::HeaderName, value: &[u8]) -> Self {
+        let value = value.trim_ascii();
+        match name.as_str() {
+            "x-api-key" => Self::api_key(value),
+            "authorization" => Self::authorization(value),
+            "proxy-authorization" => {
+                let digest = Digest::of_credentials("proxy-authorization", value);
+                Self::of(format_args!("proxy-authorization:{digest}"))
+            }
+            "cookie" => Self::secret("cookie", value),
+            // A header of this name must not pass for the real thing.
+            taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header") => {
+                Self::of(format_args!("header:~{}", Digest::of(taken, value)))
+            }
+            name => Self::text(name, value),
+        }
+    }
+
+    /// Whether a text has the form of the digest that stands for a secret in an identity.
+    pub fn is_digest(text: &str) -> bool {
+        text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
+    /// All requests together.
+    pub fn everyone() -> Self {
+        Self::of(format_args!("everyone"))
+    }
+
+    /// All requests that have no other identity, together.
+    pub fn anonymous() -> Self {
+        Self::of(format_args!("anonymous"))
+    }
+
+    /// What the identity is: `ip`, `user`, a header's name.
+    pub fn kind(&self) -> &str {
+        self.as_str().split_once(':').map_or(self.as_str(), |(kind, _)| kind)
+    }
+
+    /// Who it is; empty for `everyone` and `anonymous`.
+    pub fn value(&self) -> &str {
+        self.as_str().split_once(':').map_or("", |(_, value)| value)
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("an identity is ASCII")
+    }
+
+    /// The address, and how it was cut, of an identity that is a client's address or network.
+    pub(crate) fn network(&self) -> Option<(IpAddr, Prefixes)> {
+        let ("ip", value) = (self.kind(), self.value()) else { return None };
+        let (address, bits) = value.parse::<Network>().ok()?.parts();
+        let prefixes = match address {
+            IpAddr::V4(_) => Prefixes::default().with_v4(bits),
+            IpAddr::V6(_) => Prefixes::default().with_v6(bits),
+        };
+        Some((address, prefixes.ok()?))
+    }
+
+    /// The identity as requests have it, if it is an address that was written in another way.
+    pub(crate) fn canonical(self) -> Self {
+        self.network().map_or(self, |(address, prefixes)| Self::ip(address, prefixes))
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[1..=usize::from(self.bytes[0])]
+    }
+
+    /// The identity as numbers, as many as it takes, for comparing it with one kept in atomics.
+    pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        let used = usize::from(self.bytes[0]) / 8 + 1;
+        let words = self.bytes.chunks_exact(8).take(used);
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+    }
+
+    /// An IPv4 address, digit by digit: nearly every request needs it, and the formatter is slow.
+    fn v4(address: Ipv4Addr) -> Self {
+        let mut bytes = [0; MAX_LEN + 1];
+        bytes[1..4].copy_from_slice(b"ip:");
+        let mut end = 4;
+        for octet in address.octets() {
+            let text = OCTETS[usize::from(octet)];
+            bytes[end..end + text.len()].copy_from_slice(&text);
+            end += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
+        }
+        // Without the dot after the last.
+        end -= 1;
+        bytes[end..end + OCTETS[0].len()].fill(0);
+        bytes[0] = (end - 1) as u8;
+        Self { bytes }
+    }
+
+    fn text(kind: &str, value: &[u8]) -> Self {
+        let plain = kind.len() + 1 + value.len() <= MAX_LEN && is_plain(value);
+        match std::str::from_utf8(value) {
+            Ok(value) if plain => Self::of(format_args!("{kind}:{value}")),
+            _ => {
+                let digest = Digest::of(kind, value);
+                // Only a header's name can be too long; the digest covers it as well.
+                let kind = if kind.len() > MAX_DIGESTED_KIND { "header" } else { kind };
+                Self::of(format_args!("{kind}:~{digest}"))
+            }
+        }
+    }
+
+    fn secret(kind: &str, value: &[u8]) -> Self {
+        Self::of(format_args!("{kind}:{}", Digest::of(kind, value)))
+    }
+
+    fn of(text: fmt::Arguments<'_>) -> Self {
+        let mut buffer = ArrayString::<MAX_LEN>::new();
+        buffer.write_fmt(text).expect("every form of an identity fits its buffer");
+        Self::from_text(&buffer)
+    }
+
+    fn from_text(from: &ArrayString<MAX_LEN>) -> Self {
+        let mut bytes = [0; MAX_LEN + 1];
+        bytes[0] = from.len() as u8;
+        bytes[1..=from.len()].copy_from_slice(from.as_bytes());
+        Self { bytes }
+    }
+}
+
+/// Each octet with a dot after it, and then zeros.
+static OCTETS: [[u8; 4]; 256] = {
+    let mut octets = [[0; 4]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let [hundreds, tens, ones] =
+            [b'0' + octet as u8 / 100, b'0' + octet as u8 / 10 % 10, b'0' + octet as u8 % 10];
+        octets[octet] = match octet {
+            100.. => [hundreds, tens, ones, b'.'],
+            10.. => [tens, ones, b'.', 0],
+            _ => [ones, b'.', 0, 0],
+        };
+        octet += 1;
+    }
+    octets
+};
+
+/// Visible ASCII without braces, which would choose a Redis Cluster slot, and not the mark of a
+/// digest.
+fn is_plain(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value[0] != b'~'
+        && value.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'))
+}
+
+impl Hash for Identity {
+    /// By the length and the text alone: what follows is the same in all.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.bytes[..=usize::from(self.bytes[0])]);
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({self})")
+    }
+}
+
+/// Reads the text that [`Identity::as_str`] gives, as an operator copies it from a log.
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let known = |kind: &str| {
+            kind.parse::<http::HeaderName>().is_ok_and(|lower_case| lower_case.as_str() == kind)
+        };
+        let whole = match text.split_once(':') {
+            None => matches!(text, "everyone" | "anonymous"),
+            Some((kind, value)) => known(kind) && !value.is_empty(),
+        };
+        let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'));
+        match ArrayString::from(text) {
+            Ok(text) if whole && plain => Ok(Self::from_text(&text)),
+            _ => Err(IdentityError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// A text that is no identity's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not an identity: expected kind:value as logs show it, such as user:42 or \
+     ip:203.0.113.7, or everyone, or anonymous"
+)]
+pub struct IdentityError {
+    text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    #[test]
+    fn readable_where_it_can_be() {
+        let ip = |text: &str| Identity::ip(text.parse().unwrap(), Prefixes::default()).to_string();
+        assert_eq!(ip("203.0.113.7"), "ip:203.0.113.7");
+        assert_eq!(ip("::ffff:203.0.113.7"), "ip:203.0.113.7");
+        assert_eq!(ip("2001:db8:1:2:3:4:5:6"), "ip:2001:db8:1:2::/64");
+        assert_eq!(Identity::user("42").to_string(), "user:42");
+        assert_eq!(Identity::user("a:b").value(), "a:b");
+        let tenant = HeaderName::from_static("x-tenant");
+        assert_eq!(Identity::header(&tenant, b"acme").to_string(), "x-tenant:acme");
+        assert_eq!(Identity::everyone().kind(), "everyone");
+        assert_eq!(Identity::everyone().value(), "");
+    }
+
+    #[test]
+    fn every_ipv4_address_is_written_as_it_is() {
+        let digits = [0, 1, 9, 10, 11, 99, 100, 101, 109, 110, 199, 200, 255];
+        for (a, b) in digits.iter().flat_map(|a| digits.map(|b| (*a, b))) {
+            for address in [Ipv4Addr::new(a, b, 0, 7), Ipv4Addr::new(0, 7, a, b)] {
+                let identity = Identity::ip(address.into(), Prefixes::default());
+                assert_eq!(identity, Identity::of(format_args!("ip:{address}")));
+            }
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_show() {
+        for name in ["x-api-key", "authorization", "cookie", "proxy-authorization"] {
+            let text = Identity::header(&HeaderName::from_static(name), b"hunter2").to_string();
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        assert_ne!(Identity::api_key(b"a"), Identity::api_key(b"b"));
+        assert_ne!(Identity::api_key(b"a").value(), Identity::authorization(b"a").value());
+    }
+
+    #[test]
+    fn one_credential_is_one_identity_however_it_is_written() {
+        let canonical = Identity::authorization(b"Bearer t0ken");
+        for other in [
+            "bearer t0ken",
+            "BEARER t0ken",
+            "bEaReR t0ken",
+            "Bearer  t0ken",
+            "Bearer\tt0ken",
+            "Bearer \t t0ken",
+            " Bearer t0ken",
+            "Bearer t0ken ",
+            "\tbearer    t0ken \t",
+        ] {
+            assert_eq!(Identity::authorization(other.as_bytes()), canonical, "{other:?}");
+            let header = Identity::header(&http::header::AUTHORIZATION, other.as_bytes());
+            assert_eq!(header, canonical, "{other:?}");
+        }
+        for different in ["Bearer T0KEN", "Basic t0ken", "Bearert0ken", "Bearer t0 ken", "Bearer"] {
+            assert_ne!(Identity::authorization(different.as_bytes()), canonical, "{different}");
+        }
+        // What has no scheme is all credentials.
+        assert_ne!(Identity::authorization(b"token"), Identity::authorization(b"Token"));
+        let long = |first: char| format!("{first}{} t", "x".repeat(1000));
+        assert_eq!(
+            Identity::authorization(long('X').as_bytes()),
+            Identity::authorization(long('x').as_bytes())
+        );
+        assert_eq!(Identity::api_key(b" k\t"), Identity::api_key(b"k"));
+        assert_ne!(Identity::api_key(b"k k"), Identity::api_key(b"kk"));
+        let tenant = HeaderName::from_static("x-tenant");
+        assert_eq!(Identity::header(&tenant, b"acme "), Identity::header(&tenant, b"acme"));
+    }
+
+    /// Operators have these in files and in Redis.
+    #[test]
+    fn digests_of_the_usual_credentials_are_what_they_were() {
+        let plain = |text: &[u8]| Identity::secret("authorization", text);
+        for usual in [&b"Bearer t0ken"[..], b"Basic dXNlcjpwYXNz", b"token-without-a-scheme"] {
+            assert_eq!(Identity::authorization(usual), plain(usual));
+        }
+    }
+
+    #[test]
+    fn unruly_values_are_digested_and_stay_apart() {
+        let long = "x".repeat(10_000);
+        let unruly = [long.as_str(), "", "a b", "line\nbreak", "{slot}", "Ünal", "~mark"];
+        let texts: Vec<String> = unruly.map(|id| Identity::user(id).to_string()).to_vec();
+        for (i, text) in texts.iter().enumerate() {
+            assert!(text.starts_with("user:~") && text.len() == 38, "{text}");
+            assert!(!texts[..i].contains(text));
+        }
+        let long_name: HeaderName = "n".repeat(200).parse().unwrap();
+        let other_name: HeaderName = "m".repeat(200).parse().unwrap();
+        let identity = Identity::header(&long_name, b"v");
+        assert!(identity.as_str().starts_with("header:~"));
+        assert_ne!(identity, Identity::header(&other_name, b"v"));
+    }
+
+    #[test]
+    fn a_header_cannot_pass_for_another_kind() {
+        for (name, value, real) in [
+            ("ip", "203.0.113.7", "ip:203.0.113.7"),
+            ("user", "42", "user:42"),
+            ("everyone", "", "everyone"),
+        ] {
+            let identity = Identity::header(&HeaderName::from_static(name), value.as_bytes());
+            assert_ne!(identity.as_str(), real);
+        }
+    }
+
+    #[test]
+    fn texts_read_back() {
+        for identity in [
+            Identity::user("42"),
+            Identity::everyone(),
+            Identity::api_key(b"secret"),
+            Identity::user("with spaces"),
+            Identity::ip("2001:db8::1".parse().unwrap(), Prefixes::default()),
+        ] {
+            assert_eq!(identity.as_str().parse(), Ok(identity));
+        }
+        for text in ["", "nobody", "user:", "User:42", "two words:x", "user:{x}", &"k:v".repeat(30)]
+        {
+            let error = text.parse::<Identity>().unwrap_err().to_string();
+            assert!(error.contains("expected kind:value"), "{error}");
+        }
+    }
+}

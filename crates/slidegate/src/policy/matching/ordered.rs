@@ -1,0 +1,107 @@
+//! What an operator's orders change in what policies make of a request.
+
+use std::borrow::Cow;
+
+use super::{Match, Matches, Policies, Resolution};
+use crate::limit::clock::Timestamp;
+use crate::limit::name::Name;
+use crate::policy::facts::Facts;
+use crate::policy::identity::Identity;
+use crate::policy::orders::{Ordered, OrdersAt};
+
+/// What comes of a request, policy by policy, while orders may change it.
+pub(super) struct Tally<'o, 'p> {
+    orders: Option<OrdersAt<'o>>,
+    /// Until when, and under which policy; none for all.
+    ban: Option<(Timestamp, Option<&'p Name>)>,
+    exempt: bool,
+    too_costly: bool,
+}
+
+impl Policies {
+    /// [`resolve`](Self::resolve) for a request that is neither blocked nor exempt, when there are
+    /// orders.
+    pub(super) fn resolve_ordered<'p>(
+        &'p self,
+        facts: &Facts<'_>,
+        orders: OrdersAt<'_>,
+        matches: &mut Matches<'p>,
+    ) -> Resolution<'p> {
+        let mut tally = Tally::new(Some(orders));
+        tally.note(orders.of_request(facts));
+        for policy in &self.policies {
+            if let Ok(matched) = self.draft(policy, facts) {
+                tally.add(matched, matches);
+            }
+        }
+        tally.resolution()
+    }
+}
+
+impl<'o, 'p> Tally<'o, 'p> {
+    pub(super) fn new(orders: Option<OrdersAt<'o>>) -> Self {
+        Self { orders, ban: None, exempt: false, too_costly: false }
+    }
+
+    /// Looks around an identity that is named without a request.
+    pub(super) fn look_around(&mut self, identity: &Identity) {
+        if let Some(orders) = self.orders {
+            self.note(orders.around(identity));
+        }
+    }
+
+    /// Adds a policy that counts the request to the matches, as the orders have it.
+    pub(super) fn add(&mut self, mut matched: Match<'p>, matches: &mut Matches<'p>) {
+        let policy = matched.policy;
+        if let Some(orders) = self.orders {
+            let everywhere = orders.everywhere(&matched.identity);
+            let here = orders.under(policy, &matched.identity);
+            self.note(everywhere);
+            self.note_ban(here.banned_until, Some(&policy.name));
+            if here.exempt_until.is_some() {
+                return;
+            }
+            matched.raise(everywhere.and(here).granted);
+        }
+        if matched.is_payable() {
+            matches.0.push(matched);
+        } else {
+            self.too_costly |= !policy.shadow;
+        }
+    }
+
+    /// What it all comes to.
+    pub(super) fn resolution(self) -> Resolution<'p> {
+        if let (Some((until, policy)), Some(orders)) = (self.ban, self.orders) {
+            return Resolution::Suspended(policy, until.saturating_since(orders.now));
+        }
+        match (self.exempt, self.too_costly) {
+            (true, _) => Resolution::Exempt,
+            (false, true) => Resolution::TooCostly,
+            (false, false) => Resolution::Matched,
+        }
+    }
+
+    /// Takes note of what is ordered under all policies.
+    fn note(&mut self, everywhere: Ordered) {
+        self.note_ban(everywhere.banned_until, None);
+        self.exempt |= everywhere.exempt_until.is_some();
+    }
+
+    fn note_ban(&mut self, until: Option<Timestamp>, policy: Option<&'p Name>) {
+        if let Some(until) = until
+            && self.ban.is_none_or(|(longest, _)| until > longest)
+        {
+            self.ban = Some((until, policy));
+        }
+    }
+}
+
+impl Match<'_> {
+    /// Gives every quota this many more units.
+    pub(crate) fn raise(&mut self, granted: u32) {
+        if granted > 0 {
+            self.quotas = Cow::Owned(self.quotas.raised(granted));
+        }
+    }
+}

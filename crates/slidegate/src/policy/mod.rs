@@ -1,0 +1,340 @@
+//! Policies: which requests, counted for whom, against which quotas.
+//!
+//! This file has the [`Policy`] as it is written down; the files beside it check a set of them
+//! ([`Policies::builder`]) and match requests with it.
+
+pub(crate) mod access_list;
+pub(crate) mod api_key;
+pub(crate) mod bad_request;
+pub(crate) mod ban;
+pub(crate) mod bans;
+pub(crate) mod builder;
+pub(crate) mod digest;
+pub(crate) mod explain;
+pub(crate) mod facts;
+pub(crate) mod identity;
+pub(crate) mod matching;
+mod methods;
+pub(crate) mod network;
+pub(crate) mod orders;
+mod outline;
+mod paths;
+pub(crate) mod plan;
+pub(crate) mod source;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use http::{HeaderName, Method};
+
+use crate::limit::Quota;
+
+pub use self::access_list::{Listed, Roster};
+pub use self::api_key::{ApiKey, ApiKeyDigestError, UnknownKeys};
+pub use self::bad_request::BadRequest;
+pub use self::ban::{ActiveBan, Ban};
+pub use self::bans::BanStats;
+pub use self::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
+pub use self::explain::{Effect, ExplainedCharge, ExplainedPolicy, Explanation};
+pub use self::facts::{Facts, without_query};
+pub use self::identity::{Identity, IdentityError};
+pub use self::matching::{NamedCharge, NamedChargeError, Policies, Skip};
+pub use self::network::{Network, NetworkError, PrefixError, Prefixes};
+pub use self::orders::{Measure, Order, Orders, TooManyOrders};
+pub use self::outline::PolicyOutline;
+pub use self::plan::{CheckedPlan, Plan};
+pub use self::source::{Source, SourceError};
+
+/// A named rule: which requests, counted for whom, against which quotas.
+///
+/// This is the rule as written; [`Policies`] checks all of them together.
+///
+/// ```
+/// use http::Method;
+/// use slidegate::{OnStoreError, Policy, Quota};
+///
+/// let login = Policy::new("login")
+///     .method(Method::POST)
+///     .path("/api/v1/auth/login")
+///     .quota(Quota::per_minute(5))
+///     .on_store_error(OnStoreError::Deny);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub(crate) name: String,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) paths: Vec<String>,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) quotas: Vec<Quota>,
+    pub(crate) plans: Option<PlanRule>,
+    pub(crate) cost: CostRule,
+    pub(crate) count_denied: bool,
+    pub(crate) ban: Option<Ban>,
+    pub(crate) shadow: bool,
+    pub(crate) scope: Scope,
+    /// None is as the scope has it.
+    pub(crate) in_headers: Option<bool>,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) exempt: Roster,
+}
+
+/// What a request costs, as it is written down.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum CostRule {
+    /// As the policy's scope has it.
+    #[default]
+    Unset,
+    Units(u32),
+    Request,
+}
+
+/// How a policy that goes by plans finds a request's plan.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanRule {
+    pub(crate) header: Option<HeaderName>,
+    pub(crate) default: String,
+}
+
+impl Policy {
+    /// A policy for every request, counted per client address. It still needs quotas or plans.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            methods: Vec::new(),
+            paths: Vec::new(),
+            sources: vec![Source::ip()],
+            quotas: Vec::new(),
+            plans: None,
+            cost: CostRule::default(),
+            count_denied: false,
+            ban: None,
+            shadow: false,
+            scope: Scope::default(),
+            in_headers: None,
+            on_store_error: OnStoreError::default(),
+            exempt: Roster::new(),
+        }
+    }
+
+    /// Only requests with this method; repeat it for several. A word that is one slip away from a
+    /// known method, such as `GTE`, is an error when the policies are built.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.methods.push(method);
+        self
+    }
+
+    /// Only requests for paths of this pattern, such as `/users/{id}` or `/static/{*rest}`;
+    /// repeat it for several. Stars and colons are no wildcards: `/static/*` is an error when the
+    /// policies are built.
+    #[must_use]
+    pub fn path(mut self, pattern: impl Into<String>) -> Self {
+        self.paths.push(pattern.into());
+        self
+    }
+
+    /// Whose requests are counted together: the first source that a request has. One that has
+    /// none of them counts as the shared identity `anonymous`.
+    #[must_use]
+    pub fn identity(mut self, sources: impl IntoIterator<Item = Source>) -> Self {
+        self.sources = sources.into_iter().collect();
+        self
+    }
+
+    /// Adds a quota; all of a policy's quotas must allow a request.
+    #[must_use]
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quotas.push(quota);
+        self
+    }
+
+    /// Takes the quotas from the request's plan; one with no plan or an unknown plan has this one.
+    #[must_use]
+    pub fn plans(mut self, default: impl Into<String>) -> Self {
+        let header = self.plans.and_then(|rule| rule.header);
+        self.plans = Some(PlanRule { header, default: default.into() });
+        self
+    }
+
+    /// Takes the quotas from the plan that a trusted peer names in a header.
+    #[must_use]
+    pub fn plan_header(mut self, header: HeaderName, default: impl Into<String>) -> Self {
+        self.plans = Some(PlanRule { header: Some(header), default: default.into() });
+        self
+    }
+
+    /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says.
+    ///
+    /// Without it a shared policy charges what the facts say, or one unit if they say nothing, and
+    /// a [local](Scope::Local) one charges one unit: a flood guard counts requests.
+    #[must_use]
+    pub fn cost(mut self, units: u32) -> Self {
+        self.cost = CostRule::Units(units);
+        self
+    }
+
+    /// Charges what [`Facts::cost`](crate::Facts::cost) says, or one unit if it says nothing, in a
+    /// [local](Scope::Local) policy too.
+    #[must_use]
+    pub fn request_cost(mut self) -> Self {
+        self.cost = CostRule::Request;
+        self
+    }
+
+    /// Counts denied requests too, so that a client that keeps hammering stays out.
+    ///
+    /// They are counted whichever policy denied them, but for one: what a local policy denies never
+    /// reaches a shared one. Do not use it on an identity that many clients share.
+    #[must_use]
+    pub fn count_denied(mut self) -> Self {
+        self.count_denied = true;
+        self
+    }
+
+    /// Refuses an identity for a while after it was denied too often, without asking a store.
+    ///
+    /// Requests that are refused so are counted nowhere and do not prolong the ban. Do not use it
+    /// on an identity that many clients share: one of them could shut out all others.
+    #[must_use]
+    pub fn ban(mut self, ban: Ban) -> Self {
+        self.ban = Some(ban);
+        self
+    }
+
+    /// Counts and reports, but never denies or bans.
+    #[must_use]
+    pub fn shadow(mut self) -> Self {
+        self.shadow = true;
+        self
+    }
+
+    /// Where the policy's accounts are kept.
+    #[must_use]
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Tells clients in response headers where they stand under this policy, although it is
+    /// [local](Scope::Local). Shared policies do so anyway.
+    #[must_use]
+    pub fn in_headers(mut self) -> Self {
+        self.in_headers = Some(true);
+        self
+    }
+
+    /// Keeps the policy's quotas and standings out of response headers, so that customers see where
+    /// they stand under their plan and not under a guard. Local policies are kept out unless they
+    /// say [`in_headers`](Self::in_headers). Nothing else changes: the policy denies as ever.
+    #[must_use]
+    pub fn not_in_headers(mut self) -> Self {
+        self.in_headers = Some(false);
+        self
+    }
+
+    /// What happens when the store cannot count.
+    #[must_use]
+    pub fn on_store_error(mut self, action: OnStoreError) -> Self {
+        self.on_store_error = action;
+        self
+    }
+
+    /// Requests that this policy, and no other, passes over.
+    #[must_use]
+    pub fn exempt(mut self, roster: Roster) -> Self {
+        self.exempt = roster;
+        self
+    }
+}
+
+/// What a request costs under a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cost {
+    /// Always this many units.
+    Units(NonZeroU32),
+    /// What [`Facts::cost`](crate::Facts::cost) says, or one unit if it says nothing.
+    Request,
+}
+
+impl Cost {
+    /// The units that a request is charged, given what the facts say.
+    pub(crate) fn of_request(self, facts: Option<NonZeroU32>) -> NonZeroU32 {
+        match self {
+            Self::Units(units) => units,
+            Self::Request => facts.unwrap_or(NonZeroU32::MIN),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Request => f.write_str("request"),
+        }
+    }
+}
+
+/// Where a policy's accounts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Scope {
+    /// In the gate's store, which other processes may share.
+    #[default]
+    Shared,
+    /// In this process, decided before everything else: a request denied here costs the store
+    /// nothing.
+    Local,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "shared",
+            Self::Local => "local",
+        })
+    }
+}
+
+/// What happens to a policy's requests when the store cannot count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnStoreError {
+    /// This process's own limiter decides. In a memory store that is full, those who found no room
+    /// share the policy's account for such, one in each shard.
+    #[default]
+    Local,
+    /// The request passes uncounted.
+    Allow,
+    /// The request is refused as unavailable; it is never called "too many".
+    Deny,
+}
+
+impl fmt::Display for OnStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        })
+    }
+}
+
+impl FromStr for OnStoreError {
+    type Err = OnStoreErrorError;
+
+    fn from_str(text: &str) -> Result<Self, OnStoreErrorError> {
+        match text {
+            "local" => Ok(Self::Local),
+            "allow" => Ok(Self::Allow),
+            "deny" => Ok(Self::Deny),
+            _ => Err(OnStoreErrorError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// A text that is none of the actions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an action on a store's error: expected local, allow or deny")]
+pub struct OnStoreErrorError {
+    text: String,
+}

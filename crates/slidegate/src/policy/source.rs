@@ -1,0 +1,151 @@
+//! Where an identity is read from.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::{HeaderName, header};
+
+use crate::policy::facts::Facts;
+use crate::policy::identity::Identity;
+use crate::policy::network::Prefixes;
+
+/// Where an identity is read from. A policy has a list of them; the first that is present wins.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The user that the application has authenticated, or that a trusted peer names in the
+    /// policies' [`user_header`](crate::policy::PoliciesBuilder::user_header).
+    User,
+    /// The `X-API-Key` header, digested.
+    ApiKey,
+    /// The `Authorization` header, digested.
+    Authorization,
+    /// The client's address, or its network.
+    Ip(Prefixes),
+    /// A named header, such as a tenant's name, from a trusted peer.
+    Header(HeaderName),
+    /// All requests together: one budget for everybody.
+    Everyone,
+}
+
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+impl Source {
+    /// Each IPv4 address and each IPv6 /64.
+    pub fn ip() -> Self {
+        Self::Ip(Prefixes::default())
+    }
+
+    /// The request's identity by this source, if it has one.
+    pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
+        match self {
+            Self::User => facts.user_id().map(Identity::user_bytes),
+            Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
+            Self::Authorization => {
+                facts.header(&header::AUTHORIZATION).map(Identity::authorization)
+            }
+            Self::Ip(prefixes) => facts.client.map(|address| Identity::ip(address, *prefixes)),
+            Self::Header(name) if *name == header::COOKIE => {
+                let cookie = facts.headers_trusted.then(|| facts.cookie()).flatten();
+                cookie.map(|value| Identity::header(name, &value))
+            }
+            Self::Header(name) => {
+                facts.trusted_header(name).map(|value| Identity::header(name, value))
+            }
+            Self::Everyone => Some(Identity::everyone()),
+        }
+    }
+}
+
+impl Source {
+    /// Whether the identities that it finds are API keys.
+    pub(crate) fn gives_api_keys(&self) -> bool {
+        match self {
+            Self::ApiKey => true,
+            Self::Header(name) => *name == API_KEY,
+            _ => false,
+        }
+    }
+
+    /// Where an identity would be read from, if its text alone tells. Of `anonymous` and of a header
+    /// whose name is digested it does not.
+    pub(crate) fn of(identity: &Identity) -> Option<Self> {
+        match identity.kind() {
+            "user" => Some(Self::User),
+            "api-key" => Some(Self::ApiKey),
+            "authorization" => Some(Self::Authorization),
+            "everyone" => Some(Self::Everyone),
+            "ip" => identity.network().map(|(_, prefixes)| Self::Ip(prefixes)),
+            "anonymous" | "header" => None,
+            name => name.parse().ok().map(Self::Header),
+        }
+    }
+
+    /// An identity of the request that is listed, looked for in every line of a repeated header:
+    /// nobody gets off a list by sending a second one.
+    pub(crate) fn find_listed(
+        &self,
+        facts: &Facts<'_>,
+        mut listed: impl FnMut(&Identity) -> bool,
+    ) -> Option<Identity> {
+        match self {
+            Self::ApiKey => facts.header_values(&API_KEY).map(Identity::api_key).find(listed),
+            Self::Authorization => {
+                let values = facts.header_values(&header::AUTHORIZATION);
+                values.map(Identity::authorization).find(listed)
+            }
+            Self::Header(name) if facts.headers_trusted => {
+                let values = facts.header_values(name);
+                let found = values.map(|value| Identity::header(name, value)).find(&mut listed);
+                // The lines of a cookie may be listed as the one value that they are together.
+                found.or_else(|| self.read(facts).filter(listed))
+            }
+            Self::User if facts.headers_trusted && facts.user_id().is_none() => {
+                let ids = facts.user_header.into_iter().flat_map(|name| facts.header_values(name));
+                ids.map(|id| Identity::user_bytes(id.trim_ascii())).find(listed)
+            }
+            _ => self.read(facts).filter(listed),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => f.write_str("user"),
+            Self::ApiKey => f.write_str("api-key"),
+            Self::Authorization => f.write_str("authorization"),
+            Self::Ip(_) => f.write_str("ip"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Everyone => f.write_str("everyone"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let error = || SourceError { text: text.to_owned() };
+        match text {
+            "user" => Ok(Self::User),
+            "api-key" => Ok(Self::ApiKey),
+            "authorization" => Ok(Self::Authorization),
+            "ip" => Ok(Self::ip()),
+            "everyone" => Ok(Self::Everyone),
+            _ => {
+                let name = text.strip_prefix("header:").ok_or_else(error)?;
+                name.parse().map(Self::Header).map_err(|_| error())
+            }
+        }
+    }
+}
+
+/// A text that names no identity source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not an identity source: expected user, api-key, authorization, ip, \
+     header:NAME or everyone"
+)]
+pub struct SourceError {
+    text: String,
+}
