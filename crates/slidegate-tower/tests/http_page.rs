@@ -15,7 +15,8 @@ use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
 use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
 use slidegate::{
-    Ban, Gate, ManualClock, OnStoreError, Plan, Policies, Policy, Quota, Roster, Source, Timestamp,
+    AccessList, Ban, Gate, ManualClock, OnStoreError, Plan, Policies, Policy, Quota, Source,
+    Timestamp,
 };
 use slidegate_tower::{Cost, Dialect, Headers, RateLimitLayer, Refusal, Shape, User, UserPlan};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -139,7 +140,7 @@ async fn send_shapes(sent: &mut Responses) {
 async fn send_reasons(sent: &mut Responses) {
     let ban = Ban::after(Quota::per_minute(20)).lasting(Duration::from_secs(600));
     let login = Policy::new("login").quota(Quota::per_minute(5)).ban(ban);
-    let blocked = plans().blocked(Roster::new().user("ann"));
+    let blocked = plans().blocked(AccessList::new().user("ann"));
     for (name, policies, request, times) in [
         ("banned", policies([login]), from_ann as fn() -> Request<Body>, 26),
         ("blocked", blocked, from_ann, 1),

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
-use slidegate::{Clock, Facts, Gate, MemoryStore, OnStoreError, Policy, Roster, Source, Timestamp};
+use slidegate::{
+    AccessList, Clock, Facts, Gate, MemoryStore, OnStoreError, Policy, Source, Timestamp,
+};
 use slidegate_tower::{
     Cost, Exempt, OutgoingError, OutgoingLayer, OutgoingQueue, RateLimited, User,
 };
@@ -343,7 +345,7 @@ async fn what_can_never_pass_fails_at_once() {
     let OutgoingError::RateLimited(held) = error;
     assert_eq!(held.retry_after(), None);
 
-    let blocked = policies([vendor("2/10s")]).blocked(Roster::new().path("/{*rest}"));
+    let blocked = policies([vendor("2/10s")]).blocked(AccessList::new().path("/{*rest}"));
     let gate = Gate::new(blocked.build().unwrap(), MemoryStore::builder().clock(clock).build());
     let layer = OutgoingLayer::new(OutgoingQueue::new(gate).wait_up_to(100 * SECOND));
     let request = Request::get("/blocked").body(()).unwrap();

@@ -13,7 +13,7 @@ use http_body_util::Empty;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use slidegate::policy::PoliciesBuilder;
-use slidegate::{Facts, Gate, ManualClock, MemoryStore, Policy, Quota, Roster, Store};
+use slidegate::{AccessList, Facts, Gate, ManualClock, MemoryStore, Policy, Quota, Store};
 use slidegate_tower::{PathReading, Peer, RateLimitLayer};
 use support::{CLIENT, Slow, gate, policies};
 use tower::{Layer, ServiceExt, service_fn};
@@ -335,7 +335,7 @@ proptest! {
         let readings = PathReading::default().readings(&path);
         let facts = Facts::new(&method, &path).other_paths(&readings);
         let policies = policies([Policy::new("all").quota(Quota::per_minute(1))])
-            .exempt(Roster::new().path("/static/{*rest}").path("/files/{name}"))
+            .exempt(AccessList::new().path("/static/{*rest}").path("/files/{name}"))
             .build()
             .unwrap();
         let is_static = |path: &[u8]| path.starts_with(b"/static/") && path.len() > 8;
@@ -574,7 +574,7 @@ async fn a_detour_does_not_lead_out_of_a_policy_either() {
 
 #[tokio::test]
 async fn nor_onto_the_list_of_the_exempt() {
-    let exempt = Roster::new().path("/healthz");
+    let exempt = AccessList::new().path("/healthz");
     let api = || policies([Policy::new("api").quota(Quota::per_minute(1))]);
     for path in ["/api/../healthz", "/%68ealthz", "/healthz/"] {
         let layer = limits(api().exempt(exempt.clone()));
@@ -591,7 +591,7 @@ async fn nor_onto_the_list_of_the_exempt() {
 
 #[tokio::test]
 async fn an_exemption_covers_no_path_that_leaves_it() {
-    let exempt = Roster::new().path("/static/{*rest}");
+    let exempt = AccessList::new().path("/static/{*rest}");
     let api = || policies([Policy::new("api").quota(Quota::per_minute(1))]);
     for path in [
         "/static/../login",

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
 use slidegate::{
-    Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, Policy, Quota, Roster, Scope,
+    AccessList, Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, Policy, Quota, Scope,
     StoreError, Verdict,
 };
 use slidegate_tower::{Dialect, Headers, Reason, Refusal, Refused, Responder, Shape};
@@ -43,7 +43,7 @@ fn denied(policies: PoliciesBuilder) -> Outcome {
 }
 
 fn blocked() -> Outcome {
-    let listed = api().blocked(Roster::new().network("203.0.113.0/24".parse().unwrap()));
+    let listed = api().blocked(AccessList::new().network("203.0.113.0/24".parse().unwrap()));
     decide(&gate(&ManualClock::default(), listed))
 }
 

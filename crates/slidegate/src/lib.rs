@@ -53,8 +53,8 @@ pub use crate::limit::{
     Timestamp,
 };
 pub use crate::policy::{
-    Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan, Policies, Policy, PolicyErrors,
-    Roster, Scope, Source,
+    AccessList, Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan, Policies, Policy,
+    PolicyErrors, Scope, Source,
 };
 
 /// The README's examples, as tests.

@@ -18,8 +18,8 @@ use proptest::test_runner::FileFailurePersistence;
 use slidegate::limit::{Charges, Receipt, Spent};
 use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder, TooManyOrders};
 use slidegate::{
-    Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity, Inspection,
-    ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota, Roster,
+    AccessList, Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity,
+    Inspection, ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota,
     Scope, Source, Standing, Store, StoreError, Timestamp, Verdict,
 };
 use support::now;
@@ -320,7 +320,7 @@ fn networks_and_addresses_are_meant_as_they_are_written() {
 
 #[test]
 fn who_outweighs_whom() {
-    let listed = |name| Roster::new().user(name);
+    let listed = |name| AccessList::new().user(name);
     let policies = Policies::builder()
         .policy(api().exempt(listed("passed-over")))
         .exempt(listed("exempt"))

@@ -11,8 +11,8 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::policy::{ApiKey, BadRequest, Effect, Prefixes, UnknownKeys};
 use slidegate::{
-    Block, Decision, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan, Policies, Policy,
-    PolicyErrors, Quota, Roster, Scope, Source, Verdict,
+    AccessList, Block, Decision, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan, Policies,
+    Policy, PolicyErrors, Quota, Scope, Source, Verdict,
 };
 use support::now;
 
@@ -77,7 +77,7 @@ fn policies_match_by_method_and_path() {
 
 #[test]
 fn either_reading_of_a_path_is_counted_and_blocked_but_only_both_are_exempt() {
-    let paths = Roster::new().path("/healthz");
+    let paths = AccessList::new().path("/healthz");
     let api = Policy::new("api").path("/api").quota(Quota::per_minute(10));
     let counting = only(api);
     let everything = || Policy::new("all").quota(Quota::per_minute(10));
@@ -206,8 +206,8 @@ fn a_user_header_that_is_no_text_is_a_user_of_its_own() {
 fn a_repeated_user_header_is_refused_and_gets_nobody_off_a_list() {
     let gate = gate(
         by_user_header()
-            .blocked(Roster::new().user("mallory"))
-            .exempt(Roster::new().user("operator")),
+            .blocked(AccessList::new().user("mallory"))
+            .exempt(AccessList::new().user("operator")),
     );
     let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
     for list in [["mallory", "ann"], ["ann", "mallory"], ["", " mallory "]] {
@@ -256,7 +256,7 @@ fn a_cookie_in_several_lines_is_one_identity() {
 
 #[test]
 fn splitting_a_cookie_gets_nobody_off_a_list() {
-    let blocked = Roster::new().header(COOKIE, "a=1; b=2");
+    let blocked = AccessList::new().header(COOKIE, "a=1; b=2");
     let policies = Policies::builder().blocked(blocked.clone()).build().unwrap();
     let listed = Policies::builder().exempt(blocked).build().unwrap();
     for lines in [&["a=1; b=2"][..], &["a=1", "b=2"], &["a=1; b=2", "c=3"]] {
@@ -381,13 +381,13 @@ fn exempt_requests_are_charged_nothing_and_blocked_ones_never_pass() {
         Policies::builder()
             .policy(Policy::new("api").quota(Quota::per_minute(1)))
             .exempt(
-                Roster::new()
+                AccessList::new()
                     .path("/healthz")
                     .network("10.0.0.0/8".parse().unwrap())
                     .api_key("internal")
                     .user("root"),
             )
-            .blocked(Roster::new().network("198.51.100.0/24".parse().unwrap()).user("mallory")),
+            .blocked(AccessList::new().network("198.51.100.0/24".parse().unwrap()).user("mallory")),
     );
     let internal = headers(&[("x-api-key", "internal")]);
     let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
@@ -412,7 +412,9 @@ fn a_policy_has_exemptions_of_its_own() {
     let gate = gate(
         Policies::builder()
             .policy(
-                Policy::new("tight").quota(Quota::per_minute(1)).exempt(Roster::new().user("ann")),
+                Policy::new("tight")
+                    .quota(Quota::per_minute(1))
+                    .exempt(AccessList::new().user("ann")),
             )
             .policy(Policy::new("wide").quota(Quota::per_minute(100))),
     );
@@ -519,7 +521,7 @@ fn explain_tells_which_policies_apply_and_why_not_the_others() {
                     .on_store_error(OnStoreError::Deny),
             )
             .policy(Policy::new("flood").scope(Scope::Local).quota(Quota::per_second(50)).shadow())
-            .exempt(Roster::new().path("/healthz")),
+            .exempt(AccessList::new().path("/healthz")),
     );
     let facts = Facts::new(&Method::GET, "/login").client(ip(CLIENT));
     let explanation = gate.explain(&facts);
@@ -553,7 +555,7 @@ fn everything_that_is_wrong_is_reported_together() {
         .policy(Policy::new("lost").plans("gold"))
         .policy(Policy::new("paths").path("no-slash").path("/{open").quota(Quota::per_minute(1)))
         .policy(Policy::new("nobody").identity([]).quota(Quota::per_minute(1)))
-        .exempt(Roster::new().path("{*x}"))
+        .exempt(AccessList::new().path("{*x}"))
         .api_key("k", "silver")
         .build()
         .unwrap_err();
@@ -592,8 +594,8 @@ fn nobody_gets_off_the_blocked_list_or_onto_the_exempt_one_with_a_second_header(
     let gate = gate(
         Policies::builder()
             .policy(Policy::new("api").quota(Quota::per_minute(1)))
-            .exempt(Roster::new().api_key("internal"))
-            .blocked(Roster::new().api_key("stolen").authorization("Bearer stolen")),
+            .exempt(AccessList::new().api_key("internal"))
+            .blocked(AccessList::new().api_key("stolen").authorization("Bearer stolen")),
     );
     let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
     for list in [
@@ -611,13 +613,13 @@ fn nobody_gets_off_the_blocked_list_or_onto_the_exempt_one_with_a_second_header(
 
 #[test]
 fn patterns_and_methods_that_no_request_has_are_errors_with_what_was_meant() {
-    let build = |policy: Policy, exempt: Roster, blocked: Roster| {
+    let build = |policy: Policy, exempt: AccessList, blocked: AccessList| {
         let builder = Policies::builder().policy(policy.quota(Quota::per_minute(1)));
         let errors = builder.exempt(exempt).blocked(blocked).build().unwrap_err();
         let [error] = errors.as_slice() else { panic!("{errors}") };
         error.to_string()
     };
-    let none = Roster::new;
+    let none = AccessList::new;
     let slip = Method::from_bytes(b"GTE").unwrap();
     for (said, expected) in [
         (

@@ -10,8 +10,8 @@ use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
 use slidegate::limit::SystemClock;
 use slidegate::{
-    Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Roster,
-    Scope, Source,
+    AccessList, Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy,
+    Quota, Scope, Source,
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
@@ -102,7 +102,7 @@ impl Scene {
 }
 
 fn policies(policies: impl IntoIterator<Item = Policy>) -> Policies {
-    let builder = Policies::builder().blocked(Roster::new().path("/blocked"));
+    let builder = Policies::builder().blocked(AccessList::new().path("/blocked"));
     policies.into_iter().fold(builder, |builder, policy| builder.policy(policy)).build().unwrap()
 }
 

@@ -149,7 +149,7 @@ fn option<T: Display>(item: Option<T>) -> String {
 #[cfg(test)]
 mod tests {
     use slidegate::policy::PoliciesBuilder;
-    use slidegate::{OnStoreError, Plan, Policy, Quota, Roster, Scope};
+    use slidegate::{AccessList, OnStoreError, Plan, Policy, Quota, Scope};
 
     use super::*;
 
@@ -170,7 +170,7 @@ mod tests {
                 .policy(login())
                 .policy(Policy::new("api").plans("free"))
                 .api_key("k", "free")
-                .exempt(Roster::new().user("1").user("2").user("3"))
+                .exempt(AccessList::new().user("1").user("2").user("3"))
         };
         check(some(), some(), &[]);
     }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn what_a_policy_is_for_and_whom_it_spares_is_compared() {
         let other = Policy::new("login").method(http::Method::POST).path("/login").path("/in");
-        let other = other.quota(Quota::per_minute(5)).exempt(Roster::new().user("1"));
+        let other = other.quota(Quota::per_minute(5)).exempt(AccessList::new().user("1"));
         check(
             Policies::builder().policy(login()),
             Policies::builder().policy(other.shadow()),
@@ -230,7 +230,7 @@ mod tests {
             old.api_key("hunter1", "free").api_key("hunter2", "pro").api_key("hunter3", "pro"),
             new.api_key("hunter1", "team")
                 .api_key("hunter4", "free")
-                .blocked(Roster::new().user("9")),
+                .blocked(AccessList::new().user("9")),
             &[
                 "plan free: quotas 60/min -> 30/min",
                 "plan pro removed",

@@ -11,7 +11,7 @@ use crate::policy::source::Source;
 
 /// A list of identities, networks and paths that are exempt or blocked.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Roster {
+pub struct AccessList {
     identities: HashSet<Identity>,
     /// Where the listed identities would be read from.
     sources: Vec<Source>,
@@ -19,7 +19,7 @@ pub struct Roster {
     pub(crate) paths: Vec<String>,
 }
 
-impl Roster {
+impl AccessList {
     /// An empty list.
     pub fn new() -> Self {
         Self::default()
@@ -73,78 +73,78 @@ impl Roster {
     }
 }
 
-/// A roster whose patterns are known to be good.
+/// An access list whose patterns are known to be good.
 #[derive(Debug, Default)]
-pub(crate) struct CheckedRoster {
-    roster: Roster,
+pub(crate) struct CheckedAccessList {
+    list: AccessList,
     paths: Paths,
 }
 
-impl CheckedRoster {
+impl CheckedAccessList {
     /// The list as it was written.
-    pub(crate) fn roster(&self) -> &Roster {
-        &self.roster
+    pub(crate) fn list(&self) -> &AccessList {
+        &self.list
     }
 
     /// Where the listed identities would be read from.
     pub(crate) fn sources(&self) -> &[Source] {
-        &self.roster.sources
+        &self.list.sources
     }
 
     /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
-    pub(crate) fn check(roster: Roster, mut report: impl FnMut(&str, String)) -> Self {
+    pub(crate) fn check(list: AccessList, mut report: impl FnMut(&str, String)) -> Self {
         let mut paths = Paths::default();
-        for pattern in &roster.paths {
+        for pattern in &list.paths {
             if let Err(problem) = paths.insert(pattern) {
                 report(pattern, problem);
             }
         }
-        Self { roster, paths }
+        Self { list, paths }
     }
 
     /// The entry that the request is on the list for, if there is no doubt.
     #[inline]
-    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<Listed> {
+    pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<ListMatch> {
         if self.is_empty() {
             return None;
         }
-        let listed = |identity: &Identity| self.roster.identities.contains(identity);
+        let listed = |identity: &Identity| self.list.identities.contains(identity);
         let by_path =
             || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
         self.find_place(facts, by_path).or_else(|| {
-            let mut identities = self.roster.sources.iter().filter_map(|source| source.read(facts));
-            identities.find(listed).map(Listed::Identity)
+            let mut identities = self.list.sources.iter().filter_map(|source| source.read(facts));
+            identities.find(listed).map(ListMatch::Identity)
         })
     }
 
     /// The entry that the request may be on the list for.
     #[inline]
-    pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<Listed> {
+    pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<ListMatch> {
         if self.is_empty() {
             return None;
         }
         let by_path = || facts.paths().any(|path| self.paths.contains(path));
         self.find_place(facts, by_path).or_else(|| {
-            let listed = |identity: &Identity| self.roster.identities.contains(identity);
+            let listed = |identity: &Identity| self.list.identities.contains(identity);
             let find = |source: &Source| source.find_listed(facts, listed);
-            self.roster.sources.iter().find_map(find).map(Listed::Identity)
+            self.list.sources.iter().find_map(find).map(ListMatch::Identity)
         })
     }
 
-    /// Whether nothing is listed, as in most rosters.
+    /// Whether nothing is listed, as in most lists.
     fn is_empty(&self) -> bool {
-        let Roster { sources, networks, paths, .. } = &self.roster;
+        let AccessList { sources, networks, paths, .. } = &self.list;
         sources.is_empty() && networks.is_empty() && paths.is_empty()
     }
 
-    fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<Listed> {
-        if !self.roster.paths.is_empty() && by_path() {
-            return Some(Listed::Path);
+    fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<ListMatch> {
+        if !self.list.paths.is_empty() && by_path() {
+            return Some(ListMatch::Path);
         }
         if let Some(client) = facts.client
-            && let Some(network) = self.roster.networks.iter().find(|n| n.contains(client))
+            && let Some(network) = self.list.networks.iter().find(|n| n.contains(client))
         {
-            return Some(Listed::Network(*network));
+            return Some(ListMatch::Network(*network));
         }
         None
     }
@@ -152,7 +152,7 @@ impl CheckedRoster {
 
 /// What a request is on a list for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
+pub enum ListMatch {
     /// Its path.
     Path,
     /// A network that its client address is in.
@@ -161,7 +161,7 @@ pub enum Listed {
     Identity(Identity),
 }
 
-impl fmt::Display for Listed {
+impl fmt::Display for ListMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path => f.write_str("its path"),

@@ -9,7 +9,7 @@ use http::{HeaderName, Method, header};
 
 use crate::limit::name::Name;
 use crate::limit::quota::{Quota, Quotas};
-use crate::policy::access_list::{CheckedRoster, Roster};
+use crate::policy::access_list::{AccessList, CheckedAccessList};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
 use crate::policy::identity::Identity;
@@ -28,8 +28,8 @@ pub struct PoliciesBuilder {
     api_keys: Vec<ApiKey>,
     unknown_keys: Option<UnknownKeys>,
     user_header: Option<HeaderName>,
-    exempt: Roster,
-    blocked: Roster,
+    exempt: AccessList,
+    blocked: AccessList,
 }
 
 impl PoliciesBuilder {
@@ -81,15 +81,15 @@ impl PoliciesBuilder {
 
     /// Requests that no policy is for.
     #[must_use]
-    pub fn exempt(mut self, roster: Roster) -> Self {
-        self.exempt = roster;
+    pub fn exempt(mut self, list: AccessList) -> Self {
+        self.exempt = list;
         self
     }
 
     /// Requests that may not pass. Being blocked outweighs being exempt.
     #[must_use]
-    pub fn blocked(mut self, roster: Roster) -> Self {
-        self.blocked = roster;
+    pub fn blocked(mut self, list: AccessList) -> Self {
+        self.blocked = list;
         self
     }
 
@@ -99,8 +99,8 @@ impl PoliciesBuilder {
         let plans = errors.plans(self.plans);
         let api_keys = errors.api_keys(self.api_keys, &plans);
         let policies = errors.policies(self.policies, &plans);
-        let exempt = errors.roster("exempt", "path", self.exempt);
-        let blocked = errors.roster("blocked", "path", self.blocked);
+        let exempt = errors.list("exempt", "path", self.exempt);
+        let blocked = errors.list("blocked", "path", self.blocked);
         let user_header = errors.user_header(self.user_header);
         let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
             true => UnknownKeys::Own,
@@ -228,7 +228,7 @@ impl Errors {
         let limits = self.limits(place, &policy, plans);
         let cost = self.cost(place, &policy, limits.as_ref(), plans);
         let ban = self.ban(place, policy.ban);
-        let exempt = self.roster(place, "exempt", policy.exempt);
+        let exempt = self.list(place, "exempt", policy.exempt);
         Some(CheckedPolicy {
             name: name?,
             methods: policy.methods,
@@ -345,8 +345,8 @@ impl Errors {
         Some(ban)
     }
 
-    fn roster(&mut self, place: &str, key: &'static str, roster: Roster) -> CheckedRoster {
-        CheckedRoster::check(roster, |pattern, problem| self.add(place, key, pattern, problem))
+    fn list(&mut self, place: &str, key: &'static str, list: AccessList) -> CheckedAccessList {
+        CheckedAccessList::check(list, |pattern, problem| self.add(place, key, pattern, problem))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::limit::name::Name;
 use crate::limit::quota::Quota;
 use crate::policy::Scope;
-use crate::policy::access_list::Listed;
+use crate::policy::access_list::ListMatch;
 use crate::policy::ban::Ban;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
@@ -16,9 +16,9 @@ use crate::policy::source::Source;
 #[derive(Debug, Clone)]
 pub struct Explanation {
     /// Set if the operator blocks the request, whatever the policies say.
-    pub blocked: Option<Listed>,
+    pub blocked: Option<ListMatch>,
     /// Set if no policy is for the request.
-    pub exempt: Option<Listed>,
+    pub exempt: Option<ListMatch>,
     /// Each policy, in order.
     pub policies: Vec<ExplainedPolicy>,
 }

@@ -17,7 +17,7 @@ use crate::limit::charge::{Charge, Charges};
 use crate::limit::name::Name;
 use crate::limit::quota::{Quota, Quotas};
 use crate::limit::store::Standing;
-use crate::policy::access_list::{CheckedRoster, Listed};
+use crate::policy::access_list::{CheckedAccessList, ListMatch};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
 use crate::policy::builder::PoliciesBuilder;
@@ -51,8 +51,8 @@ pub struct Policies {
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,
-    pub(crate) exempt: CheckedRoster,
-    pub(crate) blocked: CheckedRoster,
+    pub(crate) exempt: CheckedAccessList,
+    pub(crate) blocked: CheckedAccessList,
 }
 
 /// One policy, checked.
@@ -73,7 +73,7 @@ pub(crate) struct CheckedPolicy {
     pub(crate) scope: Scope,
     pub(crate) in_headers: bool,
     pub(crate) on_store_error: OnStoreError,
-    pub(crate) exempt: CheckedRoster,
+    pub(crate) exempt: CheckedAccessList,
 }
 
 /// Where a policy's quotas come from.
@@ -135,7 +135,7 @@ pub enum Skip {
     /// It is for other paths.
     Path,
     /// The request is on the policy's own list of exemptions.
-    Exempt(Listed),
+    Exempt(ListMatch),
     /// It only watches, and the request costs more than its quotas ever allow.
     ShadowTooCostly,
 }

@@ -30,7 +30,7 @@ use http::{HeaderName, Method};
 
 use crate::limit::Quota;
 
-pub use self::access_list::{Listed, Roster};
+pub use self::access_list::{AccessList, ListMatch};
 pub use self::api_key::{ApiKey, ApiKeyDigestError, UnknownKeys};
 pub use self::bad_request::BadRequest;
 pub use self::ban::{ActiveBan, Ban};
@@ -76,7 +76,7 @@ pub struct Policy {
     /// None is as the scope has it.
     pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
-    pub(crate) exempt: Roster,
+    pub(crate) exempt: AccessList,
 }
 
 /// What a request costs, as it is written down.
@@ -113,7 +113,7 @@ impl Policy {
             scope: Scope::default(),
             in_headers: None,
             on_store_error: OnStoreError::default(),
-            exempt: Roster::new(),
+            exempt: AccessList::new(),
         }
     }
 
@@ -242,8 +242,8 @@ impl Policy {
 
     /// Requests that this policy, and no other, passes over.
     #[must_use]
-    pub fn exempt(mut self, roster: Roster) -> Self {
-        self.exempt = roster;
+    pub fn exempt(mut self, list: AccessList) -> Self {
+        self.exempt = list;
         self
     }
 }
@@ -320,14 +320,14 @@ impl fmt::Display for OnStoreError {
 }
 
 impl FromStr for OnStoreError {
-    type Err = OnStoreErrorError;
+    type Err = ParseOnStoreErrorError;
 
-    fn from_str(text: &str) -> Result<Self, OnStoreErrorError> {
+    fn from_str(text: &str) -> Result<Self, ParseOnStoreErrorError> {
         match text {
             "local" => Ok(Self::Local),
             "allow" => Ok(Self::Allow),
             "deny" => Ok(Self::Deny),
-            _ => Err(OnStoreErrorError { text: text.to_owned() }),
+            _ => Err(ParseOnStoreErrorError { text: text.to_owned() }),
         }
     }
 }
@@ -335,6 +335,6 @@ impl FromStr for OnStoreError {
 /// A text that is none of the actions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an action on a store's error: expected local, allow or deny")]
-pub struct OnStoreErrorError {
+pub struct ParseOnStoreErrorError {
     text: String,
 }

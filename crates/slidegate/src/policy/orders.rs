@@ -43,7 +43,7 @@ pub enum Measure {
 ///
 /// An order holds wherever a policy counts a request for its identity. A ban or an exemption
 /// without a policy holds for every request that has the identity, whichever of its identities
-/// policies count it by, and also if no policy is for it: as with a [`Roster`](crate::Roster), a
+/// policies count it by, and also if no policy is for it: as with a [`AccessList`](crate::AccessList), a
 /// ban on any reading of a header that is sent twice, an exemption only if there is no doubt. Of
 /// `anonymous` and of `header:~…`, whose text does not tell where they are read, it holds only
 /// where a policy counts by them. An address or a network is meant as it is written: a ban on

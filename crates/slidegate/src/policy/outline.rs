@@ -6,7 +6,7 @@ use http::{HeaderName, Method};
 
 use crate::limit::name::Name;
 use crate::limit::quota::Quota;
-use crate::policy::access_list::Roster;
+use crate::policy::access_list::AccessList;
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
 use crate::policy::identity::Identity;
@@ -48,7 +48,7 @@ pub struct PolicyOutline {
     /// What happens when the store cannot count.
     pub on_store_error: OnStoreError,
     /// Requests that this policy, and no other, passes over.
-    pub exempt: Roster,
+    pub exempt: AccessList,
 }
 
 impl Policies {
@@ -105,13 +105,13 @@ impl Policies {
     }
 
     /// Who passes uncounted.
-    pub fn exempt(&self) -> &Roster {
-        self.exempt.roster()
+    pub fn exempt(&self) -> &AccessList {
+        self.exempt.list()
     }
 
     /// Who may not pass.
-    pub fn blocked(&self) -> &Roster {
-        self.blocked.roster()
+    pub fn blocked(&self) -> &AccessList {
+        self.blocked.list()
     }
 }
 
@@ -138,7 +138,7 @@ impl PolicyOutline {
             scope: policy.scope,
             in_headers: policy.in_headers,
             on_store_error: policy.on_store_error,
-            exempt: policy.exempt.roster().clone(),
+            exempt: policy.exempt.list().clone(),
         }
     }
 }

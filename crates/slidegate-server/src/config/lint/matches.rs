@@ -1,7 +1,7 @@
 //! Policies and plans that no request ever has, and policies that are there twice.
 
 use http::Method;
-use slidegate::{Facts, Policies, Roster, Scope};
+use slidegate::{AccessList, Facts, Policies, Scope};
 
 use crate::config::warning::Warning;
 use crate::config::written::{Written, WrittenPolicy, WrittenRoster};
@@ -35,8 +35,8 @@ fn exempted(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Warnin
 
 /// Whether the list has every path of a pattern, going by one that nobody else would think of.
 fn covers(list: &WrittenRoster, pattern: &str) -> bool {
-    let add = |roster: Roster, path: &String| roster.path(path.clone());
-    let roster = list.paths.iter().map(|path| &path.value).fold(Roster::new(), add);
+    let add = |roster: AccessList, path: &String| roster.path(path.clone());
+    let roster = list.paths.iter().map(|path| &path.value).fold(AccessList::new(), add);
     let Ok(policies) = Policies::builder().exempt(roster).build() else { return false };
     let any = example(pattern);
     policies.explain(&Facts::new(&Method::GET, &any)).exempt.is_some()

@@ -1,7 +1,7 @@
 //! `[exempt]`, `[blocked]` and the exemptions of policies.
 
 use http::HeaderName;
-use slidegate::Roster;
+use slidegate::AccessList;
 use slidegate::policy::Network;
 
 use crate::config::reader::{Table, Value};
@@ -11,7 +11,7 @@ use crate::config::spot::{Said, Spot};
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenRoster {
     /// Everything that is listed; secrets as digests.
-    pub(in crate::config) roster: Roster,
+    pub(in crate::config) roster: AccessList,
     pub(in crate::config) paths: Vec<Said<String>>,
     /// In words, without secrets.
     pub(in crate::config) shown: Vec<String>,
@@ -36,11 +36,11 @@ impl WrittenRoster {
                 list.add(|roster| roster.user(&user), format!("user {:?}", user.value));
             }
         }
-        list.secrets(table.get_secret("api_keys"), "API key", Roster::api_key);
+        list.secrets(table.get_secret("api_keys"), "API key", AccessList::api_key);
         list.secrets(
             table.get_secret("authorizations"),
             "Authorization value",
-            Roster::authorization,
+            AccessList::authorization,
         );
         if let Some(networks) = table.get("networks") {
             for network in networks.each(Value::parsed::<Network>) {
@@ -59,7 +59,7 @@ impl WrittenRoster {
         list
     }
 
-    fn add(&mut self, change: impl FnOnce(Roster) -> Roster, shown: String) {
+    fn add(&mut self, change: impl FnOnce(AccessList) -> AccessList, shown: String) {
         self.roster = change(std::mem::take(&mut self.roster));
         self.shown.push(shown);
     }
@@ -68,7 +68,7 @@ impl WrittenRoster {
         &mut self,
         values: Option<Value<'_>>,
         what: &str,
-        list: impl Fn(Roster, &str) -> Roster,
+        list: impl Fn(AccessList, &str) -> AccessList,
     ) {
         let Some(values) = values else { return };
         let secrets = values.each(Value::secret);

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use slidegate::limit::{Charges, Receipt, Spent, SystemClock};
 use slidegate::{
-    Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Roster, Source,
+    AccessList, Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Source,
     Store, StoreError, Timestamp,
 };
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
@@ -72,8 +72,8 @@ fn rules() -> Rules {
                 .identity([Source::Header("x-tenant".parse().unwrap())])
                 .quota(Quota::per_minute(1)),
         )
-        .blocked(Roster::new().network("198.51.100.0/24".parse().unwrap()))
-        .exempt(Roster::new().path("/healthz"))
+        .blocked(AccessList::new().network("198.51.100.0/24".parse().unwrap()))
+        .exempt(AccessList::new().path("/healthz"))
         .build()
         .unwrap();
     let client_address =
