@@ -19,11 +19,11 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 /// their own get it by `?sentinel_user=…&sentinel_password=…`.
 #[derive(Clone)]
 pub struct Address {
-    pub(crate) kind: Kind,
+    pub(crate) kind: Topology,
 }
 
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub(crate) enum Topology {
     Standalone(ConnectionInfo),
     Sentinel(Sentinels),
     Cluster(Vec<ConnectionInfo>),
@@ -41,15 +41,15 @@ pub(crate) struct Sentinels {
 
 impl Address {
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.kind, Kind::Cluster(_))
+        matches!(self.kind, Topology::Cluster(_))
     }
 
     pub(crate) fn is_tls(&self) -> bool {
         let tls = |addr: &ConnectionAddr| matches!(addr, ConnectionAddr::TcpTls { .. });
         match &self.kind {
-            Kind::Standalone(info) => tls(info.addr()),
-            Kind::Sentinel(sentinels) => tls(sentinels.server.addr()),
-            Kind::Cluster(nodes) => nodes.iter().any(|node| tls(node.addr())),
+            Topology::Standalone(info) => tls(info.addr()),
+            Topology::Sentinel(sentinels) => tls(sentinels.server.addr()),
+            Topology::Cluster(nodes) => nodes.iter().any(|node| tls(node.addr())),
         }
     }
 }
@@ -61,12 +61,14 @@ impl FromStr for Address {
         let (scheme, rest) = url.split_once("://").ok_or(AddressError::NoScheme)?;
         let kind = match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
-                Kind::Standalone(connection_info(url)?)
+                Topology::Standalone(connection_info(url)?)
             }
-            "redis-sentinel" | "valkey-sentinel" => Kind::Sentinel(sentinels("redis", rest)?),
-            "rediss-sentinel" | "valkeys-sentinel" => Kind::Sentinel(sentinels("rediss", rest)?),
-            "redis-cluster" | "valkey-cluster" => Kind::Cluster(nodes("redis", rest)?),
-            "rediss-cluster" | "valkeys-cluster" => Kind::Cluster(nodes("rediss", rest)?),
+            "redis-sentinel" | "valkey-sentinel" => Topology::Sentinel(sentinels("redis", rest)?),
+            "rediss-sentinel" | "valkeys-sentinel" => {
+                Topology::Sentinel(sentinels("rediss", rest)?)
+            }
+            "redis-cluster" | "valkey-cluster" => Topology::Cluster(nodes("redis", rest)?),
+            "rediss-cluster" | "valkeys-cluster" => Topology::Cluster(nodes("rediss", rest)?),
             other => return Err(AddressError::UnknownScheme(other.to_owned())),
         };
         Ok(Self { kind })
@@ -163,12 +165,12 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |addresses: Vec<String>| addresses.join(",");
         match &self.kind {
-            Kind::Standalone(info) => write!(f, "{}", info.addr()),
-            Kind::Sentinel(sentinels) => {
+            Topology::Standalone(info) => write!(f, "{}", info.addr()),
+            Topology::Sentinel(sentinels) => {
                 let nodes = list(sentinels.nodes.iter().map(ToString::to_string).collect());
                 write!(f, "{} by sentinels {nodes}", sentinels.master)
             }
-            Kind::Cluster(nodes) => {
+            Topology::Cluster(nodes) => {
                 let nodes = list(nodes.iter().map(|node| node.addr().to_string()).collect());
                 write!(f, "cluster {nodes}")
             }
@@ -262,7 +264,7 @@ mod tests {
     fn logins_are_kept() {
         let address: Address =
             "redis-sentinel://me:p%40ss@a/m/2?sentinel_password=s%3D1".parse().unwrap();
-        let Kind::Sentinel(sentinels) = address.kind else { panic!("sentinels") };
+        let Topology::Sentinel(sentinels) = address.kind else { panic!("sentinels") };
         assert_eq!(sentinels.server.redis_settings().password(), Some("p@ss"));
         assert_eq!(sentinels.server.redis_settings().db(), 2);
         assert_eq!(sentinels.password.as_deref(), Some("s=1"));

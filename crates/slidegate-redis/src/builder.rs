@@ -10,7 +10,7 @@ use crate::key::KeyTemplate;
 use crate::layout::Layout;
 use crate::score::ScoreUnit;
 use crate::store::RedisStore;
-use crate::tls::Tls;
+use crate::tls::RedisTls;
 
 /// Makes a [`RedisStore`].
 #[must_use]
@@ -21,7 +21,7 @@ pub struct RedisStoreBuilder {
     pub(crate) template: Option<KeyTemplate>,
     pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
     pub(crate) deadline: Duration,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<RedisTls>,
 }
 
 /// Many times what a call takes, and little enough to add to a request without harm.
@@ -69,17 +69,17 @@ impl RedisStoreBuilder {
     }
 
     /// Whom to trust, and who to be, where the URL says TLS.
-    pub fn tls(self, tls: Tls) -> Self {
+    pub fn tls(self, tls: RedisTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// The key of the board: it begins as the template for all policies does or, if none is set, as
+    /// The key of the shared map: it begins as the template for all policies does or, if none is set, as
     /// those of policies if they all begin alike. So a user with the keys of the policies has it too.
-    pub(crate) fn board_key(&self) -> String {
-        let mut own = self.policy_templates.values().map(KeyTemplate::board_key);
+    pub(crate) fn shared_map_key(&self) -> String {
+        let mut own = self.policy_templates.values().map(KeyTemplate::shared_map_key);
         match (&self.template, own.next()) {
             (None, Some(key)) if own.all(|other| other == key) => key,
-            (template, _) => template.clone().unwrap_or_default().board_key(),
+            (template, _) => template.clone().unwrap_or_default().shared_map_key(),
         }
     }
 

@@ -5,7 +5,7 @@ use redis::Value;
 /// Something about a server that endangers the budgets it keeps, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Finding {
+pub enum ServerWarning {
     /// The server drops keys when its memory is full, and with them what was spent.
     #[error(
         "Redis drops keys when its memory is full (maxmemory-policy {0}): whoever's key it drops has \
@@ -26,14 +26,15 @@ pub enum Finding {
 }
 
 /// What `INFO` gives reason to worry about; a cluster's is that of all its nodes.
-pub(crate) fn findings(info: &Value) -> Vec<Finding> {
+pub(crate) fn findings(info: &Value) -> Vec<ServerWarning> {
     match info {
         Value::BulkString(text) => findings_in(&String::from_utf8_lossy(text)),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => findings_in(text),
         Value::Map(nodes) => {
-            let mut all: Vec<Finding> = nodes.iter().flat_map(|(_, info)| findings(info)).collect();
+            let mut all: Vec<ServerWarning> =
+                nodes.iter().flat_map(|(_, info)| findings(info)).collect();
             // A cluster has replicas, and nobody is sent to them.
-            all.retain(|finding| *finding != Finding::Replica);
+            all.retain(|finding| *finding != ServerWarning::Replica);
             all.dedup();
             all
         }
@@ -41,20 +42,20 @@ pub(crate) fn findings(info: &Value) -> Vec<Finding> {
     }
 }
 
-fn findings_in(info: &str) -> Vec<Finding> {
+fn findings_in(info: &str) -> Vec<ServerWarning> {
     let field = |name: &str| {
         info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))
     };
     let mut found = Vec::new();
     if let Some(policy) = field("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-        found.push(Finding::Evicts(policy.to_owned()));
+        found.push(ServerWarning::Evicts(policy.to_owned()));
     }
     if field("role") == Some("slave") {
-        found.push(Finding::Replica);
+        found.push(ServerWarning::Replica);
     }
     let major = |version: &str| version.split('.').next()?.parse::<u32>().ok();
     if let Some(version) = field("redis_version").filter(|v| major(v).is_some_and(|m| m < 5)) {
-        found.push(Finding::TooOld(version.to_owned()));
+        found.push(ServerWarning::TooOld(version.to_owned()));
     }
     found
 }
@@ -76,9 +77,9 @@ mod tests {
         let info = "redis_version:3.2.12\r\nrole:slave\r\nmaxmemory_policy:allkeys-lru\r\n";
         let found = findings(&Value::SimpleString(info.into()));
         let expected = [
-            Finding::Evicts("allkeys-lru".into()),
-            Finding::Replica,
-            Finding::TooOld("3.2.12".into()),
+            ServerWarning::Evicts("allkeys-lru".into()),
+            ServerWarning::Replica,
+            ServerWarning::TooOld("3.2.12".into()),
         ];
         assert_eq!(found, expected);
     }

@@ -5,20 +5,20 @@ use std::fmt;
 use slidegate::policy::PolicyOutline;
 use slidegate::{Identity, Name, Policies, Quota, Scope, Source};
 
-use crate::key::{ADDRESS, KeyTemplate, Piece, window_text};
+use crate::key::{ADDRESS, KeyTemplate, TemplatePart, window_text};
 
 /// Two ledgers that can get the same Redis key, so that each would count what the other admits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyCollision {
-    first: Ledger,
-    second: Ledger,
+    first: LedgerSpec,
+    second: LedgerSpec,
     /// Whether it is for requests that have none of the identities of either policy.
     anonymous: bool,
 }
 
 /// What a policy keeps for each identity under one of its windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ledger {
+struct LedgerSpec {
     policy: Name,
     window: String,
     template: KeyTemplate,
@@ -36,8 +36,8 @@ impl KeyCollisions {
         template_of: impl Fn(&Name) -> &'t KeyTemplate,
     ) -> Result<(), Self> {
         let outlines = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
-        let shared: Vec<Vec<Keys>> = outlines
-            .map(|policy| Keys::of_policy(policies, &policy, template_of(&policy.name)))
+        let shared: Vec<Vec<LedgerKeys>> = outlines
+            .map(|policy| LedgerKeys::of_policy(policies, &policy, template_of(&policy.name)))
             .collect();
         let mut collisions = Vec::new();
         for (place, first) in shared.iter().enumerate() {
@@ -97,7 +97,7 @@ impl fmt::Display for KeyCollision {
 }
 
 /// The first two ledgers of two policies, or of one, that can share a key.
-fn collision(first: &[Keys], second: &[Keys]) -> Option<KeyCollision> {
+fn collision(first: &[LedgerKeys], second: &[LedgerKeys]) -> Option<KeyCollision> {
     let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
     let (a, b) = pairs.into_iter().find(|(a, b)| a.ledger != b.ledger && a.overlap(b))?;
     let anonymous = a.anonymous && b.anonymous;
@@ -105,24 +105,24 @@ fn collision(first: &[Keys], second: &[Keys]) -> Option<KeyCollision> {
 }
 
 /// The keys that a ledger can have for identities of one kind.
-struct Keys {
-    ledger: Ledger,
-    pattern: Vec<Token>,
+struct LedgerKeys {
+    ledger: LedgerSpec,
+    pattern: Vec<PatternToken>,
     anonymous: bool,
 }
 
 /// A part of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
+enum PatternToken {
     Byte(u8),
-    One(Values),
+    One(ValueChars),
     /// Any number of characters.
-    Many(Values),
+    Many(ValueChars),
 }
 
 /// What the values of identities are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Values {
+enum ValueChars {
     /// Addresses and networks.
     Address,
     /// Hexadecimal digests, with a `~` before those of values that are not shown.
@@ -131,7 +131,7 @@ enum Values {
     Text,
 }
 
-impl Values {
+impl ValueChars {
     fn has(self, byte: u8) -> bool {
         let hexadecimal = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         match self {
@@ -142,12 +142,13 @@ impl Values {
     }
 }
 
-impl Keys {
+impl LedgerKeys {
     fn of_policy(policies: &Policies, policy: &PolicyOutline, template: &KeyTemplate) -> Vec<Self> {
         let identities = identities(&policy.identity);
         let mut keys = Vec::new();
         for window in windows(policies, policy) {
-            let ledger = Ledger { policy: policy.name.clone(), window, template: template.clone() };
+            let ledger =
+                LedgerSpec { policy: policy.name.clone(), window, template: template.clone() };
             keys.extend(identities.iter().map(|(kind, values)| Self {
                 pattern: pattern(&ledger, kind, *values),
                 ledger: ledger.clone(),
@@ -185,25 +186,25 @@ fn windows(policies: &Policies, policy: &PolicyOutline) -> Vec<String> {
 ///
 /// A request without any of them is `anonymous`. That can happen to `ip` too: connections to a Unix
 /// socket have no address, and who asks for a decision may leave it out.
-fn identities(sources: &[Source]) -> Vec<(String, Option<Values>)> {
+fn identities(sources: &[Source]) -> Vec<(String, Option<ValueChars>)> {
     let mut identities = Vec::new();
     let mut add = |identity: Identity, values| {
         identities.push((identity.kind().to_owned(), values));
     };
     for source in sources {
         match source {
-            Source::User => add(Identity::user("x"), Some(Values::Text)),
-            Source::ApiKey => add(Identity::api_key(b"x"), Some(Values::Digest)),
-            Source::Authorization => add(Identity::authorization(b"x"), Some(Values::Digest)),
+            Source::User => add(Identity::user("x"), Some(ValueChars::Text)),
+            Source::ApiKey => add(Identity::api_key(b"x"), Some(ValueChars::Digest)),
+            Source::Authorization => add(Identity::authorization(b"x"), Some(ValueChars::Digest)),
             Source::Ip(prefixes) => {
-                add(Identity::ip([0, 0, 0, 0].into(), *prefixes), Some(Values::Address));
+                add(Identity::ip([0, 0, 0, 0].into(), *prefixes), Some(ValueChars::Address));
             }
             Source::Header(name) => {
                 // What is no plain text may be of another kind.
                 for value in ["x", " "] {
                     let identity = Identity::header(name, value.as_bytes());
                     let plain = identity.value() == value;
-                    add(identity, Some(if plain { Values::Text } else { Values::Digest }));
+                    add(identity, Some(if plain { ValueChars::Text } else { ValueChars::Digest }));
                 }
             }
             Source::Everyone => add(Identity::everyone(), None),
@@ -215,41 +216,46 @@ fn identities(sources: &[Source]) -> Vec<(String, Option<Values>)> {
     identities
 }
 
-fn pattern(ledger: &Ledger, kind: &str, values: Option<Values>) -> Vec<Token> {
+fn pattern(ledger: &LedgerSpec, kind: &str, values: Option<ValueChars>) -> Vec<PatternToken> {
     let mut pattern = Vec::new();
     for piece in ledger.template.pieces() {
         let text = match (piece, values) {
-            (Piece::Text(text), _) => text,
-            (Piece::Policy, _) => &*ledger.policy,
-            (Piece::Window, _) => &ledger.window,
+            (TemplatePart::Text(text), _) => text,
+            (TemplatePart::Policy, _) => &*ledger.policy,
+            (TemplatePart::Window, _) => &ledger.window,
             // Who has no value is called by the kind.
-            (Piece::Kind, _) | (Piece::Identity | Piece::Account, None) => kind,
-            (Piece::Identity | Piece::Account, Some(values)) => {
-                if *piece == Piece::Account && kind != ADDRESS {
-                    pattern.extend(kind.bytes().chain([b':']).map(Token::Byte));
+            (TemplatePart::Kind, _) | (TemplatePart::Identity | TemplatePart::Account, None) => {
+                kind
+            }
+            (TemplatePart::Identity | TemplatePart::Account, Some(values)) => {
+                if *piece == TemplatePart::Account && kind != ADDRESS {
+                    pattern.extend(kind.bytes().chain([b':']).map(PatternToken::Byte));
                 }
-                pattern.extend([Token::One(values), Token::Many(values)]);
+                pattern.extend([PatternToken::One(values), PatternToken::Many(values)]);
                 continue;
             }
         };
-        pattern.extend(text.bytes().map(Token::Byte));
+        pattern.extend(text.bytes().map(PatternToken::Byte));
     }
     pattern
 }
 
 /// Whether two patterns begin with different texts.
-fn differ<'a>(a: impl Iterator<Item = &'a Token>, b: impl Iterator<Item = &'a Token>) -> bool {
+fn differ<'a>(
+    a: impl Iterator<Item = &'a PatternToken>,
+    b: impl Iterator<Item = &'a PatternToken>,
+) -> bool {
     for pair in a.zip(b) {
         match pair {
-            (Token::Byte(a), Token::Byte(b)) if a == b => {}
-            (Token::Byte(_), Token::Byte(_)) => return true,
+            (PatternToken::Byte(a), PatternToken::Byte(b)) if a == b => {}
+            (PatternToken::Byte(_), PatternToken::Byte(_)) => return true,
             _ => return false,
         }
     }
     false
 }
 
-fn have_a_text_in_common(a: &[Token], b: &[Token]) -> bool {
+fn have_a_text_in_common(a: &[PatternToken], b: &[PatternToken]) -> bool {
     // For each place in `b`: whether what follows there has a text in common with what follows in
     // `a`, whose places are taken from the end.
     let mut after = vec![false; b.len() + 1];
@@ -258,12 +264,15 @@ fn have_a_text_in_common(a: &[Token], b: &[Token]) -> bool {
         for j in (0..=b.len()).rev() {
             here[j] = match (a.get(i), b.get(j)) {
                 (None, None) => true,
-                (Some(Token::Many(values)), other) => {
-                    let takes = |other: &Token| meet(&Token::One(*values), other) && here[j + 1];
+                (Some(PatternToken::Many(values)), other) => {
+                    let takes = |other: &PatternToken| {
+                        meet(&PatternToken::One(*values), other) && here[j + 1]
+                    };
                     after[j] || other.is_some_and(takes)
                 }
-                (own, Some(Token::Many(values))) => {
-                    let takes = |own: &Token| meet(own, &Token::One(*values)) && after[j];
+                (own, Some(PatternToken::Many(values))) => {
+                    let takes =
+                        |own: &PatternToken| meet(own, &PatternToken::One(*values)) && after[j];
                     here[j + 1] || own.is_some_and(takes)
                 }
                 (Some(own), Some(other)) => meet(own, other) && after[j + 1],
@@ -276,11 +285,13 @@ fn have_a_text_in_common(a: &[Token], b: &[Token]) -> bool {
 }
 
 /// Whether both can be the same character. All kinds of values have the digits in common.
-fn meet(a: &Token, b: &Token) -> bool {
+fn meet(a: &PatternToken, b: &PatternToken) -> bool {
     match (a, b) {
-        (Token::Byte(a), Token::Byte(b)) => a == b,
-        (Token::Byte(byte), Token::One(values) | Token::Many(values))
-        | (Token::One(values) | Token::Many(values), Token::Byte(byte)) => values.has(*byte),
+        (PatternToken::Byte(a), PatternToken::Byte(b)) => a == b,
+        (PatternToken::Byte(byte), PatternToken::One(values) | PatternToken::Many(values))
+        | (PatternToken::One(values) | PatternToken::Many(values), PatternToken::Byte(byte)) => {
+            values.has(*byte)
+        }
         _ => true,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 use slidegate::{Quota, StoreError};
 
-use crate::failure::Failure;
+use crate::error::RedisStoreError;
 use crate::store::RedisStore;
 
 /// Events in the order in which they were appended, for all who share a Redis. What they say is up
@@ -41,7 +41,7 @@ pub struct EventLog {
 
 /// An entry of an [`EventLog`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct LoggedEvent {
     /// What it says.
     pub text: String,
     /// When it ends, in Unix milliseconds by the server's clock. Events that have ended may still be
@@ -54,7 +54,7 @@ pub struct Event {
 pub struct EventBatch {
     /// Events that are new to the reader, the oldest first: at most
     /// [`EventLog::MAX_BATCH`]. If there are as many, more may follow.
-    pub events: Vec<Event>,
+    pub events: Vec<LoggedEvent>,
     /// Where to read on.
     pub position: Position,
     /// When it was read, in Unix milliseconds by the server's clock.
@@ -137,7 +137,7 @@ impl EventLog {
         let mut command = self.command("read");
         command.arg(after.map_or("", |position| &position.0)).arg(Self::MAX_BATCH);
         let reply = self.store.ask_patiently(&self.key, &command).await?;
-        batch(reply).ok_or_else(|| EventLogError::Store(Failure::Reply.into()))
+        batch(reply).ok_or_else(|| EventLogError::Store(RedisStoreError::Reply.into()))
     }
 
     /// The script is sent along: a server that has been started anew does not know it, and asking
@@ -161,7 +161,7 @@ fn batch(reply: Value) -> Option<EventBatch> {
     let mut events = Vec::with_capacity(reply.len() / 2);
     while let (Some(until_ms), Some(text)) = (reply.next(), reply.next()) {
         let until_ms = u64::from_redis_value(until_ms).ok()?;
-        events.push(Event { text: String::from_redis_value(text).ok()?, until_ms });
+        events.push(LoggedEvent { text: String::from_redis_value(text).ok()?, until_ms });
     }
     Some(EventBatch { events, position, now_ms, restarted })
 }

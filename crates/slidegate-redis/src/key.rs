@@ -21,11 +21,11 @@ use slidegate::{Identity, Name, Quota};
 /// # Ok::<(), slidegate_redis::KeyTemplateError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyTemplate(Vec<Piece>);
+pub struct KeyTemplate(Vec<TemplatePart>);
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TemplatePart {
     Text(String),
     Kind,
     Identity,
@@ -34,12 +34,12 @@ pub(crate) enum Piece {
     Window,
 }
 
-const PLACES: [(&str, Piece); 5] = [
-    ("kind", Piece::Kind),
-    ("identity", Piece::Identity),
-    ("account", Piece::Account),
-    ("policy", Piece::Policy),
-    ("window", Piece::Window),
+const PLACES: [(&str, TemplatePart); 5] = [
+    ("kind", TemplatePart::Kind),
+    ("identity", TemplatePart::Identity),
+    ("account", TemplatePart::Account),
+    ("policy", TemplatePart::Policy),
+    ("window", TemplatePart::Window),
 ];
 
 impl KeyTemplate {
@@ -48,13 +48,15 @@ impl KeyTemplate {
         let mut key = String::with_capacity(64);
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => key.push_str(text),
-                Piece::Kind => key.push_str(identity.kind()),
-                Piece::Identity => key.push_str(named(identity)),
-                Piece::Account if identity.kind() == ADDRESS => key.push_str(identity.value()),
-                Piece::Account => key.push_str(identity.as_str()),
-                Piece::Policy => key.push_str(policy),
-                Piece::Window => push_window(&mut key, quota),
+                TemplatePart::Text(text) => key.push_str(text),
+                TemplatePart::Kind => key.push_str(identity.kind()),
+                TemplatePart::Identity => key.push_str(named(identity)),
+                TemplatePart::Account if identity.kind() == ADDRESS => {
+                    key.push_str(identity.value())
+                }
+                TemplatePart::Account => key.push_str(identity.as_str()),
+                TemplatePart::Policy => key.push_str(policy),
+                TemplatePart::Window => push_window(&mut key, quota),
             }
         }
         key
@@ -66,9 +68,14 @@ impl KeyTemplate {
         let mut pattern = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => text.chars().for_each(|c| push_literal(&mut pattern, c)),
-                Piece::Policy => pattern.push_str(policy),
-                Piece::Kind | Piece::Identity | Piece::Account | Piece::Window => {
+                TemplatePart::Text(text) => {
+                    text.chars().for_each(|c| push_literal(&mut pattern, c))
+                }
+                TemplatePart::Policy => pattern.push_str(policy),
+                TemplatePart::Kind
+                | TemplatePart::Identity
+                | TemplatePart::Account
+                | TemplatePart::Window => {
                     push_any(&mut pattern);
                 }
             }
@@ -77,18 +84,18 @@ impl KeyTemplate {
         pattern
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
+    pub(crate) fn pieces(&self) -> &[TemplatePart] {
         &self.0
     }
 
-    /// The key of the board that belongs to the ledgers: what all their keys begin with, and a word.
+    /// The key of the shared map that belongs to the ledgers: what all their keys begin with, and a word.
     /// Nobody's identity can make a ledger of it: there is a brace where ledgers have none, or none
     /// where they have one.
-    pub(crate) fn board_key(&self) -> String {
+    pub(crate) fn shared_map_key(&self) -> String {
         let text = self.to_string();
         match text.find(['<', '{']) {
-            Some(end) if text[end..].starts_with('{') => format!("{}board", &text[..end]),
-            end => format!("{}{{board}}", &text[..end.unwrap_or(text.len())]),
+            Some(end) if text[end..].starts_with('{') => format!("{}shared", &text[..end]),
+            end => format!("{}{{shared}}", &text[..end.unwrap_or(text.len())]),
         }
     }
 
@@ -152,12 +159,12 @@ impl Default for KeyTemplate {
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Kind => f.write_str("<kind>"),
-            Piece::Identity => f.write_str("<identity>"),
-            Piece::Account => f.write_str("<account>"),
-            Piece::Policy => f.write_str("<policy>"),
-            Piece::Window => f.write_str("<window>"),
+            TemplatePart::Text(text) => f.write_str(text),
+            TemplatePart::Kind => f.write_str("<kind>"),
+            TemplatePart::Identity => f.write_str("<identity>"),
+            TemplatePart::Account => f.write_str("<account>"),
+            TemplatePart::Policy => f.write_str("<policy>"),
+            TemplatePart::Window => f.write_str("<window>"),
         })
     }
 }
@@ -178,15 +185,15 @@ impl FromStr for KeyTemplate {
                 place: name.to_owned(),
             })?;
             if !text.is_empty() {
-                pieces.push(Piece::Text(text.to_owned()));
+                pieces.push(TemplatePart::Text(text.to_owned()));
             }
             pieces.push(piece.clone());
             rest = after;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            pieces.push(TemplatePart::Text(rest.to_owned()));
         }
-        if !pieces.contains(&Piece::Identity) && !pieces.contains(&Piece::Account) {
+        if !pieces.contains(&TemplatePart::Identity) && !pieces.contains(&TemplatePart::Account) {
             return Err(KeyTemplateError::NoIdentity(template.to_owned()));
         }
         Ok(Self(pieces))
@@ -255,19 +262,19 @@ mod tests {
     }
 
     #[test]
-    fn a_board_has_a_key_that_no_ledger_has() {
+    fn a_shared_map_has_a_key_that_no_ledger_has() {
         for (template, expected) in [
-            ("slidegate:{<kind>:<identity>}:<policy>:<window>", "slidegate:board"),
-            ("shop:{<identity>}", "shop:board"),
-            ("ratelimit:<identity>", "ratelimit:{board}"),
-            ("<identity>", "{board}"),
-            ("{<identity>}", "board"),
+            ("slidegate:{<kind>:<identity>}:<policy>:<window>", "slidegate:shared"),
+            ("shop:{<identity>}", "shop:shared"),
+            ("ratelimit:<identity>", "ratelimit:{shared}"),
+            ("<identity>", "{shared}"),
+            ("{<identity>}", "shared"),
         ] {
-            let board = template.parse::<KeyTemplate>().unwrap().board_key();
-            assert_eq!(board, expected);
-            for name in ["board", "{board}"] {
-                let ledger = key(template, "board", &Identity::user(name), Quota::per_minute(1));
-                assert_ne!(ledger, board);
+            let map = template.parse::<KeyTemplate>().unwrap().shared_map_key();
+            assert_eq!(map, expected);
+            for name in ["shared", "{shared}"] {
+                let ledger = key(template, "shared", &Identity::user(name), Quota::per_minute(1));
+                assert_ne!(ledger, map);
             }
         }
     }

@@ -21,43 +21,43 @@
 //! to set up the server and what an outage or a failover costs, is in `docs/redis.md`.
 
 mod address;
-mod apart;
 mod batch;
-mod board;
 mod builder;
 mod checkup;
 mod collision;
+mod connection;
+mod cross_slot;
+mod error;
 mod events;
-mod failure;
+mod in_flight_batch;
 mod key;
 mod layout;
-mod line;
-mod link;
 mod owned;
 mod resilient;
 mod score;
 mod script;
+mod shared_map;
 mod slot;
 mod store;
 mod times;
 mod tls;
 
 pub use address::{Address, AddressError};
-pub use board::{Board, BoardError, Notice, Reading, Version};
 pub use builder::{BuildError, RedisStoreBuilder};
-pub use checkup::Finding;
+pub use checkup::ServerWarning;
 pub use collision::{KeyCollision, KeyCollisions};
-pub use events::{Event, EventBatch, EventLog, EventLogError, Position};
-pub use failure::{Failure, KeyErrorReason};
+pub use error::{KeyErrorReason, RedisStoreError};
+pub use events::{EventBatch, EventLog, EventLogError, LoggedEvent, Position};
 pub use key::{KeyTemplate, KeyTemplateError};
 pub use layout::{Layout, LayoutError};
 pub use resilient::{
-    BreakerState, KeyError, Latency, ResilienceStats, ResilientStore, ResilientStoreBuilder, Share,
-    ShareError,
+    BreakerState, KeyError, Latency, LocalShare, LocalShareError, ResilienceStats, ResilientStore,
+    ResilientStoreBuilder,
 };
 pub use score::{ScoreUnit, ScoreUnitError};
+pub use shared_map::{MapVersion, SharedEntry, SharedMap, SharedMapError, SharedSnapshot};
 pub use store::RedisStore;
-pub use tls::Tls;
+pub use tls::RedisTls;
 
 /// The page on Redis, whose examples are tests.
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The unit of time that the scores of the layout `sorted-set` are in. It must be that of all who
 /// count on the same keys.
 ///
-/// Times since 1970 are not exact in every unit: of nanoseconds, a score has steps of 256. A spend
+/// SpendTimes since 1970 are not exact in every unit: of nanoseconds, a score has steps of 256. A spend
 /// is rounded up to the next step, so it is held longer by less than a microsecond, never shorter.
 ///
 /// ```

@@ -9,7 +9,7 @@ use slidegate::limit::{Charge, Receipt};
 use slidegate::{Standing, Timestamp};
 
 use crate::layout::Layout;
-use crate::resilient::Run;
+use crate::resilient::AgedUnits;
 use crate::score::ScoreUnit;
 
 /// A script and the hash that a server knows it by.
@@ -106,7 +106,7 @@ impl Mode {
 
 /// A call of a script, with all that it says.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) command: Cmd,
 }
@@ -154,7 +154,7 @@ impl Request {
     }
 }
 
-impl Call {
+impl ScriptCall {
     pub(crate) fn decide(
         scripts: &'static Scripts,
         request: &Request,
@@ -209,7 +209,7 @@ impl Call {
         scripts: &'static Scripts,
         charge: Charge<'_>,
         keys: &[String],
-        runs: &[Run],
+        runs: &[AgedUnits],
         mark_for: Duration,
     ) -> Self {
         let mut packed = Vec::with_capacity(10 * runs.len());

@@ -13,22 +13,22 @@ use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 
 use crate::address::Address;
-use crate::apart::{Apart, by_slot};
-use crate::board::Board;
+use crate::batch::Batcher;
 use crate::builder::RedisStoreBuilder;
-use crate::checkup::{Finding, findings};
+use crate::checkup::{ServerWarning, findings};
 use crate::collision::KeyCollisions;
+use crate::connection::RedisConnection;
+use crate::cross_slot::{CrossSlotSpend, by_slot};
+use crate::error::{MissingPermission, RedisStoreError};
 use crate::events::EventLog;
-use crate::failure::{Failure, Missing};
 use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
-use crate::line::Line;
-use crate::link::Link;
 use crate::owned::OwnedCharge;
-use crate::resilient::Run;
-use crate::script::{Call, Mode, Request, Scripts, receipt};
+use crate::resilient::AgedUnits;
+use crate::script::{Mode, Request, ScriptCall, Scripts, receipt};
+use crate::shared_map::SharedMap;
 use crate::slot::slot_of;
-use crate::times::Times;
+use crate::times::SpendTimes;
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
 ///
@@ -54,22 +54,22 @@ use crate::times::Times;
 /// # Ok::<(), slidegate_redis::BuildError>(())
 /// ```
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(Arc<StoreInner>);
 
-struct Inner {
-    link: Arc<Link>,
+struct StoreInner {
+    connection: Arc<RedisConnection>,
     /// Where spends leave, if one call can decide several.
-    line: Option<Arc<Line>>,
+    batcher: Option<Arc<Batcher>>,
     scripts: &'static Scripts,
     layout: Layout,
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
-    board_key: String,
+    shared_map_key: String,
     deadline: Duration,
     /// What no other process calls its calls.
     process: String,
     calls: AtomicU64,
-    times: Times,
+    times: SpendTimes,
     /// Calls that are past their deadline and still awaited.
     late: AtomicUsize,
 }
@@ -101,23 +101,24 @@ impl RedisStore {
     }
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
-        let board_key = builder.board_key();
+        let shared_map_key = builder.shared_map_key();
         let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
         let goes_together = scripts.takes_several && !address.is_cluster();
-        let link = Arc::new(Link::new(address, builder.tls, scripts, builder.deadline));
-        Self(Arc::new(Inner {
-            line: goes_together
-                .then(|| Arc::new(Line::new(link.clone(), scripts, builder.deadline))),
-            link,
+        let connection =
+            Arc::new(RedisConnection::new(address, builder.tls, scripts, builder.deadline));
+        Self(Arc::new(StoreInner {
+            batcher: goes_together
+                .then(|| Arc::new(Batcher::new(connection.clone(), scripts, builder.deadline))),
+            connection,
             scripts,
             layout: builder.layout,
-            board_key,
+            shared_map_key,
             template: builder.template.unwrap_or_default(),
             policy_templates: builder.policy_templates,
             deadline: builder.deadline,
             process: format!("{:x}", fastrand::u64(..)),
             calls: AtomicU64::new(0),
-            times: Times::default(),
+            times: SpendTimes::default(),
             late: AtomicUsize::new(0),
         }))
     }
@@ -134,29 +135,29 @@ impl RedisStore {
 
     /// How many connections this store has made in its life.
     pub fn connections(&self) -> u64 {
-        self.0.link.connections()
+        self.0.connection.connections()
     }
 
-    /// The board of notices beside the ledgers, for all stores whose key template begins alike: the
+    /// The shared map beside the ledgers, for all stores whose key template begins alike: the
     /// one for all policies or, if none is set, those of policies if they all begin alike.
-    pub fn board(&self) -> Board {
-        Board::new(self.clone(), self.0.board_key.clone())
+    pub fn shared_map(&self) -> SharedMap {
+        SharedMap::new(self.clone(), self.0.shared_map_key.clone())
     }
 
     /// The log of events beside the ledgers, for all stores whose key template begins alike.
     pub fn event_log(&self) -> EventLog {
-        EventLog::new(self.clone(), format!("{}:events", self.0.board_key))
+        EventLog::new(self.clone(), format!("{}:events", self.0.shared_map_key))
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
     /// done, and logged, whenever a connection is made.
-    pub async fn checkup(&self) -> Result<Vec<Finding>, StoreError> {
-        let look = async { Ok(findings(&self.0.link.send(&redis::cmd("INFO")).await?)) };
+    pub async fn checkup(&self) -> Result<Vec<ServerWarning>, StoreError> {
+        let look = async { Ok(findings(&self.0.connection.send(&redis::cmd("INFO")).await?)) };
         self.by_deadline(look).await
     }
 
     /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or
-    /// two policies, under the key templates of this store. Call it before policies are put in
+    /// two policies, under the key templates of this store. ScriptCall it before policies are put in
     /// force on the store, and again before they are replaced. The default template never fails.
     ///
     /// It goes by the identities that policies find in requests, and takes the client's address to
@@ -184,13 +185,13 @@ impl RedisStore {
     }
 
     /// The patterns of all keys that are touched for these policies, as `~` has them in the
-    /// permissions of a Redis user: those of the shared policies, and the [board](Self::board) with
+    /// permissions of a Redis user: those of the shared policies, and the [shared map](Self::shared_map) with
     /// the [log of events](Self::event_log) beside it.
     pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
         let shared = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
             shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
-        patterns.push(pattern_of_prefix(&self.0.board_key));
+        patterns.push(pattern_of_prefix(&self.0.shared_map_key));
         patterns.sort_unstable();
         patterns.dedup();
         patterns
@@ -209,14 +210,14 @@ impl RedisStore {
     }
 
     /// The keys of the charges' ledgers, in order.
-    pub(crate) fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, Failure> {
+    pub(crate) fn keys(&self, charges: &[Charge<'_>]) -> Result<Vec<String>, RedisStoreError> {
         let mut keys: Vec<String> = Vec::with_capacity(charges.len());
         for charge in charges {
             let template = self.template_of(charge.policy());
             for quota in charge.quotas().as_slice() {
                 let key = template.key(charge.policy(), charge.identity(), *quota);
                 if keys.contains(&key) {
-                    return Err(Failure::SameKey { key, template: template.to_string() });
+                    return Err(RedisStoreError::SameKey { key, template: template.to_string() });
                 }
                 keys.push(key);
             }
@@ -235,28 +236,28 @@ impl RedisStore {
         }
         let keys = self.keys(charges)?;
         if self.spans_slots(&keys) {
-            return self.decide_apart(mode, charges, &keys).await;
+            return self.decide_cross_slot(mode, charges, &keys).await;
         }
         let request = Request::new(mode, charges, keys);
-        match &self.0.line {
-            Some(line) if mode == Mode::Spend && line.takes(&request) => {
-                self.decide_in_line(line, charges, request).await
+        match &self.0.batcher {
+            Some(batcher) if mode == Mode::Spend && batcher.takes(&request) => {
+                self.decide_batched(batcher, charges, request).await
             }
             _ => self.decide_alone(mode, charges, &request).await,
         }
     }
 
-    async fn decide_in_line(
+    async fn decide_batched(
         &self,
-        line: &Arc<Line>,
+        batcher: &Arc<Batcher>,
         charges: &[Charge<'_>],
         request: Request,
     ) -> Result<Receipt, StoreError> {
-        let mut place = line.join(request);
+        let mut place = batcher.enqueue(request);
         if let Ok(answer) = tokio::time::timeout(self.0.deadline, place.answer()).await {
             return Ok(decoded(charges, answer)?);
         }
-        self.0.link.missed();
+        self.0.connection.missed();
         if !place.leave() {
             self.take_back_when_known(Box::pin(async move { place.answer().await }), charges);
         }
@@ -269,10 +270,10 @@ impl RedisStore {
         charges: &[Charge<'_>],
         request: &Request,
     ) -> Result<Receipt, StoreError> {
-        let call = Call::decide(self.0.scripts, request, || self.call_name());
-        let link = self.0.link.clone();
-        let running: Running<Result<Value, Failure>> =
-            Box::pin(async move { link.run(&call).await });
+        let call = ScriptCall::decide(self.0.scripts, request, || self.call_name());
+        let connection = self.0.connection.clone();
+        let running: Running<Result<Value, RedisStoreError>> =
+            Box::pin(async move { connection.run(&call).await });
         match self.in_time(running).await {
             Ok(reply) => Ok(decoded(charges, reply)?),
             Err(late) => {
@@ -289,14 +290,18 @@ impl RedisStore {
         match tokio::time::timeout(self.0.deadline, &mut running).await {
             Ok(output) => Ok(output),
             Err(_) => {
-                self.0.link.missed();
+                self.0.connection.missed();
                 Err(running)
             }
         }
     }
 
     /// Waits for a late answer and takes back what it says was spent.
-    fn take_back_when_known(&self, late: Running<Result<Value, Failure>>, charges: &[Charge<'_>]) {
+    fn take_back_when_known(
+        &self,
+        late: Running<Result<Value, RedisStoreError>>,
+        charges: &[Charge<'_>],
+    ) {
         let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
         let store = self.clone();
         self.spawn_late(async move {
@@ -332,7 +337,7 @@ impl RedisStore {
         }
         let Ok(call) = self.refund_call(&spent, Some(receipt.at)) else { return };
         for wait in TAKE_BACK_WAITS {
-            match self.0.link.run(&call).await {
+            match self.0.connection.run(&call).await {
                 Ok(_) => return,
                 Err(error) => tracing::debug!(%error, "could not take back a late spend yet"),
             }
@@ -344,23 +349,27 @@ impl RedisStore {
         &self,
         charges: &[Charge<'_>],
         at: Option<Timestamp>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisStoreError> {
         if charges.is_empty() {
             return Ok(());
         }
-        self.0.link.run(&self.refund_call(charges, at)?).await?;
+        self.0.connection.run(&self.refund_call(charges, at)?).await?;
         Ok(())
     }
 
     /// A call that refunds once, however often it is sent.
-    fn refund_call(&self, charges: &[Charge<'_>], at: Option<Timestamp>) -> Result<Call, Failure> {
+    fn refund_call(
+        &self,
+        charges: &[Charge<'_>],
+        at: Option<Timestamp>,
+    ) -> Result<ScriptCall, RedisStoreError> {
         let mut keys = self.keys(charges)?;
         keys.push(mark_beside(&keys[0], &format!("refund-{}", self.call_name())));
-        Ok(Call::refund(self.0.scripts, charges, &keys, at))
+        Ok(ScriptCall::refund(self.0.scripts, charges, &keys, at))
     }
 
     fn spans_slots(&self, keys: &[String]) -> bool {
-        self.0.link.address().is_cluster() && {
+        self.0.connection.address().is_cluster() && {
             let first = slot_of(&keys[0]);
             keys[1..].iter().any(|key| slot_of(key) != first)
         }
@@ -368,17 +377,17 @@ impl RedisStore {
 
     /// Decides charges that a cluster keeps in several places. Once begun it is not left halfway,
     /// whatever becomes of the caller.
-    async fn decide_apart(
+    async fn decide_cross_slot(
         &self,
         mode: Mode,
         charges: &[Charge<'_>],
         keys: &[String],
     ) -> Result<Receipt, StoreError> {
-        let apart = Arc::new(Apart::new(charges, keys));
+        let apart = Arc::new(CrossSlotSpend::new(charges, keys));
         let (store, parts) = (self.clone(), apart.clone());
         let task = tokio::spawn(async move { parts.decide(&store, mode).await });
-        let running: Running<Result<Vec<Receipt>, Failure>> =
-            Box::pin(async move { task.await.unwrap_or(Err(Failure::Reply)) });
+        let running: Running<Result<Vec<Receipt>, RedisStoreError>> =
+            Box::pin(async move { task.await.unwrap_or(Err(RedisStoreError::Reply)) });
         match self.in_time(running).await {
             Ok(receipts) => {
                 let receipts = receipts?;
@@ -405,10 +414,10 @@ impl RedisStore {
         &self,
         mode: Mode,
         charges: &[Charge<'_>],
-    ) -> Result<Receipt, Failure> {
+    ) -> Result<Receipt, RedisStoreError> {
         let request = Request::new(mode, charges, self.keys(charges)?);
-        let call = Call::decide(self.0.scripts, &request, || self.call_name());
-        decoded(charges, self.0.link.run(&call).await)
+        let call = ScriptCall::decide(self.0.scripts, &request, || self.call_name());
+        decoded(charges, self.0.connection.run(&call).await)
     }
 
     /// Adds what an account spent elsewhere, oldest first. It is added once, however often this
@@ -416,17 +425,17 @@ impl RedisStore {
     pub(crate) async fn merge(
         &self,
         charge: Charge<'_>,
-        runs: &[Run],
+        runs: &[AgedUnits],
         number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
         keys.push(mark_beside(&keys[0], &format!("merge-{}-{number}", self.0.process)));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
-        let call = Call::merge(self.0.scripts, charge, &keys, runs, mark_for);
-        let link = self.0.link.clone();
-        let running: Running<Result<Value, Failure>> =
-            Box::pin(async move { link.run(&call).await });
+        let call = ScriptCall::merge(self.0.scripts, charge, &keys, runs, mark_for);
+        let connection = self.0.connection.clone();
+        let running: Running<Result<Value, RedisStoreError>> =
+            Box::pin(async move { connection.run(&call).await });
         // No request waits for it, and much at once takes its time.
         self.within(self.0.deadline.max(PATIENCE), running).await?;
         Ok(())
@@ -438,12 +447,13 @@ impl RedisStore {
         key: &str,
         command: &Cmd,
     ) -> Result<Value, StoreError> {
-        let answer = self.within(self.0.deadline.max(PATIENCE), self.0.link.send(command)).await;
-        answer.map_err(|error| match Failure::behind(&error) {
-            Some(failure @ Failure::Redis(error))
-                if failure.missing_permission() == Some(Missing::Key) =>
+        let answer =
+            self.within(self.0.deadline.max(PATIENCE), self.0.connection.send(command)).await;
+        answer.map_err(|error| match RedisStoreError::behind(&error) {
+            Some(failure @ RedisStoreError::Redis(error))
+                if failure.missing_permission() == Some(MissingPermission::Key) =>
             {
-                Failure::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
+                RedisStoreError::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
             }
             _ => error,
         })
@@ -452,7 +462,7 @@ impl RedisStore {
     /// Runs something that has an answer within the deadline, or none.
     async fn by_deadline<T>(
         &self,
-        future: impl Future<Output = Result<T, Failure>> + Send,
+        future: impl Future<Output = Result<T, RedisStoreError>> + Send,
     ) -> Result<T, StoreError> {
         self.within(self.0.deadline, future).await
     }
@@ -460,19 +470,22 @@ impl RedisStore {
     async fn within<T>(
         &self,
         limit: Duration,
-        future: impl Future<Output = Result<T, Failure>> + Send,
+        future: impl Future<Output = Result<T, RedisStoreError>> + Send,
     ) -> Result<T, StoreError> {
         match tokio::time::timeout(limit, future).await {
             Ok(output) => Ok(output?),
             Err(_) => {
-                self.0.link.missed();
+                self.0.connection.missed();
                 Err(StoreError::Deadline(limit))
             }
         }
     }
 
     /// The charges, in parts that are each in one place.
-    fn parts<'a>(&self, charges: &[Charge<'a>]) -> Result<Vec<(u16, Vec<Charge<'a>>)>, Failure> {
+    fn parts<'a>(
+        &self,
+        charges: &[Charge<'a>],
+    ) -> Result<Vec<(u16, Vec<Charge<'a>>)>, RedisStoreError> {
         let keys = self.keys(charges)?;
         if charges.is_empty() || !self.spans_slots(&keys) {
             let slot = keys.first().map_or(0, |key| slot_of(key));
@@ -516,7 +529,7 @@ impl Store for RedisStore {
             for (_, part) in &parts {
                 let mut command = redis::cmd("DEL");
                 command.arg(self.keys(part)?);
-                self.0.link.send(&command).await?;
+                self.0.connection.send(&command).await?;
             }
             Ok(())
         })
@@ -526,22 +539,25 @@ impl Store for RedisStore {
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.link.address().fmt(f)
+        self.0.connection.address().fmt(f)
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("address", self.0.link.address())
+            .field("address", self.0.connection.address())
             .field("layout", &self.0.layout)
             .field("deadline", &self.0.deadline)
             .finish_non_exhaustive()
     }
 }
 
-fn decoded(charges: &[Charge<'_>], reply: Result<Value, Failure>) -> Result<Receipt, Failure> {
-    receipt(charges, &reply?).ok_or(Failure::Reply)
+fn decoded(
+    charges: &[Charge<'_>],
+    reply: Result<Value, RedisStoreError>,
+) -> Result<Receipt, RedisStoreError> {
+    receipt(charges, &reply?).ok_or(RedisStoreError::Reply)
 }
 
 /// The charges that an allowed request has spent: all but those in shadow that found no room.

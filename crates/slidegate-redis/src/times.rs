@@ -8,12 +8,12 @@ use slidegate::Timestamp;
 /// The times of the latest requests in several places. Each server has a clock of its own, and a
 /// receipt has room for the first one's time only; a refund needs them all.
 #[derive(Default)]
-pub(crate) struct Times(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
+pub(crate) struct SpendTimes(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
 
 /// A refund nearly always follows its request at once.
 const MOST: usize = 4096;
 
-impl Times {
+impl SpendTimes {
     /// Keeps the time at each slot, the first of which is the receipt's.
     pub(crate) fn keep(&self, times: Vec<(u16, Timestamp)>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,12 +7,12 @@ use redis::{ClientTlsConfig, TlsCertificates};
 /// Whom to trust, and who to be, on a connection by TLS: all in PEM. Without a certificate
 /// authority, the machine's own are trusted.
 #[derive(Clone, Default)]
-pub struct Tls {
+pub struct RedisTls {
     authority: Option<Vec<u8>>,
     client: Option<ClientTlsConfig>,
 }
 
-impl Tls {
+impl RedisTls {
     /// Trusts what the machine trusts, and shows no certificate.
     pub fn new() -> Self {
         Self::default()
@@ -36,9 +36,9 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for RedisTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
+        f.debug_struct("RedisTls")
             .field("authority", &self.authority.is_some())
             .field("client", &self.client.is_some())
             .finish()

@@ -220,7 +220,7 @@ async fn a_key_that_is_no_ledger_harms_nobody_else() {
     }
 }
 
-/// Denials need no memory and are still told; what was not counted is not said to be.
+/// DenialCache need no memory and are still told; what was not counted is not said to be.
 #[tokio::test]
 async fn out_of_memory_fails_those_who_need_some() {
     let server = RedisServer::start();

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
 use slidegate::{Clock, Identity, ManualClock, Name, OnStoreError, Quota, Store};
-use slidegate_redis::{BreakerState, KeyErrorReason, Layout, RedisStore, ResilientStore, Share};
+use slidegate_redis::{
+    BreakerState, KeyErrorReason, Layout, LocalShare, RedisStore, ResilientStore,
+};
 use slidegate_testbed::{ManualTime, RedisServer};
 use support::until;
 
@@ -156,7 +158,7 @@ async fn it_starts_without_redis_and_finds_it_later() {
 #[tokio::test]
 async fn a_share_is_all_that_a_process_admits_by_itself() {
     let world = World::new();
-    let share = Share::one_of(4.try_into().unwrap());
+    let share = LocalShare::one_of(4.try_into().unwrap());
     let store =
         ResilientStore::builder(world.redis()).clock(world.clock.clone()).share(share).build();
     let payer = Payer::new("42", Quota::per_minute(100));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use slidegate::limit::{Charges, Spent};
 use slidegate::{Quota, Store, StoreError};
-use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, Tls};
+use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, RedisTls};
 use slidegate_testbed::{Certificates, RedisCluster, RedisSentinels, RedisServer};
 use support::{Payer, cluster_url, host, sentinel_url};
 use tracing::field::{Field, Visit};
@@ -227,8 +227,8 @@ fn pem(path: &std::path::Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-fn authority(certificates: &Certificates) -> Tls {
-    Tls::new().authority(pem(&certificates.ca))
+fn authority(certificates: &Certificates) -> RedisTls {
+    RedisTls::new().authority(pem(&certificates.ca))
 }
 
 #[tokio::test]
@@ -261,7 +261,8 @@ async fn by_tls_with_a_certificate_of_the_clients() {
     // What is no certificate is an error and no panic.
     let nonsense = authority(certificates).client("nonsense", "nonsense");
     fails(&builder(&server.url()).tls(nonsense).build().unwrap()).await;
-    fails(&builder(&server.url()).tls(Tls::new().authority("nonsense")).build().unwrap()).await;
+    fails(&builder(&server.url()).tls(RedisTls::new().authority("nonsense")).build().unwrap())
+        .await;
 }
 
 #[tokio::test]
@@ -310,7 +311,7 @@ fn what_cannot_be_built_says_why() {
     let windows_apart = template("rl:<identity>:<window>");
     for (builder, part) in [
         (RedisStore::builder(url).deadline(Duration::ZERO), "deadline is 0"),
-        (RedisStore::builder(url).tls(Tls::new()), "rediss://"),
+        (RedisStore::builder(url).tls(RedisTls::new()), "rediss://"),
         (RedisStore::builder(format!("{SECRET}@localhost")), "no scheme"),
         (RedisStore::builder(format!("http://:{SECRET}@localhost")), "\"http\""),
         (RedisStore::builder(format!("redis://:{SECRET}@host:port")), "cannot be read"),
@@ -324,7 +325,7 @@ fn what_cannot_be_built_says_why() {
         assert!(text.contains(part), "{text}");
         assert_no_secret(&text);
     }
-    let both = RedisStore::builder("unix:///run/redis.sock").tls(Tls::new()).build();
+    let both = RedisStore::builder("unix:///run/redis.sock").tls(RedisTls::new()).build();
     assert_eq!(both.unwrap_err(), BuildError::UnusedCertificates);
 }
 

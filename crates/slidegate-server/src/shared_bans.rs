@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use slidegate::policy::ActiveBan;
 use slidegate::{Account, Gate, Store, Timestamp};
-use slidegate_redis::{Event, EventLog, EventLogError, Position};
+use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::observe::Observer;
@@ -216,8 +216,9 @@ impl<S: Store> SharedBans<S> {
     }
 
     /// Puts in force what the log says, from the last position to its end.
-    fn apply(&self, events: &[Event], now_ms: u64, state: &mut State) {
-        let messages: Vec<(&Event, Message)> = events.iter().filter_map(read_message).collect();
+    fn apply(&self, events: &[LoggedEvent], now_ms: u64, state: &mut State) {
+        let messages: Vec<(&LoggedEvent, Message)> =
+            events.iter().filter_map(read_message).collect();
         // What this gateway has lifted was lifted here before it was appended, and may have been
         // banned again since. So its lifts are not applied: bans before them are left out instead.
         let mut own_lifts = HashMap::new();
@@ -278,7 +279,7 @@ impl<S: Store> SharedBans<S> {
     }
 }
 
-fn read_message(event: &Event) -> Option<(&Event, Message)> {
+fn read_message(event: &LoggedEvent) -> Option<(&LoggedEvent, Message)> {
     let message = Message::parse(&event.text);
     if message.is_none() {
         tracing::debug!(text = event.text, "unknown event in the log of bans");

@@ -11,7 +11,7 @@ pub enum BreakerState {
     /// Redis is sick. It is asked for a sign of life now and then; nobody waits for that.
     Open,
     /// Redis is back and is being told what was admitted without it.
-    Mending,
+    Recovering,
 }
 
 /// Counts failures in a row and opens when there are too many.
@@ -31,7 +31,7 @@ impl Breaker {
         match self.state.load(Ordering::SeqCst) {
             CLOSED => BreakerState::Closed,
             OPEN => BreakerState::Open,
-            _ => BreakerState::Mending,
+            _ => BreakerState::Recovering,
         }
     }
 
@@ -53,7 +53,7 @@ impl Breaker {
     }
 
     pub(crate) fn mend(&self) {
-        self.state.store(MENDING, Ordering::SeqCst);
+        self.state.store(RECOVERING, Ordering::SeqCst);
     }
 
     pub(crate) fn open(&self) {
@@ -68,7 +68,7 @@ impl Breaker {
 
 const CLOSED: u8 = 0;
 const OPEN: u8 = 1;
-const MENDING: u8 = 2;
+const RECOVERING: u8 = 2;
 
 /// How long to wait before the next sign of life: twice as long each time, up to a bound, and never
 /// at the same moment as everybody else.

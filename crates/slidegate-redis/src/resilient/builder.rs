@@ -5,14 +5,14 @@ use std::sync::Arc;
 use slidegate::Clock;
 use slidegate::limit::SystemClock;
 
-use super::{ResilientStore, Share};
+use super::{LocalShare, ResilientStore};
 use crate::store::RedisStore;
 
 /// Makes a [`ResilientStore`].
 #[must_use]
 pub struct ResilientStoreBuilder {
     pub(crate) redis: RedisStore,
-    pub(crate) share: Share,
+    pub(crate) share: LocalShare,
     pub(crate) opens_after: u32,
     pub(crate) most_in_flight: usize,
     pub(crate) capacity: usize,
@@ -29,7 +29,7 @@ impl ResilientStoreBuilder {
     pub(crate) fn new(redis: RedisStore) -> Self {
         Self {
             redis,
-            share: Share::WHOLE,
+            share: LocalShare::WHOLE,
             opens_after: OPENS_AFTER,
             most_in_flight: MOST_IN_FLIGHT,
             capacity: CAPACITY,
@@ -40,7 +40,7 @@ impl ResilientStoreBuilder {
     /// How much of each quota this process may admit while Redis cannot be asked: all of it unless
     /// said otherwise. With one of `n` in each of `n` processes, what they admit by themselves stays
     /// within one quota.
-    pub fn share(self, share: Share) -> Self {
+    pub fn share(self, share: LocalShare) -> Self {
         Self { share, ..self }
     }
 

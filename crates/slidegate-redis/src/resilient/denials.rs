@@ -1,4 +1,4 @@
-//! Denials that are certain for a while, answered again without Redis.
+//! DenialCache that are certain for a while, answered again without Redis.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,18 +15,18 @@ use crate::owned::OwnedCharge;
 /// A denied request is denied again until a unit leaves one of its windows. It is kept for that
 /// long, and for a second at most, so that a reset in another process is seen. It is kept for the
 /// same accounts, quotas and costs only: another cost would have to wait for another time.
-pub(crate) struct Denials {
-    shards: [Mutex<Shard>; SHARDS],
+pub(crate) struct DenialCache {
+    shards: [Mutex<DenialShard>; SHARDS],
     hasher: RandomState,
 }
 
 #[derive(Default)]
-struct Shard {
-    kept: HashMap<u64, Denial>,
+struct DenialShard {
+    kept: HashMap<u64, CachedDenial>,
     swept_at: Timestamp,
 }
 
-struct Denial {
+struct CachedDenial {
     charges: Box<[OwnedCharge]>,
     receipt: Receipt,
     /// When the answer came.
@@ -43,12 +43,12 @@ const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// When a call went out and when its answer came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trip {
+pub(crate) struct RoundTrip {
     pub(crate) sent: Timestamp,
     pub(crate) back: Timestamp,
 }
 
-impl Denials {
+impl DenialCache {
     pub(crate) fn new() -> Self {
         Self { shards: Default::default(), hasher: RandomState::new() }
     }
@@ -63,7 +63,7 @@ impl Denials {
     }
 
     /// Keeps what a receipt says of the next request like this one.
-    pub(crate) fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: Trip) {
+    pub(crate) fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
         let charges = charges.as_slice();
         let Some(receipt) = next_denial(charges, receipt) else { return };
         // What happened since the call went out may have been counted in it or not.
@@ -75,7 +75,7 @@ impl Denials {
         let mut shard = self.shard(hash);
         if shard.has_room(hash, trip.back) {
             let charges = charges.iter().map(OwnedCharge::from).collect();
-            shard.kept.insert(hash, Denial { charges, receipt, since: trip.back, until });
+            shard.kept.insert(hash, CachedDenial { charges, receipt, since: trip.back, until });
         }
     }
 
@@ -109,16 +109,16 @@ impl Denials {
         hasher.finish()
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, DenialShard> {
         lock(&self.shards[(hash >> 32) as usize % SHARDS])
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<DenialShard>) -> MutexGuard<'_, DenialShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shard {
+impl DenialShard {
     fn has_room(&mut self, hash: u64, now: Timestamp) -> bool {
         if self.kept.len() >= MOST_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_EVERY {
             self.swept_at = now;
@@ -128,7 +128,7 @@ impl Shard {
     }
 }
 
-impl Denial {
+impl CachedDenial {
     fn is_of(&self, charges: &[Charge<'_>]) -> bool {
         self.charges.len() == charges.len()
             && self.charges.iter().zip(charges).all(|(kept, charge)| kept == charge)

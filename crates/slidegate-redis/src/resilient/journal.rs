@@ -10,11 +10,11 @@ use slidegate::{Account, Timestamp};
 use crate::owned::OwnedCharge;
 
 /// What each account spent while Redis was not asked, and when.
-pub(crate) struct Journal(Mutex<Pages>);
+pub(crate) struct Journal(Mutex<JournalPages>);
 
 #[derive(Default)]
-struct Pages {
-    open: HashMap<Account, Page>,
+struct JournalPages {
+    open: HashMap<Account, JournalPage>,
     /// Being told to Redis. They stay as they are, so that each is told once.
     sent: VecDeque<Merge>,
     merges: u64,
@@ -22,7 +22,7 @@ struct Pages {
 
 /// What one account spent, oldest first.
 #[derive(Clone)]
-struct Page {
+struct JournalPage {
     charge: OwnedCharge,
     runs: VecDeque<Spend>,
 }
@@ -36,7 +36,7 @@ struct Spend {
 
 /// Units to tell Redis of, by their age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct AgedUnits {
     pub(crate) ago: Duration,
     pub(crate) units: u32,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Run {
 #[derive(Clone)]
 pub(crate) struct Merge {
     pub(crate) number: u64,
-    page: Page,
+    page: JournalPage,
 }
 
 /// More accounts than this are not written down.
@@ -65,7 +65,7 @@ impl Journal {
         if pages.open.len() >= MOST_ACCOUNTS && !pages.open.contains_key(&account) {
             return false;
         }
-        let page = pages.open.entry(account).or_insert_with(|| Page::new(charge));
+        let page = pages.open.entry(account).or_insert_with(|| JournalPage::new(charge));
         if page.charge != *charge {
             page.charge = charge.into();
         }
@@ -152,7 +152,7 @@ impl Journal {
         pages.open.len() + pages.sent.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, JournalPages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,7 +161,7 @@ fn account_of(charge: &Charge<'_>) -> Account {
     Account { policy: charge.policy().clone(), identity: *charge.identity() }
 }
 
-impl Page {
+impl JournalPage {
     fn new(charge: &Charge<'_>) -> Self {
         Self { charge: charge.into(), runs: VecDeque::new() }
     }
@@ -194,11 +194,12 @@ impl Merge {
     }
 
     /// What is left of it in the account's windows, oldest first.
-    pub(crate) fn runs(&self, now: Timestamp) -> Vec<Run> {
+    pub(crate) fn runs(&self, now: Timestamp) -> Vec<AgedUnits> {
         let charge = self.page.charge.as_charge();
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let longest = windows.max().unwrap_or_default();
-        let run = |spend: &Spend| Run { ago: now.saturating_since(spend.at), units: spend.units };
+        let run =
+            |spend: &Spend| AgedUnits { ago: now.saturating_since(spend.at), units: spend.units };
         self.page.runs.iter().map(run).filter(|run| run.ago < longest).collect()
     }
 

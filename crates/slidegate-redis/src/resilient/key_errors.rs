@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slidegate::{Name, Timestamp};
 
-use crate::failure::KeyErrorReason;
+use crate::error::KeyErrorReason;
 
 /// Requests under a policy that Redis could not count because of one of their keys. A request that
 /// several policies count has failed under each of them.
@@ -24,9 +24,9 @@ pub struct KeyError {
 
 /// All such requests, by policy and reason.
 #[derive(Default)]
-pub(crate) struct KeyErrors(Mutex<Vec<Entry>>);
+pub(crate) struct KeyErrors(Mutex<Vec<KeyErrorEntry>>);
 
-struct Entry {
+struct KeyErrorEntry {
     policy: Name,
     reason: KeyErrorReason,
     count: u64,
@@ -67,7 +67,7 @@ impl KeyErrors {
     }
 
     pub(crate) fn snapshot(&self, now: Timestamp) -> Vec<KeyError> {
-        let told = |entry: &Entry| KeyError {
+        let told = |entry: &KeyErrorEntry| KeyError {
             policy: entry.policy.clone(),
             reason: entry.reason,
             count: entry.count,
@@ -76,12 +76,12 @@ impl KeyErrors {
         self.entries().iter().map(told).collect()
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<KeyErrorEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl KeyErrorEntry {
     fn new(policy: Name, reason: KeyErrorReason, now: Timestamp) -> Self {
         Self { policy, reason, count: 0, last: now, warned: None }
     }
@@ -93,12 +93,12 @@ impl Entry {
 
 /// The entry to count in, made if there is none.
 fn entry_of<'e>(
-    entries: &'e mut Vec<Entry>,
+    entries: &'e mut Vec<KeyErrorEntry>,
     policy: &Name,
     reason: KeyErrorReason,
     now: Timestamp,
-) -> &'e mut Entry {
-    let find = |entries: &[Entry], policy: &str| {
+) -> &'e mut KeyErrorEntry {
+    let find = |entries: &[KeyErrorEntry], policy: &str| {
         entries.iter().position(|entry| entry.reason == reason && *entry.policy == *policy)
     };
     if let Some(known) = find(entries, policy) {
@@ -118,7 +118,7 @@ fn entry_of<'e>(
             },
         }
     }
-    entries.push(Entry::new(policy, reason, now));
+    entries.push(KeyErrorEntry::new(policy, reason, now));
     &mut entries[place]
 }
 

@@ -5,10 +5,10 @@ mod builder;
 mod denials;
 mod journal;
 mod key_errors;
-mod mender;
-mod share;
+mod local;
+mod local_share;
+mod recovery;
 mod stats;
-mod warm;
 
 use std::error::Error;
 use std::fmt;
@@ -22,17 +22,17 @@ use slidegate::{Clock, OnStoreError, Store, StoreError};
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
 pub use self::builder::ResilientStoreBuilder;
-use self::denials::{Denials, Trip};
+use self::denials::{DenialCache, RoundTrip};
+pub(crate) use self::journal::AgedUnits;
 use self::journal::Journal;
-pub(crate) use self::journal::Run;
 pub use self::key_errors::KeyError;
 use self::key_errors::KeyErrors;
-use self::mender::Probe;
-pub use self::share::{Share, ShareError};
+use self::local::LocalLedgers;
+pub use self::local_share::{LocalShare, LocalShareError};
+use self::recovery::Probe;
 use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
-use self::warm::Warm;
-use crate::failure::{Failure, KeyErrorReason, Missing};
+use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
 use crate::script::Mode;
 use crate::store::RedisStore;
 
@@ -48,14 +48,14 @@ use crate::store::RedisStore;
 ///   which it was, before it decides again.
 /// - A denial that is certain is answered again without Redis, for a second at most.
 #[derive(Clone)]
-pub struct ResilientStore(Arc<Inner>);
+pub struct ResilientStore(Arc<ResilientInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct ResilientInner {
     redis: RedisStore,
     breaker: Breaker,
-    warm: Warm,
+    local: LocalLedgers,
     journal: Journal,
-    denials: Denials,
+    denials: DenialCache,
     counters: Counters,
     key_errors: KeyErrors,
     /// What the next sign of life is asked with.
@@ -63,7 +63,7 @@ pub(crate) struct Inner {
     in_flight: AtomicUsize,
     most_in_flight: usize,
     /// Whether somebody is seeing to it that Redis comes back and is told.
-    mending: AtomicBool,
+    recovering: AtomicBool,
     clock: Arc<dyn Clock>,
 }
 
@@ -79,17 +79,17 @@ impl ResilientStore {
     }
 
     fn from_builder(builder: ResilientStoreBuilder) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ResilientInner {
             breaker: Breaker::new(builder.opens_after),
-            warm: Warm::new(builder.capacity, builder.share, builder.clock.clone()),
+            local: LocalLedgers::new(builder.capacity, builder.share, builder.clock.clone()),
             journal: Journal::new(),
-            denials: Denials::new(),
+            denials: DenialCache::new(),
             counters: Counters::default(),
             key_errors: KeyErrors::default(),
             probe: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             most_in_flight: builder.most_in_flight,
-            mending: AtomicBool::new(false),
+            recovering: AtomicBool::new(false),
             clock: builder.clock,
             redis: builder.redis,
         }))
@@ -111,11 +111,11 @@ impl ResilientStore {
     async fn decide(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         if !inner.breaker.is_closed() {
-            return self.fall_back(mode, charges, StoreError::Unavailable(Box::new(Open)));
+            return self.fall_back(mode, charges, StoreError::Unavailable(Box::new(CircuitOpen)));
         }
-        let Some(_flight) = Flight::begin(inner) else {
-            add(&inner.counters.crowded, 1);
-            let error = StoreError::Unavailable(Box::new(Crowded));
+        let Some(_flight) = InFlightCall::begin(inner) else {
+            add(&inner.counters.queue_full, 1);
+            let error = StoreError::Unavailable(Box::new(QueueFull));
             return self.fall_back(mode, charges, error);
         };
         let sent = inner.clock.now();
@@ -125,7 +125,7 @@ impl ResilientStore {
         };
         match answer {
             Ok(receipt) => {
-                let trip = Trip { sent, back: inner.clock.now() };
+                let trip = RoundTrip { sent, back: inner.clock.now() };
                 inner.counters.answered(trip.back.saturating_since(trip.sent));
                 inner.breaker.succeeded();
                 if mode == Mode::Spend {
@@ -156,21 +156,21 @@ impl ResilientStore {
             charge.store_error_action() == OnStoreError::Deny && !charge.is_shadow()
         };
         if !inner.breaker.is_closed() {
-            mender::send_for(self);
+            recovery::send_for(self);
         }
         if charges.as_slice().iter().any(refuses) {
             add(&inner.counters.refusals, 1);
             return Err(error);
         }
         add(&inner.counters.fallbacks, 1);
-        let decided = inner.warm.decide(mode, charges)?;
+        let decided = inner.local.decide(mode, charges)?;
         for (charge, at) in decided.spent() {
             if !inner.journal.record(&charge, at) {
                 add(&inner.counters.unrecorded, 1);
             }
         }
         if decided.spent().next().is_some() {
-            mender::send_for(self);
+            recovery::send_for(self);
         }
         Ok(decided.into_receipt())
     }
@@ -182,7 +182,7 @@ impl ResilientStore {
             _ => &inner.counters.errors,
         };
         add(counter, 1);
-        if let Some((failure, reason)) = Failure::about_a_key(error) {
+        if let Some((failure, reason)) = RedisStoreError::about_a_key(error) {
             inner.key_failed(failure, reason, charges.as_slice());
         } else if inner.breaker.failed() {
             add(&inner.counters.opened, 1);
@@ -195,7 +195,7 @@ impl ResilientStore {
                 cause,
                 "Redis is not asked until it answers again; policies go by on_store_error"
             );
-            mender::send_for(self);
+            recovery::send_for(self);
         }
     }
 
@@ -203,24 +203,29 @@ impl ResilientStore {
     fn must_be_closed(&self) -> Result<(), StoreError> {
         match self.0.breaker.is_closed() {
             true => Ok(()),
-            false => Err(StoreError::Unavailable(Box::new(Open))),
+            false => Err(StoreError::Unavailable(Box::new(CircuitOpen))),
         }
     }
 }
 
-impl Inner {
+impl ResilientInner {
     /// Counts a request that Redis cannot count because of one of its keys, and warns of it.
-    fn key_failed(&self, failure: &Failure, reason: KeyErrorReason, charges: &[Charge<'_>]) {
+    fn key_failed(
+        &self,
+        failure: &RedisStoreError,
+        reason: KeyErrorReason,
+        charges: &[Charge<'_>],
+    ) {
         let policies = charges.iter().map(Charge::policy);
         if !self.key_errors.count(policies.clone(), reason, self.clock.now()) {
             return;
         }
         let list = |items: Vec<String>| items.join(" ");
         let grant = failure.missing_permission().and_then(|missing| match missing {
-            Missing::Key => {
+            MissingPermission::Key => {
                 Some(list(policies.clone().map(|policy| self.redis.pattern_of(policy)).collect()))
             }
-            Missing::Command(command) => command.map(|command| format!("+{command}")),
+            MissingPermission::Command(command) => command.map(|command| format!("+{command}")),
         });
         tracing::warn!(
             address = %self.redis,
@@ -234,9 +239,9 @@ impl Inner {
     }
 
     /// Remembers what an answer of Redis says of the requests to come.
-    fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: Trip) {
+    fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
         if receipt.spent {
-            self.warm.learn(charges);
+            self.local.learn(charges);
         }
         self.denials.learn(charges, receipt, trip);
     }
@@ -263,7 +268,7 @@ impl Store for ResilientStore {
         for charge in charges.as_slice() {
             match spent {
                 Spent::At(at) if inner.journal.refund(charge, at) => {
-                    inner.warm.refund(charge, spent);
+                    inner.local.refund(charge, spent);
                 }
                 _ => elsewhere.push(*charge).expect("the accounts differ"),
             }
@@ -274,7 +279,7 @@ impl Store for ResilientStore {
         self.must_be_closed()?;
         let outcome = inner.redis.refund(&elsewhere, spent).await;
         outcome.inspect_err(|error| self.failed(error, &elsewhere))?;
-        elsewhere.as_slice().iter().for_each(|charge| inner.warm.refund(charge, Spent::Newest));
+        elsewhere.as_slice().iter().for_each(|charge| inner.local.refund(charge, Spent::Newest));
         // A denial that was under way meanwhile may have been kept since.
         inner.denials.forget(charges);
         Ok(())
@@ -282,7 +287,7 @@ impl Store for ResilientStore {
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         let inner = &self.0;
-        inner.warm.reset(charges);
+        inner.local.reset(charges);
         charges.as_slice().iter().for_each(|charge| inner.journal.forget(charge));
         inner.denials.forget(charges);
         self.must_be_closed()?;
@@ -296,7 +301,7 @@ impl Store for ResilientStore {
     fn forget(&self, charges: &Charges<'_>, ago: Duration) {
         let inner = &self.0;
         let at = inner.clock.now() - ago;
-        inner.warm.reset_as_of(charges, at);
+        inner.local.reset_as_of(charges, at);
         charges.as_slice().iter().for_each(|charge| inner.journal.forget_until(charge, at));
         inner.denials.forget(charges);
     }
@@ -312,17 +317,17 @@ impl fmt::Debug for ResilientStore {
 }
 
 /// A call that is under way.
-struct Flight<'a>(&'a AtomicUsize);
+struct InFlightCall<'a>(&'a AtomicUsize);
 
-impl<'a> Flight<'a> {
-    fn begin(inner: &'a Inner) -> Option<Self> {
+impl<'a> InFlightCall<'a> {
+    fn begin(inner: &'a ResilientInner) -> Option<Self> {
         let flight = Self(&inner.in_flight);
         let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
         (before < inner.most_in_flight).then_some(flight)
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -331,9 +336,9 @@ impl Drop for Flight<'_> {
 /// Redis has failed too often and is not asked.
 #[derive(Debug, thiserror::Error)]
 #[error("Redis has failed repeatedly and is left alone until it answers again")]
-struct Open;
+struct CircuitOpen;
 
 /// Redis is asked as often as it may be.
 #[derive(Debug, thiserror::Error)]
 #[error("too many calls to Redis are under way")]
-struct Crowded;
+struct QueueFull;

@@ -28,10 +28,10 @@ pub struct ResilienceStats {
     /// Requests that were refused because Redis could not count them.
     pub refusals: u64,
     /// Requests decided without Redis because too many calls were under way.
-    pub crowded: u64,
-    /// Denials answered again from memory.
+    pub queue_full: u64,
+    /// DenialCache answered again from memory.
     pub cache_hits: u64,
-    /// Denials that are kept.
+    /// DenialCache that are kept.
     pub cached: usize,
     /// Accounts whose spending Redis is still to be told of.
     pub unmerged: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Counters {
     pub(crate) errors: AtomicU64,
     pub(crate) fallbacks: AtomicU64,
     pub(crate) refusals: AtomicU64,
-    pub(crate) crowded: AtomicU64,
+    pub(crate) queue_full: AtomicU64,
     pub(crate) cache_hits: AtomicU64,
     pub(crate) merges: AtomicU64,
     pub(crate) merged_units: AtomicU64,
@@ -117,7 +117,7 @@ impl Counters {
             errors: read(&self.errors),
             fallbacks: read(&self.fallbacks),
             refusals: read(&self.refusals),
-            crowded: read(&self.crowded),
+            queue_full: read(&self.queue_full),
             cache_hits: read(&self.cache_hits),
             cached,
             unmerged,

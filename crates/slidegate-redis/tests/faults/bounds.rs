@@ -8,8 +8,8 @@ use slidegate_testbed::{FaultyNetwork, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::crowd::{resilient, turn};
-use crate::story::patient;
+use crate::queue_full::{resilient, turn};
+use crate::scenario::patient;
 use crate::support::{Payer, until};
 
 /// Spends once from an account of its own, and tells how long that took.
@@ -39,8 +39,8 @@ async fn only_so_many_calls_wait_for_redis() {
     assert!(took[59] < Duration::from_millis(250), "60 do not wait: {:?}", took[59]);
     assert!(took[60] >= Duration::from_millis(500), "4 do: {:?}", took[60]);
     let stats = store.stats();
-    assert_eq!((stats.crowded, stats.deadlines), (60, 4));
-    assert_eq!(stats.breaker, BreakerState::Closed, "being crowded is no failure");
+    assert_eq!((stats.queue_full, stats.deadlines), (60, 4));
+    assert_eq!(stats.breaker, BreakerState::Closed, "being queue_full is no failure");
     until("Redis knows all", || store.stats().unmerged == 0).await;
     let redis = patient(&server.url());
     for user in 0..=64 {

@@ -1,4 +1,4 @@
-//! Denials that are kept: what they spare Redis, and when they end.
+//! DenialCache that are kept: what they spare Redis, and when they end.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use slidegate_testbed::{CommandCounts, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::crowd::turn;
-use crate::story::patient;
+use crate::queue_full::turn;
+use crate::scenario::patient;
 use crate::support::Payer;
 
 /// A store that a slow machine does not matter to.

@@ -4,12 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bounds;
-mod crowd;
 mod denials;
 mod groups;
 mod network;
+mod queue_full;
+mod scenario;
 mod server;
 mod start;
-mod story;
 #[path = "../support/mod.rs"]
 mod support;

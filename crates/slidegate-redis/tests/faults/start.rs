@@ -3,13 +3,13 @@
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use slidegate_redis::{Finding, RedisStore};
+use slidegate_redis::{RedisStore, ServerWarning};
 use slidegate_testbed::RedisServer;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::story::patient;
+use crate::scenario::patient;
 
 /// Writes warnings down.
 #[derive(Clone, Default)]
@@ -21,7 +21,7 @@ impl Subscriber for Warnings {
     }
 
     fn event(&self, event: &Event<'_>) {
-        event.record(&mut Line(&mut self.0.lock().unwrap()));
+        event.record(&mut Batcher(&mut self.0.lock().unwrap()));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -34,16 +34,16 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-struct Line<'a>(&'a mut String);
+struct Batcher<'a>(&'a mut String);
 
-impl Visit for Line<'_> {
+impl Visit for Batcher<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         writeln!(self.0, "{field}: {value:?}").unwrap();
     }
 }
 
 /// What is found, and what is logged when a connection is made.
-async fn look(store: RedisStore) -> (Vec<Finding>, String) {
+async fn look(store: RedisStore) -> (Vec<ServerWarning>, String) {
     // One at a time, and asked anew: what others want to hear is remembered for all of them.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _alone = ALONE.lock().await;
@@ -67,7 +67,7 @@ async fn a_server_that_drops_keys_is_warned_of() {
     let server = RedisServer::options().password("opensesame");
     let server = server.line("maxmemory-policy allkeys-lru").start();
     let (findings, logged) = look(patient(&server.url())).await;
-    assert_eq!(findings, [Finding::Evicts("allkeys-lru".to_owned())]);
+    assert_eq!(findings, [ServerWarning::Evicts("allkeys-lru".to_owned())]);
     for part in ["allkeys-lru", "set maxmemory-policy noeviction", "127.0.0.1"] {
         assert!(logged.contains(part), "{logged}");
     }
@@ -79,6 +79,6 @@ async fn a_replica_is_warned_of() {
     let server = RedisServer::start();
     server.command(&["REPLICAOF", "127.0.0.1", "1"]).expect_ok();
     let (findings, logged) = look(patient(&server.url())).await;
-    assert_eq!(findings, [Finding::Replica]);
+    assert_eq!(findings, [ServerWarning::Replica]);
     assert!(logged.contains("connect to its primary"), "{logged}");
 }

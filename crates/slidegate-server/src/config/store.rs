@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use slidegate::Name;
 use slidegate_redis::{
-    Address, KeyTemplate, Layout, RedisStore, RedisStoreBuilder, ScoreUnit, Share,
+    Address, KeyTemplate, Layout, LocalShare, RedisStore, RedisStoreBuilder, ScoreUnit,
 };
 
 use crate::config::gateway::TlsFiles;
@@ -42,7 +42,7 @@ pub(crate) struct RedisConfig {
     pub(crate) key_template: Option<KeyTemplate>,
     /// By policy.
     pub(crate) key_templates: BTreeMap<String, KeyTemplate>,
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<LocalShare>,
     /// Accounts that this process knows by itself, for when Redis cannot be asked.
     pub(crate) capacity: Option<usize>,
     /// PEM files.

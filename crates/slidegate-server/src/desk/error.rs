@@ -2,7 +2,7 @@
 
 use slidegate::policy::Orders;
 use slidegate::{AccountError, Timestamp};
-use slidegate_redis::{BoardError, EventLogError};
+use slidegate_redis::{EventLogError, SharedMapError};
 
 use crate::calendar::Rfc3339;
 
@@ -25,7 +25,7 @@ pub(crate) enum DeskError {
     #[error("there are {} orders in force already: lift some of them first", Orders::MAX)]
     Full,
     #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
-    Board(#[source] BoardError),
+    SharedMap(#[source] SharedMapError),
     #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
     Bans(#[from] EventLogError),
     #[error("it cannot be written down, so it is not done")]
@@ -34,11 +34,11 @@ pub(crate) enum DeskError {
     Account(#[from] AccountError),
 }
 
-impl From<BoardError> for DeskError {
-    fn from(error: BoardError) -> Self {
+impl From<SharedMapError> for DeskError {
+    fn from(error: SharedMapError) -> Self {
         match error {
-            BoardError::Full => Self::Full,
-            error => Self::Board(error),
+            SharedMapError::Full => Self::Full,
+            error => Self::SharedMap(error),
         }
     }
 }

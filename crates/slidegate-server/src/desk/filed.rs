@@ -144,7 +144,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slidegate_redis::Board;
+    use slidegate_redis::SharedMap;
 
     use super::*;
 
@@ -185,7 +185,7 @@ mod tests {
         longest.target.identity = format!("user:{}", "u".repeat(58)).parse().unwrap();
         longest.motive.by = Some("1111:2222:3333:4444:5555:6666:7777:8888".parse().unwrap());
         longest.given_ms = 253_402_300_799_999;
-        assert!(longest.text().len() <= Board::MOST_TEXT_BYTES, "{}", longest.text().len());
+        assert!(longest.text().len() <= SharedMap::MOST_TEXT_BYTES, "{}", longest.text().len());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slidegate::policy::{Order, Orders};
 use slidegate::{Gate, Store, Timestamp};
-use slidegate_redis::{BoardError, Notice, Reading, Version};
+use slidegate_redis::{MapVersion, SharedEntry, SharedMapError, SharedSnapshot};
 
 use super::almanac::Almanac;
 use super::filed::{Action, Filed};
@@ -17,7 +17,7 @@ pub(super) struct Files {
     pub(super) orders: Vec<Filed>,
     pub(super) almanac: Almanac,
     /// The state of the board that this is; none if all of it is to be read again.
-    pub(super) seen: Option<Version>,
+    pub(super) seen: Option<MapVersion>,
     /// When it was last read.
     pub(super) read_at: Option<Timestamp>,
     /// The resets on it, which have been done here.
@@ -35,12 +35,16 @@ const SHORT: Duration = Duration::from_secs(1);
 impl Files {
     /// Puts what is on the board in the place of what was known, and returns the resets that are
     /// new.
-    pub(super) fn take<S: Store>(&mut self, reading: &Reading, gate: &Gate<S>) -> Vec<Filed> {
+    pub(super) fn take<S: Store>(
+        &mut self,
+        reading: &SharedSnapshot,
+        gate: &Gate<S>,
+    ) -> Vec<Filed> {
         self.almanac = Almanac::new(gate.now(), reading.now_ms);
         self.seen = Some(reading.version);
-        let read = |notice: &Notice| Filed::read(&notice.id, &notice.text, notice.until_ms);
-        let filed: Vec<Filed> = reading.notices.iter().filter_map(read).collect();
-        let foreign = reading.notices.len() - filed.len();
+        let read = |notice: &SharedEntry| Filed::read(&notice.id, &notice.text, notice.until_ms);
+        let filed: Vec<Filed> = reading.entries.iter().filter_map(read).collect();
+        let foreign = reading.entries.len() - filed.len();
         if foreign > 0 {
             tracing::warn!(
                 foreign,
@@ -57,7 +61,7 @@ impl Files {
     }
 
     /// Tells when the board cannot be read any more, and when it can again.
-    pub(super) fn note_trouble(&mut self, error: Option<&BoardError>) {
+    pub(super) fn note_trouble(&mut self, error: Option<&SharedMapError>) {
         let was_cut_off = std::mem::replace(&mut self.is_cut_off, error.is_some());
         match error {
             Some(error) if !was_cut_off => tracing::warn!(
@@ -75,13 +79,13 @@ impl Files {
 
     /// The orders that are not on the board any more although nobody has lifted them, and how long
     /// they would still hold.
-    pub(super) fn lost(&self, reading: &Reading, now: Timestamp) -> Vec<(Filed, Duration)> {
+    pub(super) fn lost(&self, reading: &SharedSnapshot, now: Timestamp) -> Vec<(Filed, Duration)> {
         let knows_lifts =
             self.read_at.is_some_and(|read_at| now.saturating_since(read_at) < LIFT_LASTS);
         if !knows_lifts {
             return Vec::new();
         }
-        let there: HashSet<&str> = reading.notices.iter().map(|notice| &*notice.id).collect();
+        let there: HashSet<&str> = reading.entries.iter().map(|notice| &*notice.id).collect();
         let rest = |order: &Filed| self.almanac.gate_at(order.until_ms).saturating_since(now);
         let lost = self.orders.iter().filter(|order| !there.contains(&*order.id));
         lost.map(|order| (order.clone(), rest(order))).filter(|(_, rest)| *rest > SHORT).collect()

@@ -24,7 +24,7 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 use slidegate::policy::{Measure, Orders};
 use slidegate::{Account, Gate, Name, Store, Timestamp};
-use slidegate_redis::{Board, BoardError};
+use slidegate_redis::{SharedMap, SharedMapError};
 use tokio::sync::Mutex;
 
 use self::almanac::Almanac;
@@ -100,7 +100,7 @@ impl<S: Store> Desk<S> {
                 crate::disk::try_writing(path)?;
                 orders
             }
-            Place::Here | Place::Board(_) => Vec::new(),
+            Place::Here | Place::SharedMap(_) => Vec::new(),
         };
         let files = Files {
             orders,
@@ -158,7 +158,7 @@ impl<S: Store> Desk<S> {
             return Err(DeskError::Full);
         }
         match &self.place {
-            Place::Board(board) => board.post(&order.id, &order.text(), lasting).await?,
+            Place::SharedMap(map) => map.insert(&order.id, &order.text(), lasting).await?,
             _ => self.keep(&orders).await?,
         }
         files.replace(orders, &self.gate);
@@ -174,10 +174,10 @@ impl<S: Store> Desk<S> {
         let mut orders = files.orders.clone();
         let lifted = take(&mut orders, id).ok_or_else(|| DeskError::UnknownOrder(id.to_owned()))?;
         match &self.place {
-            Place::Board(board) => {
+            Place::SharedMap(map) => {
                 let note = Filed { action: Action::Lift, motive, ..lifted.clone() };
                 let lasting = LIFT_LASTS.min(Duration::from_millis(lifted.until_ms - now_ms));
-                board.post(id, &note.text(), lasting).await?;
+                map.insert(id, &note.text(), lasting).await?;
             }
             _ => self.keep(&orders).await?,
         }
@@ -219,7 +219,7 @@ impl<S: Store> Desk<S> {
         }
         let accounts = accounts::of(&policies, &target);
         let untouched = self.untouched(&accounts).await;
-        if let Place::Board(board) = &self.place {
+        if let Place::SharedMap(map) = &self.place {
             let mut files = self.files.lock().await;
             // All of it, so that the reset is dated as exactly as can be, and if Redis is gone,
             // nothing is done.
@@ -233,7 +233,7 @@ impl<S: Store> Desk<S> {
             if let Some(bans) = &self.bans {
                 bans.lift(&accounts).await?;
             }
-            board.post(&reset.id, &reset.text(), RESET_LASTS).await?;
+            map.insert(&reset.id, &reset.text(), RESET_LASTS).await?;
             files.resets.insert(reset.id);
         } else {
             self.reset_all(&accounts).await?;
@@ -263,7 +263,7 @@ impl<S: Store> Desk<S> {
 
     /// Reads the board, if there is one, for as long as the process lives.
     pub(crate) async fn attend(self: Arc<Self>) {
-        if !matches!(self.place, Place::Board(_)) {
+        if !matches!(self.place, Place::SharedMap(_)) {
             return;
         }
         for reading in 1_u32.. {
@@ -300,10 +300,10 @@ impl<S: Store> Desk<S> {
         }
     }
 
-    async fn read(&self, files: &mut Files) -> Result<(), BoardError> {
-        let Place::Board(board) = &self.place else { return Ok(()) };
+    async fn read(&self, files: &mut Files) -> Result<(), SharedMapError> {
+        let Place::SharedMap(map) = &self.place else { return Ok(()) };
         let asked = self.gate.now();
-        let read = board.read(files.seen).await;
+        let read = map.read(files.seen).await;
         files.note_trouble(read.as_ref().err());
         let reading = read?;
         let now = self.gate.now();
@@ -311,7 +311,7 @@ impl<S: Store> Desk<S> {
             let lost = files.lost(&reading, now);
             let resets = files.take(&reading, &self.gate);
             self.follow(resets, Almanac::new(asked, reading.now_ms));
-            self.restore(lost, files, board).await?;
+            self.restore(lost, files, map).await?;
         }
         files.read_at = Some(now);
         Ok(())
@@ -322,8 +322,8 @@ impl<S: Store> Desk<S> {
         &self,
         lost: Vec<(Filed, Duration)>,
         files: &mut Files,
-        board: &Board,
-    ) -> Result<(), BoardError> {
+        map: &SharedMap,
+    ) -> Result<(), SharedMapError> {
         if lost.is_empty() {
             return Ok(());
         }
@@ -338,7 +338,7 @@ impl<S: Store> Desk<S> {
         // Until all of them are there, what is missing is looked for again.
         let seen = files.seen.take();
         for (order, lasting) in &lost {
-            board.post(&order.id, &order.text(), *lasting).await?;
+            map.insert(&order.id, &order.text(), *lasting).await?;
         }
         files.seen = seen;
         Ok(())
@@ -378,4 +378,4 @@ impl<S: Store> Desk<S> {
 }
 
 // What fits on the board can be put in force.
-const _: () = assert!(Board::MOST <= Orders::MAX);
+const _: () = assert!(SharedMap::MOST <= Orders::MAX);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use slidegate_redis::Board;
+use slidegate_redis::SharedMap;
 
 use super::filed::Filed;
 use crate::config::SnapshotConfig;
@@ -19,7 +19,7 @@ pub(crate) enum Place {
     /// In a file too, from which another life of the process has them.
     File(Arc<Path>),
     /// Where all gateways on one Redis read them.
-    Board(Board),
+    SharedMap(SharedMap),
 }
 
 impl Place {

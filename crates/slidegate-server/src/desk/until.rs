@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate_redis::Board;
+use slidegate_redis::SharedMap;
 
 use super::error::DeskError;
 
@@ -35,7 +35,7 @@ impl Until {
         if lasting.is_zero() {
             return Err(DeskError::Past { now_ms });
         }
-        if lasting > Board::LONGEST {
+        if lasting > SharedMap::LONGEST {
             return Err(DeskError::TooLong);
         }
         Ok(lasting)

@@ -88,13 +88,13 @@ fn expose_resilience(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Resul
 }
 
 fn expose_breaker(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
-    let states = [BreakerState::Closed, BreakerState::Open, BreakerState::Mending];
+    let states = [BreakerState::Closed, BreakerState::Open, BreakerState::Recovering];
     let in_force =
         |state| ([("state", breaker_word(state))], f64::from(u8::from(stats.breaker == state)));
     page.gauges(
         "slidegate_store_breaker",
         "1 for the state that the breaker is in: closed (Redis decides), open (it is left alone), \
-         mending (it is back and is being told what was admitted without it).",
+         recovering (it is back; what was admitted without it is being replayed).",
         states.map(in_force),
     )?;
     page.counter(
@@ -140,7 +140,7 @@ fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     page.counter(
         "slidegate_store_crowded",
         "Requests decided without Redis because too many calls were under way.",
-        stats.crowded,
+        stats.queue_full,
     )
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn breaker_word(state: BreakerState) -> &'static str {
     match state {
         BreakerState::Closed => "closed",
         BreakerState::Open => "open",
-        BreakerState::Mending => "mending",
+        BreakerState::Recovering => "recovering",
     }
 }
 

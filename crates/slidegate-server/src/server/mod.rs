@@ -48,7 +48,7 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
-                let orders = Place::Board(store.redis().board());
+                let orders = Place::SharedMap(store.redis().shared_map());
                 let bans = Some(store.redis().event_log());
                 serve(Site::new(config, sources, store, orders, bans)?, changes, None).await
             }

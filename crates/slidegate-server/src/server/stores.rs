@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use slidegate::MemoryStore;
-use slidegate_redis::{ResilientStore, Tls};
+use slidegate_redis::{RedisTls, ResilientStore};
 
 use crate::config::RedisConfig;
 
@@ -33,11 +33,11 @@ pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<ResilientStore> {
     .build())
 }
 
-fn tls(config: &RedisConfig) -> anyhow::Result<Option<Tls>> {
+fn tls(config: &RedisConfig) -> anyhow::Result<Option<RedisTls>> {
     if config.ca.is_none() && config.client.is_none() {
         return Ok(None);
     }
-    let mut tls = Tls::new();
+    let mut tls = RedisTls::new();
     if let Some(ca) = &config.ca {
         tls = tls.authority(read(ca)?);
     }

@@ -282,7 +282,7 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     let told = String::from_utf8(output.stdout).unwrap();
     let line = told.lines().find(|line| line.contains("keys for its user")).unwrap();
     let (_, patterns) = line.split_once(": ").unwrap();
-    assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:board*");
+    assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:shared*");
 
     let redis = RedisServer::options().appendonly().start();
     let grant = |patterns: &str| {
@@ -298,8 +298,8 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
         let denied = logged(&front, "NoPerm");
         let has = |pattern: &str| denied.iter().any(|line| line.contains(pattern));
         has("~second:\\\\[*\\\\]:*")
-            && has("~slidegate:board\"")
-            && has("~slidegate:board:events\"")
+            && has("~slidegate:shared\"")
+            && has("~slidegate:shared:events\"")
     });
     assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"b\""), 1.0);
     assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"a\""), 0.0);

@@ -205,7 +205,7 @@ fn a_redis_that_has_forgotten_everything_is_told_the_orders_again_but_not_the_li
     redis.kill();
     redis.restart();
     assert_eq!(redis.command(&["DBSIZE"]).integer(), 0, "it has forgotten");
-    wait_until("it to be told", || redis.command(&["EXISTS", "slidegate:board"]).integer() == 1);
+    wait_until("it to be told", || redis.command(&["EXISTS", "slidegate:shared"]).integer() == 1);
     let late = setup.start();
     for front in [&one, &two, &late] {
         assert!(!passes(front, CLIENT) && passes(front, "10.0.0.2"));

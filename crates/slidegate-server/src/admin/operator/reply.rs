@@ -58,7 +58,7 @@ impl Refusal {
                     StatusCode::BAD_REQUEST
                 }
                 DeskError::Full => StatusCode::CONFLICT,
-                DeskError::Board(_)
+                DeskError::SharedMap(_)
                 | DeskError::Bans(_)
                 | DeskError::Disk(_)
                 | DeskError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,

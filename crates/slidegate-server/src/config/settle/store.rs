@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use slidegate::Policies;
-use slidegate_redis::{BuildError, KeyCollision, Tls};
+use slidegate_redis::{BuildError, KeyCollision, RedisTls};
 
 use crate::config::problem::Problem;
 use crate::config::secret::Secret;
@@ -146,7 +146,7 @@ fn check_build(
 ) {
     let mut builder = config.builder();
     if config.ca.is_some() || config.client.is_some() {
-        builder = builder.tls(Tls::new());
+        builder = builder.tls(RedisTls::new());
     }
     let Err(error) = builder.build() else { return };
     let template = store.key_template.as_ref().map(|said| &said.spot);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slidegate_redis::{KeyTemplate, Layout, ScoreUnit, Share};
+use slidegate_redis::{KeyTemplate, Layout, LocalShare, ScoreUnit};
 
 use crate::config::gateway::TlsFiles;
 use crate::config::reader::{Table, Value};
@@ -21,7 +21,7 @@ pub(in crate::config) struct WrittenStore {
     pub(in crate::config) deadline: Option<Said<Duration>>,
     pub(in crate::config) key_template: Option<Said<KeyTemplate>>,
     pub(in crate::config) key_templates: Vec<(Said<String>, KeyTemplate)>,
-    pub(in crate::config) share: Option<Said<Share>>,
+    pub(in crate::config) share: Option<Said<LocalShare>>,
     pub(in crate::config) capacity: Option<usize>,
     pub(in crate::config) ca: Option<Said<PathBuf>>,
     pub(in crate::config) certificate: Option<Said<PathBuf>>,

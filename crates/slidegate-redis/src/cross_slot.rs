@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slidegate::Timestamp;
 use slidegate::limit::{Charge, Receipt, Standings};
 
-use crate::failure::Failure;
+use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
 use crate::slot::slot_of;
@@ -13,11 +13,11 @@ use crate::store::RedisStore;
 
 /// The parts of a request, each in one place of the cluster, in an order that is the same for all
 /// requests.
-pub(crate) struct Apart {
-    parts: Vec<Part>,
+pub(crate) struct CrossSlotSpend {
+    parts: Vec<SlotPart>,
 }
 
-struct Part {
+struct SlotPart {
     slot: u16,
     charges: Vec<OwnedCharge>,
     /// Which charges of the request they are.
@@ -36,9 +36,9 @@ pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> BTreeMap<u16, 
     slots
 }
 
-impl Apart {
+impl CrossSlotSpend {
     pub(crate) fn new(charges: &[Charge<'_>], keys: &[String]) -> Self {
-        let part = |(slot, places): (u16, Vec<usize>)| Part {
+        let part = |(slot, places): (u16, Vec<usize>)| SlotPart {
             slot,
             charges: places.iter().map(|place| OwnedCharge::from(&charges[*place])).collect(),
             places,
@@ -51,7 +51,7 @@ impl Apart {
         &self,
         store: &RedisStore,
         mode: Mode,
-    ) -> Result<Vec<Receipt>, Failure> {
+    ) -> Result<Vec<Receipt>, RedisStoreError> {
         let mut receipts = Vec::with_capacity(self.parts.len());
         let mut mode = mode;
         for part in &self.parts {
@@ -80,7 +80,11 @@ impl Apart {
 
     /// Takes back what a denied request has spent so far, but for charges that count it, and sees
     /// how things stand now. A part that fails keeps none of the others from it.
-    async fn undo(&self, store: &RedisStore, receipts: &mut [Receipt]) -> Result<(), Failure> {
+    async fn undo(
+        &self,
+        store: &RedisStore,
+        receipts: &mut [Receipt],
+    ) -> Result<(), RedisStoreError> {
         let mut outcome = Ok(());
         for (part, receipt) in self.parts.iter().zip(receipts) {
             match part.undo(store, receipt).await {
@@ -116,12 +120,16 @@ impl Apart {
     }
 }
 
-impl Part {
+impl SlotPart {
     fn charges(&self) -> Vec<Charge<'_>> {
         self.charges.iter().map(OwnedCharge::as_charge).collect()
     }
 
-    async fn undo(&self, store: &RedisStore, receipt: &Receipt) -> Result<Receipt, Failure> {
+    async fn undo(
+        &self,
+        store: &RedisStore,
+        receipt: &Receipt,
+    ) -> Result<Receipt, RedisStoreError> {
         let charges = self.charges();
         let counted: Vec<Charge<'_>> =
             crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();

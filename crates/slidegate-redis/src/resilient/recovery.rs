@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use super::breaker::Backoff;
 use super::journal::Merge;
 use super::stats::add;
-use super::{Inner, ResilientStore};
-use crate::failure::Failure;
+use super::{ResilientInner, ResilientStore};
+use crate::error::RedisStoreError;
 
 /// How long the failures of calls under way take to come in.
 const SETTLING: Duration = Duration::from_millis(50);
@@ -72,9 +72,9 @@ const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
 /// Makes sure that somebody is at it.
 pub(crate) fn send_for(store: &ResilientStore) {
-    let mending = &store.0.mending;
-    if !mending.load(Ordering::SeqCst) && !mending.swap(true, Ordering::SeqCst) {
-        let mut shift = Shift(Arc::downgrade(&store.0));
+    let recovering = &store.0.recovering;
+    if !recovering.load(Ordering::SeqCst) && !recovering.swap(true, Ordering::SeqCst) {
+        let mut shift = RunningGuard(Arc::downgrade(&store.0));
         tokio::spawn(async move {
             mend(&shift.0).await;
             mem::take(&mut shift.0);
@@ -83,18 +83,18 @@ pub(crate) fn send_for(store: &ResilientStore) {
 }
 
 /// Somebody's time at it. If it is cut short, because the runtime ends, others are free to begin.
-struct Shift(Weak<Inner>);
+struct RunningGuard(Weak<ResilientInner>);
 
-impl Drop for Shift {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
-            inner.mending.store(false, Ordering::SeqCst);
+            inner.recovering.store(false, Ordering::SeqCst);
         }
     }
 }
 
 /// Waits for Redis, tells it, and lets it decide again. Ends with the store.
-async fn mend(store: &Weak<Inner>) {
+async fn mend(store: &Weak<ResilientInner>) {
     let mut backoff = Backoff::new();
     let mut in_vain = 0;
     // All that one fault has hit is to be told together.
@@ -113,12 +113,12 @@ async fn mend(store: &Weak<Inner>) {
             inner.breaker.mend();
         }
         let Some(inner) = store.upgrade() else { return };
-        match inner.tell_all().await {
+        match inner.replay().await {
             Ok(()) => {
-                inner.mending.store(false, Ordering::SeqCst);
+                inner.recovering.store(false, Ordering::SeqCst);
                 // Whoever had need of somebody before that found one, and did not send for another.
                 let done = inner.breaker.is_closed() && inner.journal.if_empty(|| ());
-                if done || inner.mending.swap(true, Ordering::SeqCst) {
+                if done || inner.recovering.swap(true, Ordering::SeqCst) {
                     return;
                 }
             }
@@ -139,20 +139,20 @@ async fn mend(store: &Weak<Inner>) {
     }
 }
 
-impl Inner {
+impl ResilientInner {
     /// A sign of life that takes all that a decision takes: the script, the clock, a write. An answer
     /// about the key, such as that it may not be touched, is one too.
     async fn probe(&self) -> Result<(), StoreError> {
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match self.redis.spend(&probe.charge().into()).await {
-            Err(error) if Failure::about_a_key(&error).is_none() => Err(error),
+            Err(error) if RedisStoreError::about_a_key(&error).is_none() => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Tells Redis everything there is, and closes the breaker at a moment when there is nothing.
     /// If it takes some and not all, as a cluster does that has lost a node, it decides again, too.
-    async fn tell_all(self: &Arc<Self>) -> Result<(), StoreError> {
+    async fn replay(self: &Arc<Self>) -> Result<(), StoreError> {
         for _ in 0..ROUNDS {
             let told = self.tell(self.journal.to_send()).await;
             if let Some(error) = told.failure {
@@ -176,9 +176,9 @@ impl Inner {
         }
     }
 
-    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> Told {
+    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> ReplayProgress {
         let mut under_way = JoinSet::new();
-        let mut told = Told::default();
+        let mut told = ReplayProgress::default();
         let mut failures = 0;
         let mut merges = merges.into_iter();
         loop {
@@ -206,7 +206,7 @@ impl Inner {
                     add(&self.counters.merges, 1);
                     add(&self.counters.merged_units, merge.units());
                 }
-                Err(error) => match Failure::about_a_key(&error) {
+                Err(error) => match RedisStoreError::about_a_key(&error) {
                     // It would fail for ever.
                     Some((failure, reason)) => {
                         self.key_failed(failure, reason, &[merge.charge()]);
@@ -226,7 +226,7 @@ impl Inner {
 
 /// How far telling Redis has come.
 #[derive(Default)]
-struct Told {
+struct ReplayProgress {
     done: usize,
     failure: Option<StoreError>,
 }

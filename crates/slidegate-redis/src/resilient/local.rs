@@ -1,30 +1,30 @@
-//! What this process knows by itself, kept warm for when Redis cannot be asked.
+//! What this process knows by itself, kept local for when Redis cannot be asked.
 
 use std::sync::Arc;
 
 use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent, Standings};
 use slidegate::{Clock, MemoryStore, OnStoreError, Standing, StoreError, Timestamp};
 
-use super::share::Share;
+use super::local_share::LocalShare;
 use crate::owned::charges;
 use crate::script::Mode;
 use crate::store::spent_by;
 
 /// The spends of this process alone, whoever decided them.
-pub(crate) struct Warm {
+pub(crate) struct LocalLedgers {
     store: MemoryStore,
-    share: Share,
+    share: LocalShare,
 }
 
 /// A request that was decided here.
-pub(crate) struct Decided<'a> {
+pub(crate) struct LocalDecision<'a> {
     receipt: Receipt,
     /// What was spent here.
     spends: Charges<'a>,
 }
 
-impl Warm {
-    pub(crate) fn new(capacity: usize, share: Share, clock: Arc<dyn Clock>) -> Self {
+impl LocalLedgers {
+    pub(crate) fn new(capacity: usize, share: LocalShare, clock: Arc<dyn Clock>) -> Self {
         Self { store: MemoryStore::builder().capacity(capacity).clock(clock).build(), share }
     }
 
@@ -46,7 +46,7 @@ impl Warm {
         &self,
         mode: Mode,
         asked: &Charges<'a>,
-    ) -> Result<Decided<'a>, StoreError> {
+    ) -> Result<LocalDecision<'a>, StoreError> {
         let counted = charges(asked.as_slice().iter().filter(|charge| is_local(charge)).copied());
         let receipt = if self.share.is_whole() {
             self.ask(mode, &counted)?
@@ -60,7 +60,7 @@ impl Warm {
         };
         let standings = standings(asked, &receipt);
         let receipt = Receipt { spent, degraded: true, standings, at: receipt.at };
-        Ok(Decided { receipt, spends })
+        Ok(LocalDecision { receipt, spends })
     }
 
     fn ask(&self, mode: Mode, counted: &Charges<'_>) -> Result<Receipt, StoreError> {
@@ -97,7 +97,7 @@ impl Warm {
     }
 }
 
-impl<'a> Decided<'a> {
+impl<'a> LocalDecision<'a> {
     /// What was spent here and when.
     pub(crate) fn spent(&self) -> impl Iterator<Item = (Charge<'a>, Timestamp)> + '_ {
         self.spends.as_slice().iter().map(|charge| (*charge, self.receipt.at))

@@ -6,7 +6,7 @@ use slidegate::StoreError;
 /// Why Redis did not count.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum RedisStoreError {
     /// There is no connection, so nothing was asked.
     #[error("no connection to Redis: {0}")]
     Unreachable(#[source] RedisError),
@@ -60,7 +60,7 @@ pub enum KeyErrorReason {
 
 /// What a Redis user has no permission for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingPermission {
     Key,
     /// A command, if Redis says which.
     Command(Option<String>),
@@ -81,7 +81,7 @@ impl KeyErrorReason {
     }
 }
 
-impl Failure {
+impl RedisStoreError {
     /// What is wrong with a key of this one request, if that is it: then Redis itself is well.
     pub fn key_error(&self) -> Option<KeyErrorReason> {
         match self {
@@ -94,12 +94,12 @@ impl Failure {
     }
 
     /// What the Redis user has no permission for, if that is it.
-    pub(crate) fn missing_permission(&self) -> Option<Missing> {
+    pub(crate) fn missing_permission(&self) -> Option<MissingPermission> {
         match self {
             Self::Redis(error) if key_error(error) == Some(KeyErrorReason::NoPermission) => {
                 Some(missing_permission(&error.to_string()))
             }
-            Self::KeyDenied { .. } => Some(Missing::Key),
+            Self::KeyDenied { .. } => Some(MissingPermission::Key),
             _ => None,
         }
     }
@@ -159,13 +159,15 @@ fn script_error(text: &str) -> Option<KeyErrorReason> {
 
 /// What permission is missing by what Redis says, of which only the sentence about commands is the
 /// same in all versions.
-fn missing_permission(text: &str) -> Missing {
+fn missing_permission(text: &str) -> MissingPermission {
     if let Some((_, rest)) = text.split_once("no permissions to run the '") {
-        return Missing::Command(rest.split_once('\'').map(|(command, _)| command.to_owned()));
+        return MissingPermission::Command(
+            rest.split_once('\'').map(|(command, _)| command.to_owned()),
+        );
     }
     match text.contains("can't run this command") {
-        true => Missing::Command(None),
-        false => Missing::Key,
+        true => MissingPermission::Command(None),
+        false => MissingPermission::Key,
     }
 }
 
@@ -191,8 +193,8 @@ fn hinted(error: &RedisError) -> String {
     format!("{error}{hint}")
 }
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<RedisStoreError> for StoreError {
+    fn from(failure: RedisStoreError) -> Self {
         Self::Unavailable(Box::new(failure))
     }
 }
@@ -239,14 +241,14 @@ mod tests {
         }
     }
 
-    fn failure(reply: &str) -> Failure {
+    fn failure(reply: &str) -> RedisStoreError {
         let parsed = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes());
         parsed.and_then(Value::extract_error).unwrap_err().into()
     }
 
     #[test]
     fn a_command_that_is_denied_is_told_from_a_key() {
-        let command = |name: &str| Some(Missing::Command(Some(name.to_owned())));
+        let command = |name: &str| Some(MissingPermission::Command(Some(name.to_owned())));
         for (reply, expected) in [
             (
                 "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand",
@@ -263,17 +265,17 @@ mod tests {
             ),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.",
-                Some(Missing::Command(None)),
+                Some(MissingPermission::Command(None)),
             ),
             (
                 "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 5f, on @user_script:9.",
-                Some(Missing::Key),
+                Some(MissingPermission::Key),
             ),
             (
                 "NOPERM this user has no permissions to access one of the keys used as arguments",
-                Some(Missing::Key),
+                Some(MissingPermission::Key),
             ),
-            ("NOPERM No permissions to access a key", Some(Missing::Key)),
+            ("NOPERM No permissions to access a key", Some(MissingPermission::Key)),
             ("WRONGTYPE Operation against a key", None),
         ] {
             assert_eq!(failure(reply).missing_permission(), expected, "{reply}");

@@ -14,45 +14,45 @@ use slidegate::limit::SystemClock;
 use slidegate::{Clock, Timestamp};
 use tokio::sync::watch;
 
-use crate::address::{Address, Kind, Sentinels};
+use crate::address::{Address, Sentinels, Topology};
 use crate::checkup::findings;
-use crate::failure::Failure;
-use crate::script::{Call, Scripts};
-use crate::tls::Tls;
+use crate::error::RedisStoreError;
+use crate::script::{ScriptCall, Scripts};
+use crate::tls::RedisTls;
 
 /// A connection to Redis, shared by all calls, that is made when it is first needed and again
 /// after it broke.
-pub(crate) struct Link {
+pub(crate) struct RedisConnection {
     address: Address,
-    tls: Option<Tls>,
+    tls: Option<RedisTls>,
     scripts: &'static Scripts,
     /// How long a cluster's client waits for an answer before it asks again.
     patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     made: AtomicU64,
     clock: SystemClock,
 }
 
-enum State {
+enum ConnectionState {
     Down,
-    Connecting(Waiting),
-    Up(Connected),
+    Connecting(PendingConnect),
+    Up(LiveConnection),
 }
 
-type Waiting = watch::Receiver<Option<RedisResult<Connected>>>;
+type PendingConnect = watch::Receiver<Option<RedisResult<LiveConnection>>>;
 
 /// A connection that is up.
 #[derive(Clone)]
-pub(crate) struct Connected {
-    connection: Connection,
-    /// Which of the link's connections it is.
+pub(crate) struct LiveConnection {
+    connection: Transport,
+    /// Which of the connection's connections it is.
     number: u64,
     /// Since when answers have been missed and none has come, in nanoseconds; zero if none is.
     silent_ns: Arc<AtomicU64>,
 }
 
 #[derive(Clone)]
-enum Connection {
+enum Transport {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -66,10 +66,10 @@ const SILENCE: Duration = Duration::from_secs(1);
 const CLUSTER_RETRIES: u32 = 3;
 const CLUSTER_RETRY_WAIT_MS: (u64, u64) = (5, 50);
 
-impl Link {
+impl RedisConnection {
     pub(crate) fn new(
         address: Address,
-        tls: Option<Tls>,
+        tls: Option<RedisTls>,
         scripts: &'static Scripts,
         deadline: Duration,
     ) -> Self {
@@ -78,7 +78,7 @@ impl Link {
             tls,
             scripts,
             patience: deadline.max(SILENCE),
-            state: Mutex::new(State::Down),
+            state: Mutex::new(ConnectionState::Down),
             made: AtomicU64::new(0),
             clock: SystemClock::new(),
         }
@@ -90,9 +90,9 @@ impl Link {
 
     /// Runs a script. If the server does not know it, as after a restart, it is told and asked
     /// again.
-    pub(crate) async fn run(self: &Arc<Self>, call: &Call) -> Result<Value, Failure> {
+    pub(crate) async fn run(self: &Arc<Self>, call: &ScriptCall) -> Result<Value, RedisStoreError> {
         match self.send(&call.command).await {
-            Err(Failure::Redis(error)) if error.code() == Some("NOSCRIPT") => {
+            Err(RedisStoreError::Redis(error)) if error.code() == Some("NOSCRIPT") => {
                 self.send(&call.script.load()).await?;
                 self.send(&call.command).await
             }
@@ -101,8 +101,8 @@ impl Link {
     }
 
     /// Sends a command.
-    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, Failure> {
-        let mut connected = self.connected().await.map_err(Failure::Unreachable)?;
+    pub(crate) async fn send(self: &Arc<Self>, command: &Cmd) -> Result<Value, RedisStoreError> {
+        let mut connected = self.connected().await.map_err(RedisStoreError::Unreachable)?;
         let reply = connected.connection.send(command).await;
         match &reply {
             Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
@@ -118,13 +118,13 @@ impl Link {
     pub(crate) fn missed(&self) {
         let now = self.clock.now();
         let silent = match &*self.state() {
-            State::Up(connected) => {
+            ConnectionState::Up(connected) => {
                 let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
                 let first = connected.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
                 let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
                 (now.saturating_since(since) > SILENCE).then(|| connected.clone())
             }
-            State::Down | State::Connecting(_) => None,
+            ConnectionState::Down | ConnectionState::Connecting(_) => None,
         };
         if let Some(connected) = silent {
             tracing::debug!(address = %self.address, "gave up a silent connection");
@@ -135,8 +135,8 @@ impl Link {
     /// Tells that the server refused a part of a call that went well as a whole.
     pub(crate) fn refused(&self, error: &RedisError) {
         let up = match &*self.state() {
-            State::Up(connected) => Some(connected.clone()),
-            State::Down | State::Connecting(_) => None,
+            ConnectionState::Up(connected) => Some(connected.clone()),
+            ConnectionState::Down | ConnectionState::Connecting(_) => None,
         };
         if let Some(connected) = up.filter(|connected| connected.connection.is_lost(error)) {
             self.give_up(&connected);
@@ -148,7 +148,7 @@ impl Link {
         self.made.load(Ordering::Relaxed)
     }
 
-    async fn connected(self: &Arc<Self>) -> RedisResult<Connected> {
+    async fn connected(self: &Arc<Self>) -> RedisResult<LiveConnection> {
         let mut waiting = match self.up_or_waiting() {
             Ok(connected) => return Ok(connected),
             Err(waiting) => waiting,
@@ -159,15 +159,17 @@ impl Link {
     }
 
     /// The connection, or something to wait for while it is made.
-    fn up_or_waiting(self: &Arc<Self>) -> Result<Connected, Waiting> {
+    fn up_or_waiting(self: &Arc<Self>) -> Result<LiveConnection, PendingConnect> {
         let mut state = self.state();
         match &*state {
-            State::Up(connected) => Ok(connected.clone()),
+            ConnectionState::Up(connected) => Ok(connected.clone()),
             // An attempt goes with the runtime that it was begun on.
-            State::Connecting(waiting) if waiting.has_changed().is_ok() => Err(waiting.clone()),
-            State::Connecting(_) | State::Down => {
+            ConnectionState::Connecting(waiting) if waiting.has_changed().is_ok() => {
+                Err(waiting.clone())
+            }
+            ConnectionState::Connecting(_) | ConnectionState::Down => {
                 let (done, waiting) = watch::channel(None);
-                *state = State::Connecting(waiting.clone());
+                *state = ConnectionState::Connecting(waiting.clone());
                 // On its own, because whoever waits may have less time than it takes.
                 tokio::spawn(self.clone().connect(done));
                 Err(waiting)
@@ -175,18 +177,18 @@ impl Link {
         }
     }
 
-    async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<Connected>>>) {
+    async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<LiveConnection>>>) {
         let attempt = tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await;
         let outcome =
             attempt.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let outcome = outcome.map(|connection| Connected {
+        let outcome = outcome.map(|connection| LiveConnection {
             connection,
             number: self.made.fetch_add(1, Ordering::Relaxed),
             silent_ns: Arc::default(),
         });
         *self.state() = match &outcome {
-            Ok(connected) => State::Up(connected.clone()),
-            Err(_) => State::Down,
+            Ok(connected) => ConnectionState::Up(connected.clone()),
+            Err(_) => ConnectionState::Down,
         };
         match &outcome {
             Ok(_) => tracing::info!(address = %self.address, "connected to Redis"),
@@ -198,20 +200,20 @@ impl Link {
     }
 
     /// Connects, logs in and loads the scripts.
-    async fn dial(&self) -> RedisResult<Connection> {
+    async fn dial(&self) -> RedisResult<Transport> {
         let mut connection = match &self.address.kind {
-            Kind::Standalone(info) => {
+            Topology::Standalone(info) => {
                 let client = match (&self.tls, self.address.is_tls()) {
                     (Some(tls), true) => Client::build_with_tls(info.clone(), tls.certificates())?,
                     _ => Client::open(info.clone())?,
                 };
                 let config = single_config();
-                Connection::Single(
+                Transport::Single(
                     client.get_multiplexed_async_connection_with_config(&config).await?,
                 )
             }
-            Kind::Sentinel(sentinels) => Connection::Single(self.dial_master(sentinels).await?),
-            Kind::Cluster(nodes) => {
+            Topology::Sentinel(sentinels) => Transport::Single(self.dial_master(sentinels).await?),
+            Topology::Cluster(nodes) => {
                 let mut builder = ClusterClientBuilder::new(nodes.clone())
                     .retries(CLUSTER_RETRIES)
                     .min_retry_wait(CLUSTER_RETRY_WAIT_MS.0)
@@ -221,7 +223,7 @@ impl Link {
                 if let (Some(tls), true) = (&self.tls, self.address.is_tls()) {
                     builder = builder.certs(tls.certificates());
                 }
-                Connection::Cluster(builder.build()?.get_async_connection().await?)
+                Transport::Cluster(builder.build()?.get_async_connection().await?)
             }
         };
         for script in [&self.scripts.decide, &self.scripts.amend] {
@@ -269,14 +271,14 @@ impl Link {
     }
 
     /// Lets a connection go, unless another has taken its place.
-    fn give_up(&self, connected: &Connected) {
+    fn give_up(&self, connected: &LiveConnection) {
         let mut state = self.state();
-        if matches!(&*state, State::Up(current) if current.number == connected.number) {
-            *state = State::Down;
+        if matches!(&*state, ConnectionState::Up(current) if current.number == connected.number) {
+            *state = ConnectionState::Down;
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -295,7 +297,7 @@ fn single_config() -> AsyncConnectionConfig {
         .set_response_timeout(None)
 }
 
-impl Connection {
+impl Transport {
     async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
         let reply = match self {
             Self::Single(connection) => connection.req_packed_command(command).await?,

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::story::{Call, Outcome, Story};
+use crate::scenario::{Call, Outcome, Story};
 use crate::support::Payer;
 
 /// As many stores as there are gateways.
@@ -64,10 +64,10 @@ pub(crate) const STRICT: usize = 4;
 pub(crate) fn accounts() -> Vec<Account> {
     use OnStoreError::{Allow, Deny, Local};
     let second = Duration::from_secs(1);
-    let crowded = Account::new(Local, "crowded", 60, 3 * second);
+    let queue_full = Account::new(Local, "queue_full", 60, 3 * second);
     vec![
         Account::new(Local, "local", 40, 2 * second),
-        Account { tasks: 3, ..crowded },
+        Account { tasks: 3, ..queue_full },
         Account::new(Allow, "allow", 40, 2 * second),
         Account {
             pause: Duration::from_millis(20),

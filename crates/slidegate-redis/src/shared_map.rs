@@ -1,4 +1,4 @@
-//! A board of notices that all who share a Redis can read.
+//! A map of entries that all who share a Redis can read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value};
 use slidegate::{Quota, StoreError};
 
-use crate::failure::Failure;
+use crate::error::RedisStoreError;
 use crate::store::RedisStore;
 
 /// Notices that last for a time, for all who share a Redis: whatever one process posts, the others
@@ -17,7 +17,7 @@ use crate::store::RedisStore;
 /// after a second if that is shorter, for no request waits for it. What failed may have been done
 /// all the same; doing it again does no harm.
 ///
-/// All notices are in one key, which is gone when the last has ended. A board that Redis has lost,
+/// All entries are in one key, which is gone when the last has ended. A map that Redis has lost,
 /// wholly or in part, is told by its version like any other change.
 ///
 /// ```no_run
@@ -25,25 +25,25 @@ use crate::store::RedisStore;
 ///
 /// use slidegate_redis::RedisStore;
 ///
-/// # async fn post() -> Result<(), Box<dyn std::error::Error>> {
-/// let board = RedisStore::builder("redis://127.0.0.1:6379").build()?.board();
-/// board.post("maintenance", "back at noon", Duration::from_secs(3600)).await?;
+/// # async fn insert() -> Result<(), Box<dyn std::error::Error>> {
+/// let map = RedisStore::builder("redis://127.0.0.1:6379").build()?.shared_map();
+/// map.insert("maintenance", "back at noon", Duration::from_secs(3600)).await?;
 ///
-/// let reading = board.read(None).await?.expect("whoever knows nothing is told everything");
-/// assert_eq!(reading.notices[0].text, "back at noon");
-/// assert!(board.read(Some(reading.version)).await?.is_none(), "nothing new");
+/// let reading = map.read(None).await?.expect("whoever knows nothing is told everything");
+/// assert_eq!(reading.entries[0].text, "back at noon");
+/// assert!(map.read(Some(reading.version)).await?.is_none(), "nothing new");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Board {
+pub struct SharedMap {
     store: RedisStore,
     key: Arc<str>,
 }
 
-/// A notice on a [`Board`].
+/// A entry on a [`SharedMap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct SharedEntry {
     /// Its name.
     pub id: String,
     /// What it says.
@@ -52,80 +52,85 @@ pub struct Notice {
     pub until_ms: u64,
 }
 
-/// What is on a [`Board`].
+/// What is on a [`SharedMap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct SharedSnapshot {
     /// The version, to ask for what comes after it.
-    pub version: Version,
+    pub version: MapVersion,
     /// When it was read, in Unix milliseconds by the server's clock.
     pub now_ms: u64,
-    /// All notices that have not ended, in no order.
-    pub notices: Vec<Notice>,
+    /// All entries that have not ended, in no order.
+    pub entries: Vec<SharedEntry>,
 }
 
-/// Which state of a [`Board`] it is. No two have the same, but for those with nothing on it.
+/// Which state of a [`SharedMap`] it is. No two have the same, but for those with nothing on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version(u64);
+pub struct MapVersion(u64);
 
-/// Why something could not be done to a board.
+/// Why something could not be done to a map.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BoardError {
-    /// Another notice does not fit.
-    #[error("the board is full: expected at most {} notices that have not ended", Board::MOST)]
+pub enum SharedMapError {
+    /// Another entry does not fit.
+    #[error("the map is full: expected at most {} entries that have not ended", SharedMap::MOST)]
     Full,
     /// The id is empty or too long.
-    #[error("id = {0:?}: expected 1 to {most} bytes", most = Board::MOST_ID_BYTES)]
+    #[error("id = {0:?}: expected 1 to {most} bytes", most = SharedMap::MOST_ID_BYTES)]
     Id(String),
     /// The text is too long.
-    #[error("a text of {0} bytes: expected at most {most}", most = Board::MOST_TEXT_BYTES)]
+    #[error("a text of {0} bytes: expected at most {most}", most = SharedMap::MOST_TEXT_BYTES)]
     Text(usize),
-    /// The notice would end at once, or too late.
-    #[error("a notice that lasts {0:?}: expected more than no time and at most 366 days")]
+    /// The entry would end at once, or too late.
+    #[error("a entry that lasts {0:?}: expected more than no time and at most 366 days")]
     Lasting(Duration),
     /// Redis could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl Board {
-    /// How many notices there can be at a time.
+impl SharedMap {
+    /// How many entries there can be at a time.
     pub const MOST: usize = 10_000;
     /// The longest id, in bytes.
     pub const MOST_ID_BYTES: usize = 128;
     /// The longest text, in bytes.
     pub const MOST_TEXT_BYTES: usize = 1024;
-    /// How long a notice can last: as long as a ban.
+    /// How long a entry can last: as long as a ban.
     pub const LONGEST: Duration = Quota::MAX_WINDOW;
 
     pub(crate) fn new(store: RedisStore, key: String) -> Self {
         Self { store, key: key.into() }
     }
 
-    /// Puts a notice up that lasts this long, rounded up to a millisecond, in place of one with the
+    /// Puts a entry up that lasts this long, rounded up to a millisecond, in place of one with the
     /// same id.
-    pub async fn post(&self, id: &str, text: &str, lasting: Duration) -> Result<(), BoardError> {
+    pub async fn insert(
+        &self,
+        id: &str,
+        text: &str,
+        lasting: Duration,
+    ) -> Result<(), SharedMapError> {
         check_id(id)?;
         if text.len() > Self::MOST_TEXT_BYTES {
-            return Err(BoardError::Text(text.len()));
+            return Err(SharedMapError::Text(text.len()));
         }
         if lasting.is_zero() || lasting > Self::LONGEST {
-            return Err(BoardError::Lasting(lasting));
+            return Err(SharedMapError::Lasting(lasting));
         }
         let lasting_ms = lasting.as_nanos().div_ceil(1_000_000) as u64;
-        let mut command = self.command("post", Version::new());
+        let mut command = self.command("insert", MapVersion::new());
         command.arg(id).arg(lasting_ms).arg(text).arg(Self::MOST);
         match self.ask(&command).await? {
             Value::Int(1) => Ok(()),
-            Value::Int(0) => Err(BoardError::Full),
+            Value::Int(0) => Err(SharedMapError::Full),
             _ => Err(unexpected()),
         }
     }
 
-    /// Takes a notice down; tells whether it was there.
-    pub async fn remove(&self, id: &str) -> Result<bool, BoardError> {
+    /// Takes a entry down; tells whether it was there.
+    pub async fn remove(&self, id: &str) -> Result<bool, SharedMapError> {
         check_id(id)?;
-        let mut command = self.command("remove", Version::new());
+        let mut command = self.command("remove", MapVersion::new());
         command.arg(id);
         match self.ask(&command).await? {
             Value::Int(removed) => Ok(removed == 1),
@@ -133,9 +138,12 @@ impl Board {
         }
     }
 
-    /// What is on the board, if it is another state than the one that was seen: none if nothing has
-    /// changed. That a notice has ended is no change, for its reader knows when it does.
-    pub async fn read(&self, seen: Option<Version>) -> Result<Option<Reading>, BoardError> {
+    /// What is on the map, if it is another state than the one that was seen: none if nothing has
+    /// changed. That a entry has ended is no change, for its reader knows when it does.
+    pub async fn read(
+        &self,
+        seen: Option<MapVersion>,
+    ) -> Result<Option<SharedSnapshot>, SharedMapError> {
         let seen = seen.map(|version| version.to_string()).unwrap_or_default();
         match self.ask(&self.command("read", seen)).await? {
             Value::Nil => Ok(None),
@@ -156,33 +164,34 @@ impl Board {
     }
 }
 
-const SCRIPT: &str = concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/board.lua"));
+const SCRIPT: &str =
+    concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/shared_map.lua"));
 
-fn check_id(id: &str) -> Result<(), BoardError> {
+fn check_id(id: &str) -> Result<(), SharedMapError> {
     match id.len() {
-        1..=Board::MOST_ID_BYTES => Ok(()),
-        _ => Err(BoardError::Id(id.to_owned())),
+        1..=SharedMap::MOST_ID_BYTES => Ok(()),
+        _ => Err(SharedMapError::Id(id.to_owned())),
     }
 }
 
-fn unexpected() -> BoardError {
-    BoardError::Store(Failure::Reply.into())
+fn unexpected() -> SharedMapError {
+    SharedMapError::Store(RedisStoreError::Reply.into())
 }
 
-/// Version, time, and then ids and notices in turn.
-fn reading(reply: Value) -> Option<Reading> {
+/// MapVersion, time, and then ids and entries in turn.
+fn reading(reply: Value) -> Option<SharedSnapshot> {
     let Value::Array(reply) = reply else { return None };
     let mut reply = reply.into_iter();
-    let version = Version::of(&text(reply.next()?)?);
+    let version = MapVersion::of(&text(reply.next()?)?);
     let now_ms = u64::from_redis_value(reply.next()?).ok()?;
-    let mut notices = Vec::with_capacity(reply.len() / 2);
-    while let (Some(id), Some(notice)) = (reply.next(), reply.next()) {
-        let notice = text(notice)?;
-        let (until_ms, text_of_it) = notice.split_once(' ')?;
+    let mut entries = Vec::with_capacity(reply.len() / 2);
+    while let (Some(id), Some(entry)) = (reply.next(), reply.next()) {
+        let entry = text(entry)?;
+        let (until_ms, text_of_it) = entry.split_once(' ')?;
         let (until_ms, text_of_it) = (until_ms.parse().ok()?, text_of_it.to_owned());
-        notices.push(Notice { id: text(id)?, text: text_of_it, until_ms });
+        entries.push(SharedEntry { id: text(id)?, text: text_of_it, until_ms });
     }
-    Some(Reading { version, now_ms, notices })
+    Some(SharedSnapshot { version, now_ms, entries })
 }
 
 fn text(value: Value) -> Option<String> {
@@ -193,27 +202,27 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-impl Version {
+impl MapVersion {
     /// One that nobody else has. By chance, because a count would begin anew on a server that has
-    /// lost the board.
+    /// lost the map.
     fn new() -> Self {
         Self(fastrand::u64(1..))
     }
 
-    /// Zero is the version of a board with nothing on it.
+    /// Zero is the version of a map with nothing on it.
     fn of(text: &str) -> Self {
         Self(u64::from_str_radix(text, 16).unwrap_or_default())
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for MapVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for SharedMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Board").field("store", &self.store).field("key", &self.key).finish()
+        f.debug_struct("SharedMap").field("store", &self.store).field("key", &self.key).finish()
     }
 }

@@ -9,9 +9,9 @@ use slidegate::limit::{Charge, Quotas};
 
 /// One part of so many equal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(NonZeroU32);
+pub struct LocalShare(NonZeroU32);
 
-impl Share {
+impl LocalShare {
     /// Everything.
     pub const WHOLE: Self = Self(NonZeroU32::MIN);
 
@@ -37,25 +37,25 @@ impl Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for LocalShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "1/{}", self.0)
     }
 }
 
-impl FromStr for Share {
-    type Err = ShareError;
+impl FromStr for LocalShare {
+    type Err = LocalShareError;
 
-    fn from_str(text: &str) -> Result<Self, ShareError> {
+    fn from_str(text: &str) -> Result<Self, LocalShareError> {
         let parts = text.strip_prefix("1/").and_then(|parts| parts.parse().ok());
-        parts.map(Self).ok_or_else(|| ShareError(text.to_owned()))
+        parts.map(Self).ok_or_else(|| LocalShareError(text.to_owned()))
     }
 }
 
 /// A text that is no share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no share: expected one part of some, such as 1/4")]
-pub struct ShareError(String);
+pub struct LocalShareError(String);
 
 #[cfg(test)]
 mod tests {
@@ -68,14 +68,14 @@ mod tests {
         let (policy, identity): (Name, _) = ("api".parse().unwrap(), Identity::everyone());
         let quotas = Quotas::new([Quota::per_second(2), Quota::per_minute(10)]).unwrap();
         let charge = Charge::new(&policy, &identity, &quotas);
-        let share: Share = "1/4".parse().unwrap();
+        let share: LocalShare = "1/4".parse().unwrap();
         let units = |charge: &Charge<'_>| {
             share.of(charge).as_slice().iter().map(|q| q.units().get()).collect::<Vec<_>>()
         };
         assert_eq!(units(&charge), [1, 2]);
         assert_eq!(units(&charge.with_cost(NonZeroU32::new(2).unwrap()).unwrap()), [2, 2]);
         for text in ["", "1/0", "2/4", "0.5", "1/-1"] {
-            assert_eq!(text.parse::<Share>(), Err(ShareError(text.to_owned())));
+            assert_eq!(text.parse::<LocalShare>(), Err(LocalShareError(text.to_owned())));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The board of notices and the log of events: what one process posts or appends, the others read,
+//! The map of entries and the log of events: what one process posts or appends, the others read,
 //! for as long as it lasts.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use slidegate::StoreError;
 use slidegate_redis::{
-    Board, BoardError, EventBatch, EventLog, EventLogError, Failure, KeyTemplate, Notice, Position,
-    Reading, RedisStore, ResilientStore,
+    EventBatch, EventLog, EventLogError, KeyTemplate, Position, RedisStore, RedisStoreError,
+    ResilientStore, SharedEntry, SharedMap, SharedMapError, SharedSnapshot,
 };
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisCluster, RedisSentinels, RedisServer};
 use support::{cluster_url, sentinel_url, timed};
@@ -21,21 +21,21 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const MILLISECOND: Duration = Duration::from_millis(1);
-const KEY: &str = "slidegate:board";
+const KEY: &str = "slidegate:shared";
 
-fn board(url: impl Into<String>) -> Board {
-    RedisStore::builder(url).deadline(AMPLE).build().unwrap().board()
+fn shared_map(url: impl Into<String>) -> SharedMap {
+    RedisStore::builder(url).deadline(AMPLE).build().unwrap().shared_map()
 }
 
-async fn all(board: &Board) -> Reading {
-    let mut reading = board.read(None).await.unwrap().expect("nothing was seen before");
-    reading.notices.sort_by(|a, b| a.id.cmp(&b.id));
+async fn all(map: &SharedMap) -> SharedSnapshot {
+    let mut reading = map.read(None).await.unwrap().expect("nothing was seen before");
+    reading.entries.sort_by(|a, b| a.id.cmp(&b.id));
     reading
 }
 
-async fn texts(board: &Board) -> Vec<(String, String)> {
-    let notices = all(board).await.notices.into_iter();
-    notices.map(|notice| (notice.id, notice.text)).collect()
+async fn texts(map: &SharedMap) -> Vec<(String, String)> {
+    let entries = all(map).await.entries.into_iter();
+    entries.map(|entry| (entry.id, entry.text)).collect()
 }
 
 fn pair(id: &str, text: &str) -> (String, String) {
@@ -45,25 +45,25 @@ fn pair(id: &str, text: &str) -> (String, String) {
 #[tokio::test]
 async fn what_one_posts_the_other_reads() {
     let (time, server) = timed();
-    let (one, other) = (board(server.url()), board(server.url()));
-    one.post("b", "two\nlines, and spaces ", HOUR).await.unwrap();
-    one.post("a", "", MINUTE).await.unwrap();
+    let (one, other) = (shared_map(server.url()), shared_map(server.url()));
+    one.insert("b", "two\nlines, and spaces ", HOUR).await.unwrap();
+    one.insert("a", "", MINUTE).await.unwrap();
     let now_ms = time.now_us() / 1000;
     let reading = all(&other).await;
     assert_eq!(reading.now_ms, now_ms);
-    let notice = |id: &str, text: &str, until_ms| Notice {
+    let entry = |id: &str, text: &str, until_ms| SharedEntry {
         id: id.to_owned(),
         text: text.to_owned(),
         until_ms,
     };
     let expected = [
-        notice("a", "", now_ms + 60_000),
-        notice("b", "two\nlines, and spaces ", now_ms + 3_600_000),
+        entry("a", "", now_ms + 60_000),
+        entry("b", "two\nlines, and spaces ", now_ms + 3_600_000),
     ];
-    assert_eq!(reading.notices, expected);
+    assert_eq!(reading.entries, expected);
 
     assert_eq!(other.read(Some(reading.version)).await.unwrap(), None, "nothing is new");
-    one.post("a", "Ünal {x} \0", HOUR).await.unwrap();
+    one.insert("a", "Ünal {x} \0", HOUR).await.unwrap();
     let newer = other.read(Some(reading.version)).await.unwrap().expect("it has changed");
     assert_ne!(newer.version, reading.version);
     assert_eq!(
@@ -79,124 +79,124 @@ async fn what_one_posts_the_other_reads() {
 }
 
 #[tokio::test]
-async fn a_board_with_nothing_on_it_is_a_state_like_any_other() {
+async fn a_map_with_nothing_on_it_is_a_state_like_any_other() {
     let server = RedisServer::start();
-    let board = board(server.url());
-    let empty = all(&board).await;
-    assert_eq!(empty.notices, []);
-    assert_eq!(board.read(Some(empty.version)).await.unwrap(), None);
-    board.post("a", "text", HOUR).await.unwrap();
-    let posted = board.read(Some(empty.version)).await.unwrap().expect("it has changed");
-    assert!(board.remove("a").await.unwrap());
-    let again = board.read(Some(posted.version)).await.unwrap().expect("it has changed");
-    assert_eq!(again.notices, []);
+    let map = shared_map(server.url());
+    let empty = all(&map).await;
+    assert_eq!(empty.entries, []);
+    assert_eq!(map.read(Some(empty.version)).await.unwrap(), None);
+    map.insert("a", "text", HOUR).await.unwrap();
+    let posted = map.read(Some(empty.version)).await.unwrap().expect("it has changed");
+    assert!(map.remove("a").await.unwrap());
+    let again = map.read(Some(posted.version)).await.unwrap().expect("it has changed");
+    assert_eq!(again.entries, []);
     assert_eq!(again.version, empty.version);
     assert_eq!(server.command(&["DBSIZE"]).integer(), 0, "and it leaves no key behind");
 }
 
 #[tokio::test]
-async fn a_notice_ends_to_the_millisecond_and_the_key_with_the_last() {
+async fn a_entry_ends_to_the_millisecond_and_the_key_with_the_last() {
     let (time, server) = timed();
-    let board = board(server.url());
-    board.post("short", "", 5 * MILLISECOND).await.unwrap();
-    board.post("long", "", MINUTE).await.unwrap();
-    board.post("mid", "", Duration::from_micros(10_001)).await.unwrap();
-    let seen = all(&board).await.version;
+    let map = shared_map(server.url());
+    map.insert("short", "", 5 * MILLISECOND).await.unwrap();
+    map.insert("long", "", MINUTE).await.unwrap();
+    map.insert("mid", "", Duration::from_micros(10_001)).await.unwrap();
+    let seen = all(&map).await.version;
     time.advance(4 * MILLISECOND);
-    assert_eq!(all(&board).await.notices.len(), 3);
+    assert_eq!(all(&map).await.entries.len(), 3);
     time.advance(MILLISECOND);
-    assert_eq!(texts(&board).await, [pair("long", ""), pair("mid", "")]);
-    assert_eq!(board.read(Some(seen)).await.unwrap(), None, "its readers knew that it would end");
-    assert!(!board.remove("short").await.unwrap(), "it is over, so it is not there");
-    assert_eq!(server.command(&["HLEN", KEY]).integer(), 3, "two, and what the board knows itself");
+    assert_eq!(texts(&map).await, [pair("long", ""), pair("mid", "")]);
+    assert_eq!(map.read(Some(seen)).await.unwrap(), None, "its readers knew that it would end");
+    assert!(!map.remove("short").await.unwrap(), "it is over, so it is not there");
+    assert_eq!(server.command(&["HLEN", KEY]).integer(), 3, "two, and what the map knows itself");
     time.advance(5 * MILLISECOND);
-    assert_eq!(all(&board).await.notices.len(), 2, "rounded up to a millisecond");
+    assert_eq!(all(&map).await.entries.len(), 2, "rounded up to a millisecond");
     time.advance(MILLISECOND);
-    board.post("new", "", 5 * MILLISECOND).await.unwrap();
+    map.insert("new", "", 5 * MILLISECOND).await.unwrap();
     assert_eq!(server.command(&["HLEN", KEY]).integer(), 3, "a post drops what has ended");
     let left_ms = server.command(&["PTTL", KEY]).integer();
-    assert_eq!(left_ms, 60_000 - 11, "the key lasts as long as the longest notice");
+    assert_eq!(left_ms, 60_000 - 11, "the key lasts as long as the longest entry");
 
     time.advance(MINUTE - 12 * MILLISECOND);
-    assert_eq!(texts(&board).await, [pair("long", "")]);
-    let seen = all(&board).await.version;
+    assert_eq!(texts(&map).await, [pair("long", "")]);
+    let seen = all(&map).await.version;
     time.advance(MILLISECOND);
-    assert_eq!(all(&board).await.notices, []);
+    assert_eq!(all(&map).await.entries, []);
     // Redis lets a key live through its last millisecond.
     time.advance(MILLISECOND);
-    let over = board.read(Some(seen)).await.unwrap().expect("the board is gone");
-    assert_eq!(over.notices, []);
+    let over = map.read(Some(seen)).await.unwrap().expect("the map is gone");
+    assert_eq!(over.entries, []);
     assert_eq!(server.command(&["EXISTS", KEY]).integer(), 0);
 }
 
 #[tokio::test]
-async fn a_shorter_notice_in_place_of_a_longer_one_ends_sooner() {
+async fn a_shorter_entry_in_place_of_a_longer_one_ends_sooner() {
     let (time, server) = timed();
-    let board = board(server.url());
-    board.post("a", "long", HOUR).await.unwrap();
-    board.post("a", "short", MINUTE).await.unwrap();
-    board.post("b", "other", HOUR).await.unwrap();
+    let map = shared_map(server.url());
+    map.insert("a", "long", HOUR).await.unwrap();
+    map.insert("a", "short", MINUTE).await.unwrap();
+    map.insert("b", "other", HOUR).await.unwrap();
     time.advance(MINUTE);
-    assert_eq!(texts(&board).await, [pair("b", "other")]);
+    assert_eq!(texts(&map).await, [pair("b", "other")]);
 }
 
 #[tokio::test]
-async fn a_lost_board_is_noticed() {
+async fn a_lost_map_is_noticed() {
     let server = RedisServer::start();
-    let board = board(server.url());
-    board.post("a", "text", HOUR).await.unwrap();
-    let seen = all(&board).await.version;
+    let map = shared_map(server.url());
+    map.insert("a", "text", HOUR).await.unwrap();
+    let seen = all(&map).await.version;
     server.command(&["FLUSHALL"]).expect_ok();
-    let lost = board.read(Some(seen)).await.unwrap().expect("it has changed");
-    assert_eq!(lost.notices, []);
-    assert_eq!(board.read(Some(lost.version)).await.unwrap(), None);
+    let lost = map.read(Some(seen)).await.unwrap().expect("it has changed");
+    assert_eq!(lost.entries, []);
+    assert_eq!(map.read(Some(lost.version)).await.unwrap(), None);
 
     // As many changes as before lead to another state.
-    board.post("a", "text", HOUR).await.unwrap();
-    assert_ne!(all(&board).await.version, seen);
+    map.insert("a", "text", HOUR).await.unwrap();
+    assert_ne!(all(&map).await.version, seen);
 
-    // A restart without persistence loses the board and the scripts.
-    let seen = all(&board).await.version;
+    // A restart without persistence loses the map and the scripts.
+    let seen = all(&map).await.version;
     server.restart();
-    let mut lost = board.read(Some(seen)).await;
+    let mut lost = map.read(Some(seen)).await;
     for _ in 0..100 {
         if lost.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        lost = board.read(Some(seen)).await;
+        lost = map.read(Some(seen)).await;
     }
-    assert_eq!(lost.unwrap().expect("it has changed").notices, []);
+    assert_eq!(lost.unwrap().expect("it has changed").entries, []);
 }
 
 #[tokio::test]
-async fn an_older_board_after_a_failover_is_noticed() {
+async fn an_older_map_after_a_failover_is_noticed() {
     let server = RedisServer::start();
-    let board = board(server.url());
-    board.post("a", "old", HOUR).await.unwrap();
+    let map = shared_map(server.url());
+    map.insert("a", "old", HOUR).await.unwrap();
     let old = server.command(&["HGETALL", KEY]).array();
     let old: Vec<String> = old.into_iter().map(|reply| reply.text()).collect();
-    board.post("a", "new", HOUR).await.unwrap();
-    let seen = all(&board).await.version;
+    map.insert("a", "new", HOUR).await.unwrap();
+    let seen = all(&map).await.version;
     // What a replica would have that had not heard of the last change.
     let mut command = vec!["HSET", KEY];
     command.extend(old.iter().map(String::as_str));
     server.command(&command);
-    let reading = board.read(Some(seen)).await.unwrap().expect("it has changed");
-    assert_eq!(reading.notices[0].text, "old");
+    let reading = map.read(Some(seen)).await.unwrap().expect("it has changed");
+    assert_eq!(reading.entries[0].text, "old");
 }
 
 #[tokio::test]
 async fn every_call_is_one_round_trip() {
     let server = RedisServer::start();
-    let board = board(server.url());
-    let reading = all(&board).await;
+    let map = shared_map(server.url());
+    let reading = all(&map).await;
     let calls = async |what: &str, trips: u64| {
         let before = CommandCounts::of([&server]);
         match what {
-            "post" => board.post("a", "text", HOUR).await.unwrap(),
-            "remove" => assert!(board.remove("a").await.unwrap()),
-            _ => drop(board.read(Some(reading.version)).await.unwrap()),
+            "post" => map.insert("a", "text", HOUR).await.unwrap(),
+            "remove" => assert!(map.remove("a").await.unwrap()),
+            _ => drop(map.read(Some(reading.version)).await.unwrap()),
         }
         let counts = CommandCounts::of([&server]).since(&before);
         let sent = counts.calls("eval") + counts.calls("evalsha") + counts.calls("script");
@@ -210,30 +210,30 @@ async fn every_call_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn a_full_board_takes_no_more_until_one_ends_or_goes() {
+async fn a_full_map_takes_no_more_until_one_ends_or_goes() {
     let (time, server) = timed();
-    let board = board(server.url());
+    let map = shared_map(server.url());
     let lasting = |number: usize| if number == 7 { MINUTE } else { HOUR };
-    for number in 0..Board::MOST {
-        board.post(&number.to_string(), "text", lasting(number)).await.unwrap();
+    for number in 0..SharedMap::MOST {
+        map.insert(&number.to_string(), "text", lasting(number)).await.unwrap();
     }
-    let full = board.post("more", "text", HOUR).await;
-    assert!(matches!(full, Err(BoardError::Full)), "{full:?}");
+    let full = map.insert("more", "text", HOUR).await;
+    assert!(matches!(full, Err(SharedMapError::Full)), "{full:?}");
     assert!(full.unwrap_err().to_string().contains("at most 10000"));
-    assert_eq!(all(&board).await.notices.len(), Board::MOST);
-    board.post("9", "another text", HOUR).await.expect("it takes the place of one");
+    assert_eq!(all(&map).await.entries.len(), SharedMap::MOST);
+    map.insert("9", "another text", HOUR).await.expect("it takes the place of one");
     time.advance(MINUTE);
-    board.post("more", "text", HOUR).await.expect("one has ended");
-    assert!(board.post("still more", "text", HOUR).await.is_err());
-    assert!(board.remove("3").await.unwrap());
-    board.post("still more", "text", HOUR).await.expect("one has gone");
-    assert_eq!(all(&board).await.notices.len(), Board::MOST);
+    map.insert("more", "text", HOUR).await.expect("one has ended");
+    assert!(map.insert("still more", "text", HOUR).await.is_err());
+    assert!(map.remove("3").await.unwrap());
+    map.insert("still more", "text", HOUR).await.expect("one has gone");
+    assert_eq!(all(&map).await.entries.len(), SharedMap::MOST);
 }
 
 #[tokio::test]
 async fn what_cannot_be_posted_is_refused_by_name() {
     let server = RedisServer::start();
-    let board = board(server.url());
+    let map = shared_map(server.url());
     let long = "x".repeat(129);
     let text = "y".repeat(1025);
     for (id, text, lasting, part) in [
@@ -241,35 +241,35 @@ async fn what_cannot_be_posted_is_refused_by_name() {
         (&*long, "text", HOUR, "expected 1 to 128 bytes"),
         ("a", &*text, HOUR, "a text of 1025 bytes: expected at most 1024"),
         ("a", "text", Duration::ZERO, "lasts 0ns: expected more than no time"),
-        ("a", "text", Board::LONGEST + MILLISECOND, "at most 366 days"),
+        ("a", "text", SharedMap::LONGEST + MILLISECOND, "at most 366 days"),
         ("a", "text", Duration::MAX, "at most 366 days"),
     ] {
-        let error = board.post(id, text, lasting).await.unwrap_err().to_string();
+        let error = map.insert(id, text, lasting).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-    assert!(board.remove("").await.is_err(), "which is where the version is");
-    board.post(&long[1..], &text[1..], Board::LONGEST).await.unwrap();
-    board.post("a", "text", Duration::from_nanos(1)).await.unwrap();
+    assert!(map.remove("").await.is_err(), "which is where the version is");
+    map.insert(&long[1..], &text[1..], SharedMap::LONGEST).await.unwrap();
+    map.insert("a", "text", Duration::from_nanos(1)).await.unwrap();
     assert!(server.command(&["PTTL", KEY]).integer() > 365 * 86_400_000);
 }
 
 #[tokio::test]
 async fn many_at_once_lose_nothing() {
     let server = RedisServer::start();
-    let boards: Vec<Board> = (0..4).map(|_| board(server.url())).collect();
+    let boards: Vec<SharedMap> = (0..4).map(|_| shared_map(server.url())).collect();
     let mut tasks = Vec::new();
-    for (number, board) in boards.iter().enumerate() {
-        let board = board.clone();
+    for (number, map) in boards.iter().enumerate() {
+        let map = map.clone();
         tasks.push(tokio::spawn(async move {
             let mut seen = None;
             for i in 0..50 {
-                board.post(&format!("{number}-{i}"), "text", HOUR).await.unwrap();
+                map.insert(&format!("{number}-{i}"), "text", HOUR).await.unwrap();
                 if i % 2 == 1 {
-                    assert!(board.remove(&format!("{number}-{i}")).await.unwrap());
+                    assert!(map.remove(&format!("{number}-{i}")).await.unwrap());
                 }
-                if let Some(reading) = board.read(seen).await.unwrap() {
+                if let Some(reading) = map.read(seen).await.unwrap() {
                     let own = format!("{number}-{}", i - i % 2);
-                    assert!(reading.notices.iter().any(|notice| notice.id == own));
+                    assert!(reading.entries.iter().any(|entry| entry.id == own));
                     seen = Some(reading.version);
                 }
             }
@@ -278,23 +278,25 @@ async fn many_at_once_lose_nothing() {
     for task in tasks {
         task.await.unwrap();
     }
-    let ids: HashSet<String> = all(&boards[0]).await.notices.into_iter().map(|n| n.id).collect();
+    let ids: HashSet<String> = all(&boards[0]).await.entries.into_iter().map(|n| n.id).collect();
     let expected = (0..4).flat_map(|n| (0..50).step_by(2).map(move |i| format!("{n}-{i}")));
     assert_eq!(ids, expected.collect::<HashSet<_>>());
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_board_is_an_error_and_stays_as_it_is() {
+async fn a_key_that_is_no_map_is_an_error_and_stays_as_it_is() {
     let server = RedisServer::start();
     server.command(&["SET", KEY, "mine"]).expect_ok();
-    let board = board(server.url());
+    let map = shared_map(server.url());
     for error in [
-        board.post("a", "text", HOUR).await.unwrap_err(),
-        board.remove("a").await.unwrap_err(),
-        board.read(None).await.unwrap_err(),
+        map.insert("a", "text", HOUR).await.unwrap_err(),
+        map.remove("a").await.unwrap_err(),
+        map.read(None).await.unwrap_err(),
     ] {
-        let BoardError::Store(StoreError::Unavailable(cause)) = &error else { panic!("{error}") };
-        let failure = cause.downcast_ref::<Failure>().unwrap().to_string();
+        let SharedMapError::Store(StoreError::Unavailable(cause)) = &error else {
+            panic!("{error}")
+        };
+        let failure = cause.downcast_ref::<RedisStoreError>().unwrap().to_string();
         assert!(failure.contains("WRONGTYPE"), "{failure}");
     }
     assert_eq!(server.command(&["GET", KEY]).text(), "mine");
@@ -303,12 +305,12 @@ async fn a_key_that_is_no_board_is_an_error_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_hash_that_somebody_else_wrote_does_no_harm() {
     let server = RedisServer::start();
-    server.command(&["HSET", KEY, "", "what is this", "theirs", "no notice", "b", "12"]);
-    let board = board(server.url());
-    assert_eq!(texts(&board).await, []);
-    board.post("a", "text", HOUR).await.unwrap();
-    assert_eq!(texts(&board).await, [pair("a", "text")]);
-    assert_eq!(server.command(&["HLEN", KEY]).integer(), 2, "what is no notice has ended");
+    server.command(&["HSET", KEY, "", "what is this", "theirs", "no entry", "b", "12"]);
+    let map = shared_map(server.url());
+    assert_eq!(texts(&map).await, []);
+    map.insert("a", "text", HOUR).await.unwrap();
+    assert_eq!(texts(&map).await, [pair("a", "text")]);
+    assert_eq!(server.command(&["HLEN", KEY]).integer(), 2, "what is no entry has ended");
 }
 
 #[tokio::test]
@@ -316,75 +318,75 @@ async fn a_server_that_is_gone_is_an_error_and_no_wait() {
     let server = RedisServer::start();
     let network = FaultyNetwork::in_front_of(&server);
     let store = RedisStore::builder(network.url()).deadline(Duration::from_millis(50));
-    let board = store.build().unwrap().board();
+    let map = store.build().unwrap().shared_map();
     let patient = async |what| {
         let error = tokio::time::timeout(AMPLE, what).await.expect("it does not hang");
         match error {
-            Err(BoardError::Store(_)) => {}
+            Err(SharedMapError::Store(_)) => {}
             other => panic!("{other:?}"),
         }
     };
     network.blackhole();
-    patient(board.post("a", "text", HOUR)).await;
-    patient(board.post("a", "text", HOUR)).await;
+    patient(map.insert("a", "text", HOUR)).await;
+    patient(map.insert("a", "text", HOUR)).await;
     network.refuse();
-    patient(board.post("a", "text", HOUR)).await;
+    patient(map.insert("a", "text", HOUR)).await;
     network.pass();
     for _ in 0..300 {
-        if board.post("a", "text", HOUR).await.is_ok() {
+        if map.insert("a", "text", HOUR).await.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let mut reading = board.read(None).await;
+    let mut reading = map.read(None).await;
     for _ in 0..300 {
         if reading.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        reading = board.read(None).await;
+        reading = map.read(None).await;
     }
-    assert_eq!(reading.unwrap().unwrap().notices.len(), 1);
+    assert_eq!(reading.unwrap().unwrap().entries.len(), 1);
 }
 
 #[tokio::test]
-async fn templates_that_begin_alike_share_a_board() {
+async fn templates_that_begin_alike_share_a_map() {
     let server = RedisServer::start();
     let with = |template: &str| {
         let template: KeyTemplate = template.parse().unwrap();
         let store = RedisStore::builder(server.url()).key_template(template).deadline(AMPLE);
         store.build().unwrap()
     };
-    let shop = with("shop:{<identity>}:<policy>").board();
-    let shop_too = ResilientStore::new(with("shop:{<kind>}<identity>")).redis().board();
-    let bank = with("bank:<identity>").board();
-    shop.post("a", "of the shop", HOUR).await.unwrap();
-    bank.post("a", "of the bank", HOUR).await.unwrap();
+    let shop = with("shop:{<identity>}:<policy>").shared_map();
+    let shop_too = ResilientStore::new(with("shop:{<kind>}<identity>")).redis().shared_map();
+    let bank = with("bank:<identity>").shared_map();
+    shop.insert("a", "of the shop", HOUR).await.unwrap();
+    bank.insert("a", "of the bank", HOUR).await.unwrap();
     assert_eq!(texts(&shop_too).await, [pair("a", "of the shop")]);
     assert_eq!(texts(&bank).await, [pair("a", "of the bank")]);
-    assert_eq!(texts(&board(server.url())).await, []);
-    assert_eq!(server.command(&["EXISTS", "shop:board", "bank:{board}"]).integer(), 2);
+    assert_eq!(texts(&shared_map(server.url())).await, []);
+    assert_eq!(server.command(&["EXISTS", "shop:shared", "bank:{shared}"]).integer(), 2);
 }
 
 #[tokio::test]
 async fn in_a_cluster() {
     let cluster = RedisCluster::options().without_replicas().start();
-    let (one, other) = (board(cluster_url(&cluster)), board(cluster_url(&cluster)));
-    one.post("a", "text", HOUR).await.unwrap();
+    let (one, other) = (shared_map(cluster_url(&cluster)), shared_map(cluster_url(&cluster)));
+    one.insert("a", "text", HOUR).await.unwrap();
     let reading = all(&other).await;
-    assert_eq!(reading.notices[0].text, "text");
+    assert_eq!(reading.entries[0].text, "text");
     assert_eq!(other.read(Some(reading.version)).await.unwrap(), None);
     assert!(other.remove("a").await.unwrap());
     let emptied = one.read(Some(reading.version)).await.unwrap().expect("it has changed");
-    assert_eq!(emptied.notices, []);
+    assert_eq!(emptied.entries, []);
 }
 
 #[tokio::test]
 async fn behind_sentinels() {
     let sentinels = RedisSentinels::start();
-    let board = board(sentinel_url(&sentinels));
-    board.post("a", "text", HOUR).await.unwrap();
-    assert_eq!(texts(&board).await, [pair("a", "text")]);
+    let map = shared_map(sentinel_url(&sentinels));
+    map.insert("a", "text", HOUR).await.unwrap();
+    assert_eq!(texts(&map).await, [pair("a", "text")]);
 }
 
 #[tokio::test]
@@ -395,13 +397,13 @@ async fn with_no_more_permissions_than_are_written_down() {
     let mut user = vec!["ACL", "SETUSER", "gate", "on", ">secret", "~slidegate:*"];
     user.extend(permissions);
     server.command(&user).expect_ok();
-    let board = board(server.url().replace("redis://", "redis://gate:secret@"));
-    board.post("a", "text", HOUR).await.unwrap();
-    assert_eq!(texts(&board).await, [pair("a", "text")]);
-    assert!(board.remove("a").await.unwrap());
+    let map = shared_map(server.url().replace("redis://", "redis://gate:secret@"));
+    map.insert("a", "text", HOUR).await.unwrap();
+    assert_eq!(texts(&map).await, [pair("a", "text")]);
+    assert!(map.remove("a").await.unwrap());
 }
 
-const LOG: &str = "slidegate:board:events";
+const LOG: &str = "slidegate:shared:events";
 
 fn log(url: impl Into<String>) -> EventLog {
     RedisStore::builder(url).deadline(AMPLE).build().unwrap().event_log()
