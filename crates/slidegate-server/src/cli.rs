@@ -10,8 +10,8 @@ use crate::config::{Environment, File, Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::remote::{
-    self, AccountsArguments, GrantArguments, InspectArguments, LiftArguments, OrderArguments,
-    OrdersArguments, ResetArguments, Verb,
+    self, AccountsArguments, GrantArguments, InspectArguments, LiftArguments, OverrideArguments,
+    OverridesArguments, ResetArguments, Verb,
 };
 use crate::{digest, server, terminal};
 
@@ -92,15 +92,15 @@ Examples:
 
     /// Let an identity's requests pass for a while, uncounted
     #[command(after_help = remote::EXEMPT_HELP)]
-    Exempt(OrderArguments),
+    Exempt(OverrideArguments),
 
     /// Refuse an identity's requests for a while
     #[command(after_help = remote::BAN_HELP)]
-    Ban(OrderArguments),
+    Ban(OverrideArguments),
 
     /// List the grants, exemptions and bans in force
-    #[command(after_help = remote::ORDERS_HELP)]
-    Orders(OrdersArguments),
+    #[command(after_help = remote::OVERRIDES_HELP)]
+    Overrides(OverridesArguments),
 
     /// End a grant, an exemption or a ban early
     #[command(after_help = remote::LIFT_HELP)]
@@ -155,9 +155,9 @@ impl Cli {
             Command::Inspect(arguments) => remote::inspect(&arguments),
             Command::Reset(arguments) => remote::reset(&arguments),
             Command::Grant(arguments) => remote::grant(&arguments),
-            Command::Exempt(arguments) => remote::order(Verb::Exempt, &arguments),
-            Command::Ban(arguments) => remote::order(Verb::Ban, &arguments),
-            Command::Orders(arguments) => remote::orders(&arguments),
+            Command::Exempt(arguments) => remote::set_override(Verb::Exempt, &arguments),
+            Command::Ban(arguments) => remote::set_override(Verb::Ban, &arguments),
+            Command::Overrides(arguments) => remote::overrides(&arguments),
             Command::Lift(arguments) => remote::lift(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Digest => digest::run(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
-use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
+use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder};
 use slidegate::{
     AccessList, Ban, Gate, ManualClock, OnStoreError, Plan, Policies, Policy, Quota, Source,
     Timestamp,
@@ -163,13 +163,13 @@ async fn send_reasons(sent: &mut Responses) {
 async fn send_suspended() -> String {
     let clock = ManualClock::new(NOON);
     let gate = gate(&clock, plans());
-    let ban = Order {
+    let ban = Override {
         identity: "user:ann".parse().unwrap(),
         policy: None,
-        measure: Measure::Ban,
+        action: Action::Ban,
         until: gate.now() + Duration::from_secs(600),
     };
-    gate.replace_orders(Orders::new([ban]).unwrap());
+    gate.replace_overrides(Overrides::new([ban]).unwrap());
     let service = RateLimitLayer::new(gate).layer(service_fn(hello));
     last_of(1, &clock, service, from_ann).await
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
-use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder};
+use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder};
 use slidegate::{
     AccessList, Ban, Decision, Facts, Gate, ManualClock, OnStoreError, Plan, Policy, Quota, Scope,
     StoreError, Verdict,
@@ -63,13 +63,13 @@ fn banned() -> Outcome {
 
 fn suspended() -> Outcome {
     let gate = gate(&ManualClock::default(), api());
-    let ban = Order {
+    let ban = Override {
         identity: "ip:203.0.113.7".parse().unwrap(),
         policy: Some("api".parse().unwrap()),
-        measure: Measure::Ban,
+        action: Action::Ban,
         until: gate.now() + Duration::from_secs(600),
     };
-    gate.replace_orders(Orders::new([ban]).unwrap());
+    gate.replace_overrides(Overrides::new([ban]).unwrap());
     decide(&gate)
 }
 
@@ -425,7 +425,11 @@ fn an_operators_ban_claims_in_no_shape_that_there_were_too_many_requests() {
     assert_eq!(text.body(), "Access was suspended by the operator. Try again in 600 seconds.\n");
     assert_eq!(body(&shaped(Shape::Code, &outcome))["error"]["code"], "ACCESS_SUSPENDED");
     let responder = Responder::new().refusal_for("api", Refusal::bare());
-    assert_eq!(refuse(&responder, &outcome).body(), "Forbidden", "the policy that the order names");
+    assert_eq!(
+        refuse(&responder, &outcome).body(),
+        "Forbidden",
+        "the policy that the override names"
+    );
 }
 
 #[test]

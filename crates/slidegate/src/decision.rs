@@ -62,9 +62,9 @@ pub enum Block {
         /// when it began.
         retry_after: Duration,
     },
-    /// An operator has banned the identity by an [order](crate::policy::Order).
+    /// An operator has banned the identity by an [override](crate::policy::Override).
     Suspended {
-        /// How long until the order has ended.
+        /// How long until the override has ended.
         retry_after: Duration,
     },
 }
@@ -200,7 +200,7 @@ impl Decision {
     }
 
     /// The policy whose ban the request was refused for: of several, the one that takes longest. If
-    /// it is an operator's ban, the policy that the order names, and none if it is for all policies.
+    /// it is an operator's ban, the policy that the override names, and none if it is for all policies.
     pub fn banned_by(&self) -> Option<&Name> {
         self.banned_by.as_ref()
     }

@@ -27,7 +27,7 @@ use crate::policy::explain::Explanation;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
 use crate::policy::matching::{CheckedPolicy, Matches, Policies, Resolution};
-use crate::policy::orders::{Orders, OrdersAt};
+use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{OnStoreError, Scope};
 
 /// Decides requests by policies, with accounts in a store.
@@ -60,12 +60,12 @@ pub struct Gate<S = MemoryStore> {
     unknown_plans: Warning,
 }
 
-/// What a gate goes by. One pointer to both, so that a decision without orders pays nothing for
+/// What a gate goes by. One pointer to both, so that a decision without overrides pays nothing for
 /// looking.
 #[derive(Debug)]
 struct Rules {
     policies: Arc<Policies>,
-    orders: Arc<Orders>,
+    overrides: Arc<Overrides>,
 }
 
 impl<S: Store> Gate<S> {
@@ -78,7 +78,7 @@ impl<S: Store> Gate<S> {
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity());
-        let rules = Rules { policies: Arc::new(policies), orders: Arc::default() };
+        let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
         let unknown_plans = Warning::default();
         Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }
     }
@@ -197,8 +197,9 @@ impl<S: Store> Gate<S> {
     ) -> Result<(), AccountError> {
         let rules = self.rules.load();
         let (policy, identity) = Self::policy_of(&rules.policies, account)?;
-        let orders = rules.orders.at(self.now());
-        let granted = orders.everywhere(&identity).and(orders.under(policy, &identity)).granted;
+        let overrides = rules.overrides.at(self.now());
+        let granted =
+            overrides.everywhere(&identity).and(overrides.under(policy, &identity)).granted;
         for quota in rules.policies.windows_of(policy) {
             let quotas = Quotas::from(quota).raised(granted);
             let charge = Charge::new(&policy.name, &identity, &quotas);
@@ -271,7 +272,7 @@ impl<S: Store> Gate<S> {
     }
 
     /// All bans in force that denials began, here or at a gate that told of them, or that were begun
-    /// by hand. An operator's [orders](Self::orders) are not among them.
+    /// by hand. An operator's [overrides](Self::overrides) are not among them.
     pub fn active_bans(&self) -> Vec<ActiveBan> {
         self.bans.active(self.rules.load().policies.banning(), self.local.now())
     }
@@ -298,18 +299,18 @@ impl<S: Store> Gate<S> {
         self.local.now()
     }
 
-    /// Puts other orders in force, in place of all that were.
-    pub fn replace_orders(&self, orders: Orders) {
-        let orders = Arc::new(orders);
+    /// Replaces all overrides.
+    pub fn replace_overrides(&self, overrides: Overrides) {
+        let overrides = Arc::new(overrides);
         self.rules.rcu(|rules| Rules {
             policies: Arc::clone(&rules.policies),
-            orders: Arc::clone(&orders),
+            overrides: Arc::clone(&overrides),
         });
     }
 
-    /// The orders that were last put in force, expired ones among them.
-    pub fn orders(&self) -> Arc<Orders> {
-        Arc::clone(&self.rules.load().orders)
+    /// The overrides as last replaced, including expired ones.
+    pub fn overrides(&self) -> Arc<Overrides> {
+        Arc::clone(&self.rules.load().overrides)
     }
 
     /// Puts other policies in force. Accounts keep their history wherever the policy's name and
@@ -318,7 +319,7 @@ impl<S: Store> Gate<S> {
         let policies = Arc::new(policies);
         self.rules.rcu(|rules| Rules {
             policies: Arc::clone(&policies),
-            orders: Arc::clone(&rules.orders),
+            overrides: Arc::clone(&rules.overrides),
         });
         self.bans.keep(self.rules.load().policies.banning());
     }
@@ -347,8 +348,8 @@ impl<S: Store> Gate<S> {
     ) -> Result<(), StoreError> {
         let rules = self.rules.load();
         let mut matches = Matches::default();
-        let orders = self.orders_at_once(&rules);
-        let resolution = rules.policies.resolve(facts, orders, &mut matches);
+        let overrides = self.overrides_at_once(&rules);
+        let resolution = rules.policies.resolve(facts, overrides, &mut matches);
         self.warn_of_unknown_plan(&matches, |policy| rules.policies.unknown_plan(policy, facts));
         self.conclude(resolution, &matches, intent, decision).await
     }
@@ -369,10 +370,10 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// The orders as of now, if there are any.
+    /// The overrides as of now, if there are any.
     #[inline]
-    fn orders_at_once<'r>(&self, rules: &'r Rules) -> Option<OrdersAt<'r>> {
-        if rules.orders.is_empty() { None } else { Some(rules.orders.at(self.now())) }
+    fn overrides_at_once<'r>(&self, rules: &'r Rules) -> Option<OverridesAt<'r>> {
+        if rules.overrides.is_empty() { None } else { Some(rules.overrides.at(self.now())) }
     }
 
     /// Decides what the policies have made of a request.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cap::Cap;
 use http::{HeaderMap, Method};
-use slidegate::policy::{Measure, Order, Orders};
+use slidegate::policy::{Action, Override, Overrides};
 use slidegate::{
     Ban, Block, Facts, Gate, Identity, ManualClock, MemoryStore, Plan, Policies, Policy, Quota,
     Scope, Source, Verdict,
@@ -34,7 +34,7 @@ fn decisions_allocate_nothing() {
     let login = Policy::new("login").quota(Quota::per_hour(1)).ban(ban);
     gate.replace_policies(Policies::builder().policy(login).build().unwrap());
     decisions_on_who_is_banned(&gate);
-    decisions_under_orders(&gate);
+    decisions_under_overrides(&gate);
 }
 
 fn plain_decisions(gate: &Gate, clock: &ManualClock) {
@@ -73,22 +73,22 @@ fn decisions_on_who_is_banned(gate: &Gate) {
 }
 
 /// But for grants, whose quotas have to be made.
-fn decisions_under_orders(gate: &Gate) {
-    let order = |identity: &str, policy: Option<&str>, measure| Order {
+fn decisions_under_overrides(gate: &Gate) {
+    let entry = |identity: &str, policy: Option<&str>, action| Override {
         identity: identity.parse().unwrap(),
         policy: policy.map(|name| name.parse().unwrap()),
-        measure,
+        action,
         until: gate.now() + Duration::from_secs(600),
     };
-    let orders = [
-        order("ip:2001:db8:2::/64", None, Measure::Ban),
-        order("ip:2001:db8:3::/64", Some("login"), Measure::Exempt),
-        order("ip:2001:db8:4::/48", None, Measure::Exempt),
-        order("user:42", None, Measure::Ban),
-        order(Identity::api_key(KEY.as_bytes()).as_str(), None, Measure::Exempt),
-        order("ip:203.0.113.7", Some("login"), Measure::Grant(NonZeroU32::MIN)),
+    let overrides = [
+        entry("ip:2001:db8:2::/64", None, Action::Ban),
+        entry("ip:2001:db8:3::/64", Some("login"), Action::Exempt),
+        entry("ip:2001:db8:4::/48", None, Action::Exempt),
+        entry("user:42", None, Action::Ban),
+        entry(Identity::api_key(KEY.as_bytes()).as_str(), None, Action::Exempt),
+        entry("ip:203.0.113.7", Some("login"), Action::Grant(NonZeroU32::MIN)),
     ];
-    gate.replace_orders(Orders::new(orders).unwrap());
+    gate.replace_overrides(Overrides::new(overrides).unwrap());
     let cases = [
         (from("2001:db8:2::1"), false),
         (from("2001:db8:3::1"), true),

@@ -16,10 +16,10 @@ POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reaso
 POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
 POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
 POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy\": \"...\" for one policy only
-GET    /v1/orders                           grants, exemptions and bans in force
-DELETE /v1/orders/ID                        lifts one                   {\"reason\": \"...\"}
+GET    /v1/overrides                           grants, exemptions and bans in force
+DELETE /v1/overrides/ID                        lifts one                   {\"reason\": \"...\"}
 
-The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, orders, lift
+The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift
 
 If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 "

@@ -14,8 +14,8 @@ use tower_service::Service;
 
 use super::{Operator, router};
 use crate::config::{LogConfig, LogFormat, Secret};
-use crate::desk::{Desk, Place};
 use crate::observe::{Observer, StoreReport};
+use crate::overrides::{OverrideService, Persistence};
 use crate::shutdown::{Closing, shutdown};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
@@ -30,8 +30,8 @@ fn door_with<S: Store + StoreReport>(
 ) -> (Router, Closing) {
     let (closing, shutdown) = shutdown();
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
-    let desk = Arc::new(Desk::open(gate, Place::Here).unwrap());
-    (router(Operator { desk, observer }, shutdown, token), closing)
+    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
+    (router(Operator { overrides, observer }, shutdown, token), closing)
 }
 
 fn memory_door() -> (Router, Closing) {

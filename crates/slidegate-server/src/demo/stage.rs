@@ -6,7 +6,7 @@ use anyhow::Context;
 use slidegate::MemoryStore;
 
 use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
-use crate::desk::Place;
+use crate::overrides::Persistence;
 use crate::server::{Opened, Site, StopSignals};
 
 /// A gateway whose doors are open.
@@ -22,7 +22,7 @@ impl Stage {
     pub(super) async fn open(upstream: String) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let site = Site::new(config, sources, MemoryStore::new(), Place::beside(None), None)?;
+        let site = Site::new(config, sources, MemoryStore::new(), Persistence::beside(None), None)?;
         let opened = Opened::new(&site).await?;
         Ok(Self { site, opened })
     }

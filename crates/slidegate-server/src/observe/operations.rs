@@ -1,11 +1,11 @@
-//! What operators did, and the orders that are in force.
+//! What operators did, and the overrides that are in force.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::policy::Measure;
+use slidegate::policy::Action;
 use slidegate::{Name, Timestamp};
 
 use super::exposition::Page;
@@ -19,15 +19,15 @@ pub(crate) struct Operation {
     pub(crate) action: &'static str,
     /// The operator's address; one on a Unix socket has none.
     pub(crate) by: Option<IpAddr>,
-    /// The id of the order that it is about.
-    pub(crate) order: Option<String>,
-    /// What that order does; unknown if there is no order of that id.
+    /// The id of the override that it is about.
+    pub(crate) override_id: Option<String>,
+    /// What that override does; unknown if there is no override of that id.
     pub(crate) kind: Option<&'static str>,
     /// As operators read it.
     pub(crate) identity: Option<String>,
     pub(crate) policy: Option<Name>,
     pub(crate) units: Option<NonZeroU32>,
-    /// The end of the order, in Unix milliseconds.
+    /// The end of the override, in Unix milliseconds.
     pub(crate) until_ms: Option<u64>,
     pub(crate) reason: String,
     pub(crate) outcome: OperationOutcome,
@@ -75,7 +75,7 @@ impl Operation {
             action = self.action,
             outcome = self.outcome.as_str(),
             by = self.by.map(tracing::field::display),
-            id = self.order,
+            id = self.override_id,
             kind = self.kind,
             identity = self.identity.as_deref(),
             policy = self.policy.as_deref(),
@@ -110,16 +110,15 @@ impl Operations {
              so, or failed because it could not be done now.",
             numbers,
         )?;
-        let in_force = gate.orders_in_force();
-        let of =
-            |is_one: fn(&Measure) -> bool| in_force.iter().filter(|m| is_one(m)).count() as f64;
+        let in_force = gate.active_overrides();
+        let of = |is_one: fn(&Action) -> bool| in_force.iter().filter(|m| is_one(m)).count() as f64;
         page.gauges(
-            "slidegate_orders",
-            "Operators' orders that are in force here.",
+            "slidegate_overrides",
+            "Overrides in force at this gateway, by action.",
             [
-                ([("action", "grant")], of(|measure| matches!(measure, Measure::Grant(_)))),
-                ([("action", "exempt")], of(|measure| *measure == Measure::Exempt)),
-                ([("action", "ban")], of(|measure| *measure == Measure::Ban)),
+                ([("action", "grant")], of(|action| matches!(action, Action::Grant(_)))),
+                ([("action", "exempt")], of(|action| *action == Action::Exempt)),
+                ([("action", "ban")], of(|action| *action == Action::Ban)),
             ],
         )
     }

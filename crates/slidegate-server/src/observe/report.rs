@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slidegate::limit::MemoryStats;
-use slidegate::policy::{BanStats, Measure};
+use slidegate::policy::{Action, BanStats};
 use slidegate::{Gate, MemoryStore, Policies, Store};
 use slidegate_redis::{KeyCollisions, ResilienceStats, ResilientStore};
 
@@ -70,8 +70,8 @@ pub(crate) trait GateReport: Send + Sync + 'static {
     /// The policies in force.
     fn policies(&self) -> Arc<Policies>;
 
-    /// What the operator's orders do that are in force.
-    fn orders_in_force(&self) -> Vec<Measure>;
+    /// What the operator's overrides do that are in force.
+    fn active_overrides(&self) -> Vec<Action>;
 }
 
 impl<S: Store + StoreReport> GateReport for Gate<S> {
@@ -91,8 +91,8 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
         self.policies()
     }
 
-    fn orders_in_force(&self) -> Vec<Measure> {
-        let (orders, now) = (self.orders(), self.now());
-        orders.iter().filter(|order| order.until > now).map(|order| order.measure).collect()
+    fn active_overrides(&self) -> Vec<Action> {
+        let (overrides, now) = (self.overrides(), self.now());
+        overrides.iter().filter(|record| record.until > now).map(|record| record.action).collect()
     }
 }

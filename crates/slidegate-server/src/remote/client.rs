@@ -19,8 +19,8 @@ use crate::config::{ListenAddress, Secret};
 /// Where the server is, and what to show it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Server {
-    /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as admin.listen
-    /// has it
+    /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as
+    /// admin.listen has it
     #[arg(
         long,
         value_name = "URL",
@@ -42,7 +42,7 @@ pub(crate) struct Server {
 /// How long a connection, and then an answer, is waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(30);
-/// More than ten thousand orders take.
+/// More than ten thousand overrides take.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::client::{Server, encoded};
 use super::identity;
-use super::print::{AccountList, Lifted, OneIdentity, OrderList, Taken, WasReset};
+use super::print::{AccountList, Lifted, OneIdentity, OverrideList, Taken, WasReset};
 use crate::terminal;
 
 macro_rules! help {
@@ -54,8 +54,8 @@ Examples:
 
 pub(crate) const RESET_HELP: &str = help!(
     "\
-With Redis it is done at all gateways, within a second. Orders stay in force; bans that a policy has
-begun by itself are lifted.
+With Redis it is done at all gateways, within a second. Overrides stay in force; bans that a policy
+has begun by itself are lifted.
 
 Examples:
   slidegate reset user:42 --reason 'our own retry loop, fixed in 4.2'
@@ -97,18 +97,18 @@ Examples:
 "
 );
 
-pub(crate) const ORDERS_HELP: &str = help!(
+pub(crate) const OVERRIDES_HELP: &str = help!(
     "\
 Examples:
-  slidegate orders
-  slidegate orders --json | jq -r '.orders[].id'
+  slidegate overrides
+  slidegate overrides --json | jq -r '.overrides[].id'
 "
 );
 
 pub(crate) const LIFT_HELP: &str = help!(
     "\
 Examples:
-  slidegate orders                          shows which there are
+  slidegate overrides                       shows which there are
   slidegate lift 1f0c6a9be2d74a53 --reason 'they have fixed it'
 "
 );
@@ -180,7 +180,7 @@ pub(crate) struct GrantArguments {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct OrderArguments {
+pub(crate) struct OverrideArguments {
     #[command(flatten)]
     whom: Whom,
 
@@ -195,15 +195,15 @@ pub(crate) struct OrderArguments {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct OrdersArguments {
+pub(crate) struct OverridesArguments {
     #[command(flatten)]
     server: Server,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LiftArguments {
-    /// The order, as `slidegate orders` shows it
-    #[arg(value_name = "ORDER")]
+    /// The override, as `slidegate overrides` shows it
+    #[arg(value_name = "OVERRIDE")]
     id: String,
 
     #[command(flatten)]
@@ -242,7 +242,7 @@ struct Why {
     reason: String,
 }
 
-/// What an order does that has no number.
+/// What an override does that has no number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Exempt,
@@ -285,35 +285,35 @@ pub(crate) fn reset(arguments: &ResetArguments) -> anyhow::Result<()> {
 /// `slidegate grant`
 pub(crate) fn grant(arguments: &GrantArguments) -> anyhow::Result<()> {
     let GrantArguments { whom, units, when, why, server } = arguments;
-    let mut body = order_body(whom, when, why);
+    let mut body = override_body(whom, when, why);
     body.insert("units".to_owned(), units.get().into());
     let answer = server.ask(Method::POST, &whom.path("/grant")?, Some(&body.into()))?;
     show(server, answer, |taken: Taken| taken.text())
 }
 
 /// `slidegate exempt` and `slidegate ban`
-pub(crate) fn order(verb: Verb, arguments: &OrderArguments) -> anyhow::Result<()> {
-    let OrderArguments { whom, when, why, server } = arguments;
+pub(crate) fn set_override(verb: Verb, arguments: &OverrideArguments) -> anyhow::Result<()> {
+    let OverrideArguments { whom, when, why, server } = arguments;
     let path = match verb {
         Verb::Exempt => "/exempt",
         Verb::Ban => "/ban",
     };
-    let body = order_body(whom, when, why);
+    let body = override_body(whom, when, why);
     let answer = server.ask(Method::POST, &whom.path(path)?, Some(&body.into()))?;
     show(server, answer, |taken: Taken| taken.text())
 }
 
-/// `slidegate orders`
-pub(crate) fn orders(arguments: &OrdersArguments) -> anyhow::Result<()> {
+/// `slidegate overrides`
+pub(crate) fn overrides(arguments: &OverridesArguments) -> anyhow::Result<()> {
     let server = &arguments.server;
-    let answer = server.ask(Method::GET, "/v1/orders", None)?;
-    show(server, answer, |list: OrderList| list.text())
+    let answer = server.ask(Method::GET, "/v1/overrides", None)?;
+    show(server, answer, |list: OverrideList| list.text())
 }
 
 /// `slidegate lift`
 pub(crate) fn lift(arguments: &LiftArguments) -> anyhow::Result<()> {
     let LiftArguments { id, why, server } = arguments;
-    let path = format!("/v1/orders/{}", encoded(id));
+    let path = format!("/v1/overrides/{}", encoded(id));
     let body = body([("reason", Some(why.reason.as_str()))]);
     let answer = server.ask(Method::DELETE, &path, Some(&body.into()))?;
     show(server, answer, |lifted: Lifted| lifted.text())
@@ -326,7 +326,7 @@ impl Whom {
     }
 }
 
-fn order_body(whom: &Whom, when: &When, why: &Why) -> Map<String, Value> {
+fn override_body(whom: &Whom, when: &When, why: &Why) -> Map<String, Value> {
     body([
         ("policy", whom.policy.as_deref()),
         ("for", when.lasting.as_deref()),

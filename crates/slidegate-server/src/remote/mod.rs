@@ -8,7 +8,7 @@ mod print;
 
 pub(crate) use self::commands::{
     ACCOUNTS_HELP, AccountsArguments, BAN_HELP, EXEMPT_HELP, GRANT_HELP, GrantArguments,
-    INSPECT_HELP, InspectArguments, LIFT_HELP, LiftArguments, ORDERS_HELP, OrderArguments,
-    OrdersArguments, RESET_HELP, ResetArguments, Verb, accounts, grant, inspect, lift, order,
-    orders, reset,
+    INSPECT_HELP, InspectArguments, LIFT_HELP, LiftArguments, OVERRIDES_HELP, OverrideArguments,
+    OverridesArguments, RESET_HELP, ResetArguments, Verb, accounts, grant, inspect, lift,
+    overrides, reset, set_override,
 };

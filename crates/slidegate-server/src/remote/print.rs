@@ -15,7 +15,7 @@ pub(super) struct AccountList {
 pub(super) struct OneIdentity {
     identity: String,
     accounts: Vec<Account>,
-    orders: Vec<Order>,
+    overrides: Vec<Override>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,14 +47,14 @@ struct Quota {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct OrderList {
-    orders: Vec<Order>,
+pub(super) struct OverrideList {
+    overrides: Vec<Override>,
     #[serde(default)]
     stale: bool,
 }
 
 #[derive(Debug, Deserialize)]
-struct Order {
+struct Override {
     id: String,
     action: String,
     identity: String,
@@ -68,10 +68,11 @@ struct Order {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Taken {
-    order: Order,
-    replaced: Option<Order>,
+    #[serde(rename = "override")]
+    created: Override,
+    replaced: Option<Override>,
     #[serde(default)]
-    others: Vec<Order>,
+    others: Vec<Override>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,7 +85,7 @@ pub(super) struct WasReset {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Lifted {
-    lifted: Order,
+    lifted: Override,
 }
 
 impl AccountList {
@@ -132,8 +133,8 @@ impl OneIdentity {
         } else {
             text.push_str(&self.accounts());
         }
-        if !self.orders.is_empty() {
-            let _ = write!(text, "\n{}", orders(&self.orders));
+        if !self.overrides.is_empty() {
+            let _ = write!(text, "\n{}", overrides(&self.overrides));
         }
         text
     }
@@ -188,11 +189,11 @@ impl Quota {
     }
 }
 
-impl OrderList {
+impl OverrideList {
     pub(super) fn text(&self) -> String {
-        let mut text = match self.orders.as_slice() {
-            [] => "no orders are in force\n".to_owned(),
-            all => orders(all),
+        let mut text = match self.overrides.as_slice() {
+            [] => "no overrides are in force\n".to_owned(),
+            all => overrides(all),
         };
         if self.stale {
             text.push_str("\nRedis cannot be read: these were in force when it last could\n");
@@ -203,8 +204,8 @@ impl OrderList {
 
 impl Taken {
     pub(super) fn text(&self) -> String {
-        let order = &self.order;
-        let mut text = format!("{} until {}\n", order.sentence(), order.until);
+        let created = &self.created;
+        let mut text = format!("{} until {}\n", created.sentence(), created.until);
         if let Some(replaced) = &self.replaced {
             let units = replaced.units.map(|units| format!(" of {units} units"));
             let units = units.unwrap_or_default();
@@ -213,10 +214,10 @@ impl Taken {
         for other in &self.others {
             let _ = writeln!(text, "also in force: {} until {}", other.sentence(), other.until);
         }
-        if order.action != "ban" && self.others.iter().any(|other| other.action == "ban") {
+        if created.action != "ban" && self.others.iter().any(|other| other.action == "ban") {
             text.push_str("a ban outweighs it: lift the ban if it is not meant any more\n");
         }
-        let _ = writeln!(text, "to end it early: slidegate lift {} --reason TEXT", order.id);
+        let _ = writeln!(text, "to end it early: slidegate lift {} --reason TEXT", created.id);
         text
     }
 }
@@ -246,7 +247,7 @@ impl Lifted {
     }
 }
 
-impl Order {
+impl Override {
     fn sentence(&self) -> String {
         let policy = self.policy.as_deref();
         let identity = &self.identity;
@@ -263,20 +264,21 @@ impl Order {
     }
 }
 
-fn orders(orders: &[Order]) -> String {
-    let mut lines =
-        Lines::with(&["ORDER", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON"]);
-    for order in orders {
-        let units = order.units.map(|units| format!(" {units}")).unwrap_or_default();
+fn overrides(overrides: &[Override]) -> String {
+    let mut lines = Lines::with(&[
+        "OVERRIDE", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON",
+    ]);
+    for entry in overrides {
+        let units = entry.units.map(|units| format!(" {units}")).unwrap_or_default();
         lines.push(vec![
-            order.id.clone(),
-            format!("{}{units}", order.action),
-            order.identity.clone(),
-            order.policy.clone().unwrap_or_else(|| "all".to_owned()),
-            time(order.ends_in_ms),
-            order.until.clone(),
-            order.by.clone().unwrap_or_default(),
-            order.reason.clone(),
+            entry.id.clone(),
+            format!("{}{units}", entry.action),
+            entry.identity.clone(),
+            entry.policy.clone().unwrap_or_else(|| "all".to_owned()),
+            time(entry.ends_in_ms),
+            entry.until.clone(),
+            entry.by.clone().unwrap_or_default(),
+            entry.reason.clone(),
         ]);
     }
     lines.text()

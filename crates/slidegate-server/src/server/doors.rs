@@ -135,7 +135,7 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
     let bound = Bound::new(&site.config.admin.listen, 1, settings).context("admin")?;
     let token = site.config.admin.token.as_ref();
-    let operator = Operator { desk: site.desk.clone(), observer: site.observer.clone() };
+    let operator = Operator { overrides: site.overrides.clone(), observer: site.observer.clone() };
     let router = Routed(admin::router(operator, shutdown, token));
     let (closing, open) = crate::shutdown::shutdown();
     let Bound { local, settings, sockets } = bound;

@@ -19,8 +19,8 @@ pub(crate) use self::site::Site;
 use self::snapshot::Snapshot;
 pub(crate) use self::workers::{Workers, runtime};
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
-use crate::desk::Place;
 use crate::observe::StoreReport;
+use crate::overrides::Persistence;
 use crate::reload::{self, Changes};
 use crate::{logs, terminal};
 
@@ -38,8 +38,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         match &config.store {
             StoreConfig::Memory { capacity, snapshot } => {
                 let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
-                let orders = Place::beside(snapshot.as_ref());
-                let site = Site::new(config, sources, store, orders, None)?;
+                let overrides = Persistence::beside(snapshot.as_ref());
+                let site = Site::new(config, sources, store, overrides, None)?;
                 let restore = |config| {
                     Snapshot::restore(&config, site.live.gate().clone(), site.observer.clone())
                 };
@@ -48,9 +48,9 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
-                let orders = Place::SharedMap(store.redis().shared_map());
+                let overrides = Persistence::SharedMap(store.redis().shared_map());
                 let bans = Some(store.redis().event_log());
-                serve(Site::new(config, sources, store, orders, bans)?, changes, None).await
+                serve(Site::new(config, sources, store, overrides, bans)?, changes, None).await
             }
         }
     });

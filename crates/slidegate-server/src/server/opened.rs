@@ -30,8 +30,8 @@ impl Opened {
         let (gateway, decisions) = (front.gateway().to_vec(), front.decisions().to_vec());
         site.observer.started();
         // Before the first request, so that nobody who is banned slips through.
-        site.desk.look().await;
-        tokio::spawn(site.desk.clone().attend());
+        site.overrides.refresh().await;
+        tokio::spawn(site.overrides.clone().poll());
         if let Some(bans) = &site.bans {
             bans.exchange().await;
             tokio::spawn(bans.clone().run());

@@ -9,11 +9,11 @@ use slidegate_redis::EventLog;
 
 use crate::config::{self, Config, KeysFileVersion, Loaded, Problems, Sources};
 use crate::decisions::Decisions;
-use crate::desk::{Desk, Place};
 use crate::gateway::Gateway;
 use crate::listener::Tls;
 use crate::live::Live;
 use crate::observe::{Answered, Observer, StoreReport, Trail};
+use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Fixed};
 use crate::shared_bans::{self, SharedBans};
 
@@ -22,7 +22,7 @@ pub(crate) struct Site<S> {
     pub(crate) live: Arc<Live<S>>,
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
-    pub(crate) desk: Arc<Desk<S>>,
+    pub(crate) overrides: Arc<OverrideService<S>>,
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans<S>>>,
     pub(crate) tls: Option<Tls>,
@@ -41,7 +41,7 @@ impl<S: Store + StoreReport> Site<S> {
         mut config: Config,
         sources: Sources,
         store: S,
-        orders: Place,
+        overrides: Persistence,
         ban_log: Option<EventLog>,
     ) -> anyhow::Result<Self> {
         let (live, bans) = match ban_log {
@@ -61,12 +61,25 @@ impl<S: Store + StoreReport> Site<S> {
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let fixed = Fixed::of(&config);
-        let desk = Desk::open(live.gate().clone(), orders).context("store.snapshot.file")?;
+        let overrides =
+            OverrideService::open(live.gate().clone(), overrides).context("store.snapshot.file")?;
         let bans = bans.map(|(log, begun)| {
             Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
         });
-        let desk = Arc::new(desk.sharing_bans(bans.clone()));
-        Ok(Self { live, gateway, observer, desk, bans, tls, clock, audit, config, fixed, sources })
+        let overrides = Arc::new(overrides.sharing_bans(bans.clone()));
+        Ok(Self {
+            live,
+            gateway,
+            observer,
+            overrides,
+            bans,
+            tls,
+            clock,
+            audit,
+            config,
+            fixed,
+            sources,
+        })
     }
 
     /// What answers programs that ask.

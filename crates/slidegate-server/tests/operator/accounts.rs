@@ -101,7 +101,7 @@ fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
         (&json!(2), &json!(98))
     );
     assert_eq!((&login["policy"], &login["quotas"][0]["spent"]), (&json!("login"), &json!(2)));
-    assert_eq!(found["orders"], json!([]));
+    assert_eq!(found["overrides"], json!([]));
 
     let pro = operator.json(&["inspect", "ip:127.0.0.1", "--policy", "api", "--plan", "pro"]);
     assert_eq!(pro["accounts"][0]["quotas"][0]["quota"], "9/h");

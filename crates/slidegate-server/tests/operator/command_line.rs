@@ -7,7 +7,7 @@ use crate::support::{Place, Setup, Upstream, gateway, options};
 use crate::terminal::{Operator, errors};
 
 const COMMANDS: [&str; 8] =
-    ["accounts", "inspect", "reset", "grant", "exempt", "ban", "orders", "lift"];
+    ["accounts", "inspect", "reset", "grant", "exempt", "ban", "overrides", "lift"];
 
 #[test]
 fn the_help_of_every_command_has_examples_exit_codes_and_variables() {
@@ -22,7 +22,7 @@ fn the_help_of_every_command_has_examples_exit_codes_and_variables() {
             "--admin <URL>",
             "--token-file <FILE>",
         ] {
-            // Of lift the first example is how to find the order.
+            // Of lift the first example is how to find the override.
             let expected = expected.replace("Examples:\n  slidegate lift", "slidegate lift");
             assert!(text.contains(&expected), "{command}: {expected}: {text}");
         }
@@ -74,7 +74,7 @@ fn a_server_that_cannot_be_asked_is_named_with_what_to_do() {
             "--admin \"localhost\": expected http://HOST:PORT, ADDRESS:PORT or",
         ),
     ] {
-        let arguments = ["orders", "--admin", &admin];
+        let arguments = ["overrides", "--admin", &admin];
         let output =
             Command::new(env!("CARGO_BIN_EXE_slidegate")).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{admin}");
@@ -93,7 +93,7 @@ fn the_token_is_in_a_variable_or_a_file_and_never_shown() {
     let front = gateway(&Upstream::simple()).start_with(options);
     let operator = Operator::of(&front);
     let run = |token: Option<&str>, file: Option<&std::path::Path>| {
-        let mut command = operator.command(&["orders"]);
+        let mut command = operator.command(&["overrides"]);
         token.map(|token| command.env("SLIDEGATE_ADMIN_TOKEN", token));
         file.map(|file| command.arg("--token-file").arg(file));
         let output = command.output().unwrap();
@@ -101,7 +101,7 @@ fn the_token_is_in_a_variable_or_a_file_and_never_shown() {
         assert!(!said.contains("hunter"), "{said}");
         (output.status.code().unwrap(), said)
     };
-    assert_eq!(run(Some("hunter2"), None), (0, "no orders are in force\n".to_owned()));
+    assert_eq!(run(Some("hunter2"), None), (0, "no overrides are in force\n".to_owned()));
     assert_eq!(run(None, Some(&good)).0, 0);
     assert_eq!(run(Some("hunter3"), Some(&good)).0, 0, "a file outweighs the variable");
     for (token, file, expected) in [
@@ -146,7 +146,7 @@ fn a_unix_socket_is_a_door_too() {
     let ban = ["ban", "10.0.0.1", "--for", "1h", "--reason", "x", "--admin", &socket];
     for (arguments, expected) in [
         (&ban[..], "ip:10.0.0.1 is banned under every policy until 20"),
-        (&["orders", "--admin", &socket], "ban     ip:10.0.0.1  all"),
+        (&["overrides", "--admin", &socket], "ban     ip:10.0.0.1  all"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
         let output = command.args(arguments).output().unwrap();

@@ -24,7 +24,7 @@ fn soon(what: &str, began: Instant, condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_order_given_to_one_gateway_holds_at_the_other_within_a_second() {
+fn an_override_given_to_one_gateway_holds_at_the_other_within_a_second() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis)
         .policy("api", "10000/h", "match = { path = \"/\" }")
@@ -36,8 +36,8 @@ fn an_order_given_to_one_gateway_holds_at_the_other_within_a_second() {
     let began = Instant::now();
     assert!(!passes(&one, CLIENT), "at once where it was given");
     soon("the ban at the other", began, || !passes(&two, CLIENT));
-    let [ban] = &there.orders()[..] else { panic!("one order") };
-    assert_eq!(here.orders()[..], there.orders()[..]);
+    let [ban] = &there.overrides()[..] else { panic!("one override") };
+    assert_eq!(here.overrides()[..], there.overrides()[..]);
 
     there.run(&["lift", ban, "--reason", "over"]);
     let began = Instant::now();
@@ -117,7 +117,7 @@ fn what_is_spent_after_a_reset_counts_whether_or_not_the_others_have_heard_of_it
 }
 
 #[test]
-fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
+fn while_redis_is_gone_overrides_stay_and_new_ones_are_refused_until_it_is_back() {
     let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
     let (one, two) = (setup.start(), setup.start());
@@ -125,11 +125,9 @@ fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
     wait_until("the ban at the other", || !passes(&two, CLIENT));
     redis.kill();
     let operator = Operator::of(&two);
-    wait_until("it to be noticed", || operator.json(&["orders"])["stale"] == true);
-    assert!(operator.run(&["orders"]).contains("Redis cannot be read"));
-    wait_until("the log", || {
-        two.output().contains("the operator's orders cannot be read from Redis")
-    });
+    wait_until("it to be noticed", || operator.json(&["overrides"])["stale"] == true);
+    assert!(operator.run(&["overrides"]).contains("Redis cannot be read"));
+    wait_until("the log", || two.output().contains("cannot read overrides from Redis"));
     for front in [&one, &two] {
         assert!(!passes(front, CLIENT), "what was last known holds");
         assert!(passes(front, "10.0.0.2"), "and nothing else");
@@ -137,17 +135,17 @@ fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
     let ban = "{\"for\":\"1h\",\"reason\":\"a test\"}";
     let (status, problem) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/ban", ban);
     assert_eq!(status, 503, "{problem}");
-    assert!(problem["detail"].as_str().unwrap().starts_with("Redis cannot be told"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().starts_with("cannot write to Redis"), "{problem}");
     let (status, _) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/reset", "{\"reason\":\"x\"}");
     assert_eq!(status, 503);
     assert!(passes(&two, "10.0.0.2"));
     assert!(two.metric("slidegate_operator_actions_total", "outcome=\"failed\"") >= 2.0);
-    // A gateway that begins without Redis begins without orders, and has them when it is back.
+    // A gateway that begins without Redis begins without overrides, and has them when it is back.
     let late = setup.start();
     assert!(passes(&late, CLIENT));
 
     redis.restart();
-    wait_until("it to be read again", || operator.json(&["orders"])["stale"].is_null());
+    wait_until("it to be read again", || operator.json(&["overrides"])["stale"].is_null());
     wait_until("the late one to know", || !passes(&late, CLIENT));
     for front in [&one, &two] {
         assert!(!passes(front, CLIENT), "Redis has kept it");
@@ -157,7 +155,7 @@ fn while_redis_is_gone_orders_stay_and_new_ones_are_refused_until_it_is_back() {
 }
 
 #[test]
-fn a_gateway_that_is_started_again_has_the_orders_before_its_first_request() {
+fn a_gateway_that_is_started_again_has_the_overrides_before_its_first_request() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
     let first = setup.start();
@@ -166,11 +164,11 @@ fn a_gateway_that_is_started_again_has_the_orders_before_its_first_request() {
     drop(first);
     let second: Front = setup.start();
     assert!(!passes(&second, CLIENT));
-    assert_eq!(Operator::of(&second).orders().len(), 1);
+    assert_eq!(Operator::of(&second).overrides().len(), 1);
 }
 
 #[test]
-fn orders_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
+fn overrides_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
     // It stands still in January 2026, months before the gateways' clocks.
     let time = ManualTime::new();
     let (redis, upstream) = (RedisServer::options().time(&time).start(), Upstream::simple());
@@ -178,7 +176,7 @@ fn orders_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
     let (one, two) = (setup.start(), setup.start());
     let operator = Operator::of(&one);
     let taken = operator.json(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
-    let until = taken["order"]["until"].as_str().unwrap();
+    let until = taken["override"]["until"].as_str().unwrap();
     assert!(until.starts_with("2026-01-01T01:0"), "{until}");
     wait_until("the ban at the other", || !passes(&two, CLIENT));
     let arguments = ["ban", "10.0.0.2", "--until", "2026-01-01T06:00:00Z", "--reason", "a test"];
@@ -192,7 +190,7 @@ fn orders_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
 }
 
 #[test]
-fn a_redis_that_has_forgotten_everything_is_told_the_orders_again_but_not_the_lifted_ones() {
+fn a_redis_that_has_forgotten_everything_is_told_the_overrides_again_but_not_the_lifted_ones() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis).policy("api", "10000/h", "");
     let (one, two) = (setup.start(), setup.start());
@@ -200,7 +198,7 @@ fn a_redis_that_has_forgotten_everything_is_told_the_orders_again_but_not_the_li
     operator.run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
     let other = operator.json(&["ban", "10.0.0.2", "--for", "1h", "--reason", "a test"]);
     wait_until("both at the other", || !passes(&two, CLIENT) && !passes(&two, "10.0.0.2"));
-    operator.run(&["lift", other["order"]["id"].as_str().unwrap(), "--reason", "over"]);
+    operator.run(&["lift", other["override"]["id"].as_str().unwrap(), "--reason", "over"]);
     wait_until("the lift at the other", || passes(&two, "10.0.0.2"));
     redis.kill();
     redis.restart();
@@ -209,7 +207,7 @@ fn a_redis_that_has_forgotten_everything_is_told_the_orders_again_but_not_the_li
     let late = setup.start();
     for front in [&one, &two, &late] {
         assert!(!passes(front, CLIENT) && passes(front, "10.0.0.2"));
-        assert_eq!(Operator::of(front).orders().len(), 1);
+        assert_eq!(Operator::of(front).overrides().len(), 1);
     }
-    assert!(Operator::of(&late).run(&["orders"]).contains("a test"));
+    assert!(Operator::of(&late).run(&["overrides"]).contains("a test"));
 }

@@ -1,4 +1,4 @@
-//! Orders and the process's lives, without Redis.
+//! Overrides and the process's lives, without Redis.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn ban(front: &Front) {
 }
 
 #[test]
-fn orders_outlive_a_process_that_saves_its_accounts_even_if_it_is_killed() {
+fn overrides_outlive_a_process_that_saves_its_accounts_even_if_it_is_killed() {
     let (upstream, place) = (Upstream::simple(), Place::new());
     let setup = setup(&upstream, &place);
     let first = setup.start();
@@ -26,12 +26,12 @@ fn orders_outlive_a_process_that_saves_its_accounts_even_if_it_is_killed() {
     assert!(!passes(&first, "10.0.0.1"));
     first.signal("KILL");
     assert_eq!(first.wait(), None);
-    let mode = fs::metadata(place.path("accounts.orders")).unwrap().permissions().mode();
+    let mode = fs::metadata(place.path("accounts.overrides")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let second = setup.start();
     assert!(!passes(&second, "10.0.0.1") && passes(&second, "10.0.0.2"));
     let operator = Operator::of(&second);
-    let [id] = &operator.orders()[..] else { panic!("one order") };
+    let [id] = &operator.overrides()[..] else { panic!("one override") };
     operator.run(&["lift", id, "--reason", "over"]);
     second.signal("TERM");
     assert_eq!(second.wait(), Some(0));
@@ -50,7 +50,7 @@ fn without_a_snapshot_they_end_with_the_process() {
 }
 
 #[test]
-fn a_reload_changes_no_order() {
+fn a_reload_changes_no_override() {
     let upstream = Upstream::simple();
     let setup = for_many_clients(&upstream).policy("api", "100/h", "");
     let front = setup.start();
@@ -67,14 +67,18 @@ fn a_reload_changes_no_order() {
 fn a_damaged_file_is_an_error_at_the_start_and_a_full_disk_one_for_the_operator() {
     let (upstream, place) = (Upstream::simple(), Place::new());
     let setup = setup(&upstream, &place);
-    fs::write(place.path("accounts.orders"), "half a fi").unwrap();
+    fs::write(place.path("accounts.overrides"), "half a fi").unwrap();
     let failed = options().configuration(&setup.text()).spawn();
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
-    assert!(failed.output().contains("accounts.orders; move the file away"), "{}", failed.output());
-    fs::remove_file(place.path("accounts.orders")).unwrap();
+    assert!(
+        failed.output().contains("accounts.overrides; move the file away"),
+        "{}",
+        failed.output()
+    );
+    fs::remove_file(place.path("accounts.overrides")).unwrap();
     let front = setup.start();
     // A directory in the file's place can be neither written nor removed as a file.
-    fs::create_dir(place.path("accounts.orders.new")).unwrap();
+    fs::create_dir(place.path("accounts.overrides.new")).unwrap();
     let operator = Operator::of(&front);
     let (status, problem) = operator.ask(
         "POST",
@@ -84,11 +88,11 @@ fn a_damaged_file_is_an_error_at_the_start_and_a_full_disk_one_for_the_operator(
     assert_eq!(status, 503, "{problem}");
     let detail = problem["detail"].as_str().unwrap();
     assert!(
-        detail.starts_with("it cannot be written down, so it is not done: cannot write"),
+        detail.starts_with("cannot write the file of overrides; nothing was changed: cannot write"),
         "{detail}"
     );
     assert!(passes(&front, "10.0.0.1"), "it is not done");
-    fs::remove_dir(place.path("accounts.orders.new")).unwrap();
+    fs::remove_dir(place.path("accounts.overrides.new")).unwrap();
     ban(&front);
     assert!(!passes(&front, "10.0.0.1"));
 }

@@ -9,7 +9,7 @@ mod command_line;
 mod gateways;
 mod lives;
 mod names;
-mod orders;
+mod overrides;
 mod requests;
 #[path = "../gateway/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "other tests need the rest of it")]

@@ -27,7 +27,7 @@ fn a_key_that_has_a_name_is_shown_and_asked_for_by_it() {
     let grant = ["grant", "api-key:acme", "1", "--for", "1h", "--reason", "a test"];
     assert!(operator.run(&grant).starts_with("api-key:acme "), "{}", operator.run(&grant));
     assert_eq!([get(), get()], [200, 429]);
-    assert!(operator.run(&["orders"]).contains("api-key:acme"));
+    assert!(operator.run(&["overrides"]).contains("api-key:acme"));
     let said = operator.fail(&["inspect", "api-key:initech"]);
     assert!(
         said.contains("expected the name of an API key") && !said.contains("initech"),
@@ -42,7 +42,8 @@ fn the_admin_endpoint_is_named_as_it_listens() {
     let (address, port) = (front.admin().to_string(), front.admin().port());
     let localhost = format!("localhost:{port}");
     for admin in [address, localhost, format!("0.0.0.0:{port}")] {
-        let output = operator.command(&["orders"]).env("SLIDEGATE_ADMIN", &admin).output().unwrap();
+        let output =
+            operator.command(&["overrides"]).env("SLIDEGATE_ADMIN", &admin).output().unwrap();
         assert!(output.status.success(), "{admin}: {}", crate::terminal::errors(&output));
     }
 }

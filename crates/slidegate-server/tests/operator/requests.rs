@@ -160,10 +160,16 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
         ("GET", "/v1/accounts?sort=denied&sort=nearest", "", 400, "sort: given twice"),
         ("GET", "/v1/accounts/ip:10.0.0.1?policy=web", "", 404, "there is no policy \"web\""),
         ("GET", "/v1/accounts/ip:10.0.0.1?plan=gold", "", 404, "there is no plan \"gold\""),
-        ("GET", "/v1/orders?x=1", "", 400, "x: unknown parameter"),
-        ("DELETE", "/v1/orders/1", "{\"reason\":\"x\"}", 404, "there is no order \"1\" in force"),
-        ("DELETE", "/v1/orders/1", "{}", 400, "reason: missing"),
-        ("PUT", "/v1/orders", "", 405, "GET / tells what can"),
+        ("GET", "/v1/overrides?x=1", "", 400, "x: unknown parameter"),
+        (
+            "DELETE",
+            "/v1/overrides/1",
+            "{\"reason\":\"x\"}",
+            404,
+            "there is no override \"1\" in force",
+        ),
+        ("DELETE", "/v1/overrides/1", "{}", 400, "reason: missing"),
+        ("PUT", "/v1/overrides", "", 405, "GET / tells what can"),
         ("GET", "/v1/accounts/ip:10.0.0.1/ban", "", 405, "GET / tells what can"),
     ] {
         let (answered, problem) = operator.ask(method, path, body);
@@ -173,7 +179,7 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
         assert!(!problem.to_string().contains("hunter2"), "{problem}");
         assert_eq!(problem["status"], status);
     }
-    assert_eq!(operator.orders(), [""; 0], "nothing of it was done");
+    assert_eq!(operator.overrides(), [""; 0], "nothing of it was done");
 }
 
 #[test]
@@ -182,8 +188,8 @@ fn the_first_page_tells_what_there_is() {
     for route in [
         "/v1/accounts?sort=",
         "/v1/accounts/IDENTITY/ban",
-        "GET    /v1/orders",
-        "DELETE /v1/orders/ID",
+        "GET    /v1/overrides",
+        "DELETE /v1/overrides/ID",
     ] {
         assert!(page.contains(route), "{page}");
     }
@@ -222,8 +228,8 @@ fn without_the_token_nothing_is_told_or_done() {
         ("POST", "/v1/accounts/ip:127.0.0.1/exempt"),
         ("POST", "/v1/accounts/ip:127.0.0.1/grant"),
         ("POST", "/v1/accounts/ip:127.0.0.1/reset"),
-        ("GET", "/v1/orders"),
-        ("DELETE", "/v1/orders/1"),
+        ("GET", "/v1/overrides"),
+        ("DELETE", "/v1/overrides/1"),
     ] {
         for token in [
             "",
@@ -241,8 +247,8 @@ fn without_the_token_nothing_is_told_or_done() {
         }
     }
     assert_eq!(front.status("/"), 200, "nobody was banned");
-    let (status, list) = show("Authorization: Bearer hunter2hunter2\r\n", "GET", "/v1/orders");
-    assert_eq!((status, list["orders"].as_array().unwrap().len()), (200, 0));
+    let (status, list) = show("Authorization: Bearer hunter2hunter2\r\n", "GET", "/v1/overrides");
+    assert_eq!((status, list["overrides"].as_array().unwrap().len()), (200, 0));
     let (status, taken) =
         show("Authorization: Bearer hunter2hunter2\r\n", "POST", "/v1/accounts/ip:127.0.0.1/ban");
     assert_eq!(status, 200, "{taken}");
@@ -269,8 +275,8 @@ fn a_door_that_others_can_reach_needs_a_token() {
     let front = Front::of(with.start());
     let local = std::net::SocketAddr::from(([127, 0, 0, 1], front.admin().port()));
     let mut wire = crate::support::Wire::connect(local);
-    assert_eq!(wire.get("/v1/orders", "").status(), 401);
-    assert_eq!(wire.get("/v1/orders", "Authorization: Bearer hunter2\r\n").status(), 200);
+    assert_eq!(wire.get("/v1/overrides", "").status(), 401);
+    assert_eq!(wire.get("/v1/overrides", "Authorization: Bearer hunter2\r\n").status(), 200);
 }
 
 #[test]
@@ -290,7 +296,7 @@ fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
         ("LocalHost", 200),
     ] {
         let (answered, said) =
-            operator.send(&format!("GET /v1/orders HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            operator.send(&format!("GET /v1/overrides HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(answered, status, "{host}: {said}");
     }
 }
@@ -299,7 +305,7 @@ fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
 fn no_listener_for_clients_has_the_operators_pages() {
     let upstream = Upstream::simple();
     let front = gateway(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"").start();
-    for path in ["/v1/accounts", "/v1/accounts/ip:127.0.0.1", "/v1/orders"] {
+    for path in ["/v1/accounts", "/v1/accounts/ip:127.0.0.1", "/v1/overrides"] {
         assert_eq!(front.get(path, "").text(), "ok", "that is upstream's");
         let decisions = front.address("decisions");
         assert_eq!(crate::support::Wire::connect(decisions).get(path, "").status(), 404);

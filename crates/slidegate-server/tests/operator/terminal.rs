@@ -97,11 +97,11 @@ impl Operator {
         (answer.status(), value.unwrap_or_else(|error| panic!("{error}: {}", answer.text())))
     }
 
-    /// The ids of the orders in force.
-    pub(crate) fn orders(&self) -> Vec<String> {
-        let list = self.json(&["orders"]);
-        let orders = list["orders"].as_array().unwrap();
-        orders.iter().map(|order| order["id"].as_str().unwrap().to_owned()).collect()
+    /// The ids of the overrides in force.
+    pub(crate) fn overrides(&self) -> Vec<String> {
+        let list = self.json(&["overrides"]);
+        let overrides = list["overrides"].as_array().unwrap();
+        overrides.iter().map(|entry| entry["id"].as_str().unwrap().to_owned()).collect()
     }
 }
 

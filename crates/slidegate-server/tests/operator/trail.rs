@@ -21,7 +21,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     operator.run(&["grant", user, "7", "--for", "1h", "--reason", "two"]);
     operator.run(&["exempt", user, "--for", "1h", "--reason", "three"]);
     operator.run(&["ban", user, "--for", "1h", "--reason", "four \"quoted\" \u{fc}"]);
-    let ids = operator.orders();
+    let ids = operator.overrides();
     operator.run(&["lift", &ids[0], "--reason", "five"]);
     operator.fail(&["ban", user, "--policy", "web", "--for", "1h", "--reason", "six"]);
     operator.fail(&["lift", "none", "--reason", "seven"]);
@@ -51,9 +51,9 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
         assert_eq!(told(i, "identity"), identity, "{}", lines[i]);
         let time = told(i, "time").as_str().unwrap().to_owned();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
-        let is_about_known_order = matches!(i, 1..=5);
-        assert_eq!(told(i, "until").is_string(), is_about_known_order, "{}", lines[i]);
-        assert_eq!(told(i, "kind").is_string(), is_about_known_order, "{}", lines[i]);
+        let is_about_known_override = matches!(i, 1..=5);
+        assert_eq!(told(i, "until").is_string(), is_about_known_override, "{}", lines[i]);
+        assert_eq!(told(i, "kind").is_string(), is_about_known_override, "{}", lines[i]);
         assert_eq!(told(i, "id").is_string(), i > 0, "{}", lines[i]);
     }
     let about = |i: usize| ["id", "kind", "until", "units"].map(|field| told(i, field));
@@ -65,7 +65,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     assert_eq!([told(4, "id"), told(6, "id")], [json!(ids[0]), json!("none")]);
     let given: Vec<Value> = [1, 2, 3].map(|i| told(i, "id")).to_vec();
     assert_eq!(given, ids, "as the operator is shown them");
-    assert_ne!(told(5, "id"), told(3, "id"), "under one policy it is another order");
+    assert_ne!(told(5, "id"), told(3, "id"), "under one policy it is another override");
     assert_eq!(
         (told(0, "policy"), told(1, "policy"), told(1, "units")),
         (json!("api"), Value::Null, json!(7))
@@ -88,5 +88,5 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     assert_eq!(count("action=\"ban\",outcome=\"done\""), 1.0);
     assert_eq!(count("action=\"ban\",outcome=\"refused\""), 1.0);
     assert_eq!(count("outcome=\"done\""), 5.0);
-    assert_eq!(front.metric("slidegate_orders", ""), 2.0, "three, and one was lifted");
+    assert_eq!(front.metric("slidegate_overrides", ""), 2.0, "three, and one was lifted");
 }

@@ -23,11 +23,11 @@ impl<S: Store> Gate<S> {
         let rules = self.rules.load();
         let mut matched = match_account(&rules.policies, account, plan)?;
         let now = self.now();
-        let orders = rules.orders.at(now);
-        let own = orders.everywhere(&matched.identity);
-        let own = own.and(orders.under(matched.policy, &matched.identity));
-        let ordered = own.and(orders.around(&account.identity));
-        matched.raise(ordered.granted);
+        let overrides = rules.overrides.at(now);
+        let own = overrides.everywhere(&matched.identity);
+        let own = own.and(overrides.under(matched.policy, &matched.identity));
+        let effect = own.and(overrides.around(&account.identity));
+        matched.raise(effect.granted);
         let receipt = self.look(&matched).await?;
         let rest = |until: Timestamp| until.saturating_since(now);
         let begun = matched.policy.ban.and_then(|_| {
@@ -35,9 +35,9 @@ impl<S: Store> Gate<S> {
         });
         Ok(Inspection {
             standings: receipt.standings.to_vec(),
-            banned: begun.max(ordered.banned_until.map(rest)),
-            exempt: ordered.exempt_until.map(rest),
-            granted: ordered.granted,
+            banned: begun.max(effect.banned_until.map(rest)),
+            exempt: effect.exempt_until.map(rest),
+            granted: effect.granted,
             degraded: receipt.degraded,
             plan: matched.plan.map(|plan| plan.name().clone()),
         })

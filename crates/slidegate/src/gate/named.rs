@@ -8,7 +8,7 @@ use crate::policy::matching::{Matches, NamedCharge, NamedChargeError};
 impl<S: Store> Gate<S> {
     /// Spends every one of these charges, or none.
     ///
-    /// It is [`decide`](Self::decide) for whoever knows the accounts already. Bans and orders hold,
+    /// It is [`decide`](Self::decide) for whoever knows the accounts already. Bans and overrides hold,
     /// and so does all that a policy says of its quotas; whom it is for and who is exempt or blocked
     /// does not, because there is no request to ask it of.
     ///
@@ -56,10 +56,10 @@ impl<S: Store> Gate<S> {
         intent: Intent,
     ) -> Result<Decision, NamedChargeError> {
         let rules = self.rules.load();
-        let orders = self.orders_at_once(&rules);
+        let overrides = self.overrides_at_once(&rules);
         let mut matches = Matches::default();
         let mut decision = Decision::default();
-        let resolution = rules.policies.resolve_named(charges, orders, &mut matches)?;
+        let resolution = rules.policies.resolve_named(charges, overrides, &mut matches)?;
         self.warn_of_unknown_plan(&matches, |policy| {
             let charge = charges.iter().find(|charge| charge.policy == &*policy.name)?;
             charge.plan.map(str::to_owned)

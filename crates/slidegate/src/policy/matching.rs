@@ -1,7 +1,7 @@
 //! All policies together, checked: from facts to charges.
 
 mod named;
-mod ordered;
+mod overridden;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::policy::ban::Ban;
 use crate::policy::builder::PoliciesBuilder;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::orders::OrdersAt;
+use crate::policy::overrides::OverridesAt;
 use crate::policy::paths::Paths;
 use crate::policy::plan::CheckedPlan;
 use crate::policy::source::Source;
@@ -161,7 +161,7 @@ impl Policies {
     pub(crate) fn resolve<'p>(
         &'p self,
         facts: &Facts<'_>,
-        orders: Option<OrdersAt<'_>>,
+        overrides: Option<OverridesAt<'_>>,
         matches: &mut Matches<'p>,
     ) -> Resolution<'p> {
         let facts = &facts.user_header(self.user_header.as_ref());
@@ -171,8 +171,8 @@ impl Policies {
         if self.exempt.find(facts).is_some() {
             return Resolution::Exempt;
         }
-        if let Some(orders) = orders {
-            return self.resolve_ordered(facts, orders, matches);
+        if let Some(overrides) = overrides {
+            return self.resolve_overridden(facts, overrides, matches);
         }
         for policy in &self.policies {
             match self.apply(policy, facts) {

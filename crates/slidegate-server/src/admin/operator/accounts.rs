@@ -13,8 +13,8 @@ use slidegate::{Account, AccountError, Identity, Name, Source, Store};
 use super::Operator;
 use super::ask::{self, expected};
 use super::reply::{Refusal, json};
-use super::view::{AccountView, Denials, OrderView};
-use crate::desk::{DeskError, Filed};
+use super::view::{AccountView, Denials, OverrideView};
+use crate::overrides::{OverrideError, OverrideRecord};
 
 /// What a list is sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,7 +39,7 @@ struct OneIdentity {
     identity: String,
     accounts: Vec<AccountView>,
     /// Those that concern it, whether or not under a policy that it has an account under.
-    orders: Vec<OrderView>,
+    overrides: Vec<OverrideView>,
 }
 
 /// `GET /v1/accounts`
@@ -121,7 +121,7 @@ impl<S: Store> Operator<S> {
         policy: Option<String>,
         plan: Option<&str>,
     ) -> Result<OneIdentity, Refusal> {
-        let policies = self.desk.gate().policies();
+        let policies = self.overrides.gate().policies();
         if let Some(plan) =
             plan.filter(|plan| !policies.plans().iter().any(|p| **p.name() == **plan))
         {
@@ -138,7 +138,7 @@ impl<S: Store> Operator<S> {
             let account = Account { policy: outline.name.clone(), identity };
             let seen = self.observer.plan_of(&account);
             let account = self.look(&account, plan.or(seen.as_deref())).await;
-            let account = account.map_err(DeskError::Account)?;
+            let account = account.map_err(OverrideError::Account)?;
             let is_asked_for = policy.is_some() || counts(&outline, &identity);
             if is_asked_for || !account.is_untouched() {
                 accounts.push(account);
@@ -146,14 +146,14 @@ impl<S: Store> Operator<S> {
         }
         if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
             let known = policies.names().map(Name::to_string).collect();
-            return Err(DeskError::UnknownPolicy { policy, known }.into());
+            return Err(OverrideError::UnknownPolicy { policy, known }.into());
         }
-        let in_force = self.desk.in_force().await;
-        let own = in_force.orders.iter().filter(|order| concerns(order, &identity));
-        let view = |order| OrderView::at(in_force.now_ms, order, &policies);
-        let orders = own.map(view).collect();
+        let active = self.overrides.active().await;
+        let own = active.overrides.iter().filter(|record| concerns(record, &identity));
+        let view = |record| OverrideView::at(active.now_ms, record, &policies);
+        let overrides = own.map(view).collect();
         let identity = policies.shown(&identity).into_owned();
-        Ok(OneIdentity { identity, accounts, orders })
+        Ok(OneIdentity { identity, accounts, overrides })
     }
 
     async fn look(
@@ -161,8 +161,8 @@ impl<S: Store> Operator<S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountView, AccountError> {
-        let inspection = self.desk.gate().inspect(account, plan).await?;
-        let policies = self.desk.gate().policies();
+        let inspection = self.overrides.gate().inspect(account, plan).await?;
+        let policies = self.overrides.gate().policies();
         let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
         Ok(AccountView::new(account, &inspection, &policies).shadow(shadow))
     }
@@ -182,9 +182,9 @@ fn counts(policy: &PolicyOutline, identity: &Identity) -> bool {
     policy.identity.iter().any(gives) || kind == "anonymous"
 }
 
-/// Whether an order is for the identity, its network, or all.
-fn concerns(order: &Filed, identity: &Identity) -> bool {
-    let target = &order.target.identity;
+/// Whether an override is for the identity, its network, or all.
+fn concerns(record: &OverrideRecord, identity: &Identity) -> bool {
+    let target = &record.target.identity;
     let around = || {
         let network: Network = target.value().parse().ok()?;
         let address: IpAddr = identity.value().parse().ok()?;

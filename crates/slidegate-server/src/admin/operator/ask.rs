@@ -14,7 +14,7 @@ use crate::decisions::ask::{check_members, not_json};
 use crate::decisions::identity;
 use crate::decisions::json::{Json, shortened};
 use crate::decisions::problem::{Place, Problems};
-use crate::desk::Until;
+use crate::overrides::Expiry;
 
 /// The members of a body that mean something for an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Members {
     /// And a policy.
     Reset,
     /// And until when.
-    Order,
+    Override,
     /// And how many units.
     Grant,
 }
@@ -34,7 +34,7 @@ pub(super) enum Members {
 pub(super) struct Asked {
     pub(super) policy: Option<Name>,
     pub(super) units: Option<NonZeroU32>,
-    pub(super) until: Option<Until>,
+    pub(super) until: Option<Expiry>,
     pub(super) reason: String,
 }
 
@@ -46,13 +46,13 @@ impl Members {
         match self {
             Self::Lift => &["reason"],
             Self::Reset => &["policy", "reason"],
-            Self::Order => &["policy", "for", "until", "reason"],
+            Self::Override => &["policy", "for", "until", "reason"],
             Self::Grant => &["policy", "units", "for", "until", "reason"],
         }
     }
 
     fn has_until(self) -> bool {
-        matches!(self, Self::Order | Self::Grant)
+        matches!(self, Self::Override | Self::Grant)
     }
 }
 
@@ -99,11 +99,11 @@ impl Asked {
                 Err(error) => problems.add(at, error),
             },
             ("for", Json::Text(text)) => match text.parse::<Period>() {
-                Ok(period) => self.until = Some(Until::For(period.0)),
+                Ok(period) => self.until = Some(Expiry::For(period.0)),
                 Err(error) => problems.add(at, format_args!("{:?}: {error}", shortened(text))),
             },
             ("until", Json::Text(text)) => match text.parse::<Rfc3339>() {
-                Ok(until) => self.until = Some(Until::At(until.0.as_millis())),
+                Ok(until) => self.until = Some(Expiry::At(until.0.as_millis())),
                 Err(error) => problems.add(at, format_args!("{:?}: {error}", shortened(text))),
             },
             ("units", Json::Whole(units)) if u32::try_from(*units).is_ok_and(|units| units > 0) => {

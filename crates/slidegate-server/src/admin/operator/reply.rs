@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::admin::problem::problem;
 use crate::decisions::problem::Problems;
-use crate::desk::DeskError;
+use crate::overrides::OverrideError;
 
 /// Why an operator's request was not done.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(super) enum Refusal {
     Asked(Problems),
     /// It is about something that there is not.
     Nothing(String),
-    /// The desk did not take it.
-    Desk(DeskError),
+    /// The override or reset failed.
+    Override(OverrideError),
 }
 
 /// JSON that nobody should keep: it is true now.
@@ -40,7 +40,7 @@ impl Refusal {
             Self::Body(_) => "the body could not be read".to_owned(),
             Self::Asked(problems) => problems.detail(),
             Self::Nothing(what) => what.clone(),
-            Self::Desk(error) => chain(error),
+            Self::Override(error) => chain(error),
         }
     }
 
@@ -50,25 +50,25 @@ impl Refusal {
             Self::Body(response) => response.status(),
             Self::Asked(_) => StatusCode::BAD_REQUEST,
             Self::Nothing(_) => StatusCode::NOT_FOUND,
-            Self::Desk(error) => match error {
-                DeskError::UnknownPolicy { .. } | DeskError::UnknownOrder(_) => {
+            Self::Override(error) => match error {
+                OverrideError::UnknownPolicy { .. } | OverrideError::UnknownOverride(_) => {
                     StatusCode::NOT_FOUND
                 }
-                DeskError::Past { .. } | DeskError::TooLong | DeskError::Network => {
+                OverrideError::Past { .. } | OverrideError::TooLong | OverrideError::Network => {
                     StatusCode::BAD_REQUEST
                 }
-                DeskError::Full => StatusCode::CONFLICT,
-                DeskError::SharedMap(_)
-                | DeskError::Bans(_)
-                | DeskError::Disk(_)
-                | DeskError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
+                OverrideError::Full => StatusCode::CONFLICT,
+                OverrideError::SharedMap(_)
+                | OverrideError::Bans(_)
+                | OverrideError::Disk(_)
+                | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
             },
         }
     }
 }
 
 /// An error with its causes.
-fn chain(error: &DeskError) -> String {
+fn chain(error: &OverrideError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -82,9 +82,9 @@ fn chain(error: &DeskError) -> String {
     text
 }
 
-impl From<DeskError> for Refusal {
-    fn from(error: DeskError) -> Self {
-        Self::Desk(error)
+impl From<OverrideError> for Refusal {
+    fn from(error: OverrideError) -> Self {
+        Self::Override(error)
     }
 }
 

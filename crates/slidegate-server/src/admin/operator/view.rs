@@ -1,4 +1,4 @@
-//! Accounts and orders as an operator is shown them.
+//! Accounts and overrides as an operator is shown them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use slidegate::{Account, Inspection, Policies, Standing, Timestamp};
 
 use crate::calendar::Rfc3339;
-use crate::desk::Filed;
+use crate::overrides::OverrideRecord;
 
 /// Where an account stands. What does not apply is left out.
 #[derive(Debug, Serialize)]
@@ -53,9 +53,9 @@ struct QuotaView {
     reset_after_ms: u64,
 }
 
-/// An order in force.
+/// An override in force.
 #[derive(Debug, Serialize)]
-pub(super) struct OrderView {
+pub(super) struct OverrideView {
     id: String,
     action: &'static str,
     identity: String,
@@ -66,7 +66,7 @@ pub(super) struct OrderView {
     until: Rfc3339,
     ends_in_ms: u64,
     reason: String,
-    given: Rfc3339,
+    created: Rfc3339,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<std::net::IpAddr>,
 }
@@ -126,19 +126,19 @@ impl QuotaView {
     }
 }
 
-impl OrderView {
-    pub(super) fn at(now_ms: u64, order: &Filed, policies: &Policies) -> Self {
+impl OverrideView {
+    pub(super) fn at(now_ms: u64, record: &OverrideRecord, policies: &Policies) -> Self {
         Self {
-            id: order.id.clone(),
-            action: order.action.word(),
-            identity: policies.shown(&order.target.identity).into_owned(),
-            policy: order.target.policy.as_ref().map(ToString::to_string),
-            units: order.action.units().map(u32::from),
-            until: instant(order.until_ms),
-            ends_in_ms: order.until_ms.saturating_sub(now_ms),
-            reason: order.motive.reason.clone(),
-            given: instant(order.given_ms),
-            by: order.motive.by,
+            id: record.id.clone(),
+            action: record.action.word(),
+            identity: policies.shown(&record.target.identity).into_owned(),
+            policy: record.target.policy.as_ref().map(ToString::to_string),
+            units: record.action.units().map(u32::from),
+            until: instant(record.until_ms),
+            ends_in_ms: record.until_ms.saturating_sub(now_ms),
+            reason: record.actor.reason.clone(),
+            created: instant(record.created_ms),
+            by: record.actor.by,
         }
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::desk;
+use super::api;
 
 /// JSON that is often nearly right.
 fn nearly() -> impl Strategy<Value = Value> {
@@ -44,7 +44,7 @@ fn nearly() -> impl Strategy<Value = Value> {
 
 fn status(body: Vec<u8>) -> u16 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { desk().post("/v1/decide", body).await.status.as_u16() })
+    runtime.block_on(async { api().post("/v1/decide", body).await.status.as_u16() })
 }
 
 proptest! {

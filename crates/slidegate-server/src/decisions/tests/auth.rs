@@ -6,66 +6,71 @@ use http_body_util::Full;
 use slidegate::Store;
 use slidegate_tower::{Refusal, Responder};
 
-use super::{Desk, Down, Got, desk, rules};
+use super::{DecisionsApi, Down, Got, api, rules};
 
-async fn ask<S: Store>(desk: &Desk<S>, peer: &str, target: &str, headers: &[(&str, &str)]) -> Got {
+async fn ask<S: Store>(
+    api: &DecisionsApi<S>,
+    peer: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+) -> Got {
     let request = Request::get(target);
     let request =
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-    desk.send(peer, request.body(Full::new(Bytes::new())).unwrap()).await
+    api.send(peer, request.body(Full::new(Bytes::new())).unwrap()).await
 }
 
 /// Asks as Caddy does.
-async fn forwarded<S: Store>(desk: &Desk<S>, method: &str, uri: &str, client: &str) -> Got {
+async fn forwarded<S: Store>(api: &DecisionsApi<S>, method: &str, uri: &str, client: &str) -> Got {
     let headers =
         [("x-forwarded-method", method), ("x-forwarded-uri", uri), ("x-forwarded-for", client)];
-    ask(desk, "127.0.0.1", "/v1/auth", &headers).await
+    ask(api, "127.0.0.1", "/v1/auth", &headers).await
 }
 
 /// Asks as nginx does.
-async fn original<S: Store>(desk: &Desk<S>, method: &str, uri: &str, client: &str) -> Got {
+async fn original<S: Store>(api: &DecisionsApi<S>, method: &str, uri: &str, client: &str) -> Got {
     let headers =
         [("x-original-method", method), ("x-original-uri", uri), ("x-forwarded-for", client)];
-    ask(desk, "127.0.0.1", "/v1/auth/nginx", &headers).await
+    ask(api, "127.0.0.1", "/v1/auth/nginx", &headers).await
 }
 
 #[tokio::test]
 async fn a_yes_is_200_with_the_standing() {
-    let desk = desk();
-    let got = forwarded(&desk, "GET", "/api/x?y", "203.0.113.7").await;
+    let api = api();
+    let got = forwarded(&api, "GET", "/api/x?y", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), &got.body[..]), (200, &b""[..]));
     assert_eq!(got.header("x-ratelimit-remaining"), Some("2"));
-    assert_eq!(desk.observed(), ["GET /api/x Some(203.0.113.7) 200 Some(true)"]);
+    assert_eq!(api.observed(), ["GET /api/x Some(203.0.113.7) 200 Some(true)"]);
 }
 
 #[tokio::test]
 async fn a_no_is_the_whole_refusal() {
-    let desk = desk();
-    assert_eq!(forwarded(&desk, "POST", "/login", "203.0.113.7").await.status, 200);
-    let got = forwarded(&desk, "POST", "/login", "203.0.113.7").await;
+    let api = api();
+    assert_eq!(forwarded(&api, "POST", "/login", "203.0.113.7").await.status, 200);
+    let got = forwarded(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!(got.status, 429);
     assert_eq!(got.header("retry-after"), Some("60"));
     assert_eq!(got.header("content-type"), Some("application/problem+json"));
     assert!(got.text().contains("quota-exceeded"), "{}", got.text());
-    assert_eq!(forwarded(&desk, "GET", "/login", "203.0.113.7").await.status, 200);
-    assert_eq!(forwarded(&desk, "GET", "/", "198.51.100.9").await.status, 403);
+    assert_eq!(forwarded(&api, "GET", "/login", "203.0.113.7").await.status, 200);
+    assert_eq!(forwarded(&api, "GET", "/", "198.51.100.9").await.status, 403);
 }
 
 #[tokio::test]
 async fn a_store_in_trouble_is_503_and_never_429() {
-    let desk = Desk::new(rules(), Down);
-    let got = forwarded(&desk, "POST", "/login", "203.0.113.7").await;
+    let api = DecisionsApi::new(rules(), Down);
+    let got = forwarded(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, Some("1")));
-    let got = original(&desk, "POST", "/login", "203.0.113.7").await;
+    let got = original(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (403, Some("503")));
 }
 
 #[tokio::test]
 async fn nginx_gets_the_refusal_in_headers() {
-    let desk = desk();
-    let got = original(&desk, "POST", "/login?next=/", "203.0.113.7").await;
+    let api = api();
+    let got = original(&api, "POST", "/login?next=/", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (200, None));
-    let got = original(&desk, "POST", "/login?next=/", "203.0.113.7").await;
+    let got = original(&api, "POST", "/login?next=/", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (403, Some("429")));
     assert_eq!(got.header("retry-after"), Some("60"));
     assert_eq!(got.header("x-slidegate-content-type"), Some("application/problem+json"));
@@ -78,28 +83,28 @@ async fn nginx_gets_the_refusal_in_headers() {
 async fn a_refusal_of_several_lines_leaves_nginx_the_status() {
     let two_lines = Refusal::template("text/plain", "slow\ndown").unwrap();
     let rules = crate::config::Rules { answers: Responder::new().refusal(two_lines), ..rules() };
-    let desk = Desk::new(rules, slidegate::MemoryStore::new());
-    original(&desk, "POST", "/login", "203.0.113.7").await;
-    let got = original(&desk, "POST", "/login", "203.0.113.7").await;
+    let api = DecisionsApi::new(rules, slidegate::MemoryStore::new());
+    original(&api, "POST", "/login", "203.0.113.7").await;
+    let got = original(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!(got.header("x-slidegate-status"), Some("429"));
     assert_eq!(got.header("x-slidegate-body"), None);
 }
 
 #[tokio::test]
 async fn envoy_puts_the_path_after_the_prefix() {
-    let desk = desk();
+    let api = api();
     let client = [("x-forwarded-for", "203.0.113.7")];
-    let got = ask(&desk, "127.0.0.1", "/v1/auth/envoy/api/x?y=z", &client).await;
+    let got = ask(&api, "127.0.0.1", "/v1/auth/envoy/api/x?y=z", &client).await;
     assert_eq!(got.header("x-ratelimit-remaining"), Some("2"));
-    ask(&desk, "127.0.0.1", "/v1/auth/envoy", &client).await;
-    let [first, second] = desk.observed().try_into().unwrap();
+    ask(&api, "127.0.0.1", "/v1/auth/envoy", &client).await;
+    let [first, second] = api.observed().try_into().unwrap();
     assert_eq!(first, "GET /api/x Some(203.0.113.7) 200 Some(true)");
     assert_eq!(second, "GET / Some(203.0.113.7) 200 Some(true)");
 }
 
 #[tokio::test]
 async fn a_proxy_that_does_not_tell_enough_is_told_so() {
-    let desk = desk();
+    let api = api();
     for (target, headers, members) in [
         ("/v1/auth", vec![], vec!["x-forwarded-method", "x-forwarded-uri"]),
         ("/v1/auth", vec![("x-forwarded-method", "GET")], vec!["x-forwarded-uri"]),
@@ -123,7 +128,7 @@ async fn a_proxy_that_does_not_tell_enough_is_told_so() {
             vec!["x-original-method", "x-original-uri"],
         ),
     ] {
-        let got = ask(&desk, "127.0.0.1", target, &headers).await;
+        let got = ask(&api, "127.0.0.1", target, &headers).await;
         assert_eq!(got.status, 400, "{headers:?}");
         let problems = got.json()["problems"].as_array().unwrap().clone();
         let named: Vec<_> = problems.iter().map(|p| p["member"].as_str().unwrap()).collect();
@@ -134,7 +139,7 @@ async fn a_proxy_that_does_not_tell_enough_is_told_so() {
 /// A client's headers come along with the proxy's, and must not count for anything.
 #[tokio::test]
 async fn a_client_cannot_speak_for_the_proxy() {
-    let desk = desk();
+    let api = api();
     let forged = [
         ("x-original-method", "POST"),
         ("x-original-uri", "/login"),
@@ -143,8 +148,8 @@ async fn a_client_cannot_speak_for_the_proxy() {
         ("x-forwarded-for", "203.0.113.7"),
         ("content-type", "application/grpc"),
     ];
-    ask(&desk, "127.0.0.1", "/v1/auth/nginx", &forged).await;
-    let got = ask(&desk, "127.0.0.1", "/v1/auth/nginx", &forged).await;
+    ask(&api, "127.0.0.1", "/v1/auth/nginx", &forged).await;
+    let got = ask(&api, "127.0.0.1", "/v1/auth/nginx", &forged).await;
     assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (403, Some("429")));
 
     let grpc = [
@@ -153,20 +158,20 @@ async fn a_client_cannot_speak_for_the_proxy() {
         ("x-forwarded-for", "203.0.113.7"),
         ("content-type", "application/grpc"),
     ];
-    assert_eq!(ask(&desk, "127.0.0.1", "/v1/auth", &grpc).await.status, 429);
+    assert_eq!(ask(&api, "127.0.0.1", "/v1/auth", &grpc).await.status, 429);
 }
 
 #[tokio::test]
 async fn an_absolute_target_has_a_path_too() {
-    let desk = desk();
-    forwarded(&desk, "POST", "http://example.com/login?x", "203.0.113.7").await;
-    assert_eq!(desk.observed(), ["POST /login Some(203.0.113.7) 200 Some(true)"]);
+    let api = api();
+    forwarded(&api, "POST", "http://example.com/login?x", "203.0.113.7").await;
+    assert_eq!(api.observed(), ["POST /login Some(203.0.113.7) 200 Some(true)"]);
 }
 
 /// Peer, `X-Forwarded-For`, and who the client is. `10.0.0.0/8` is trusted.
 #[tokio::test]
 async fn the_client_is_whom_the_asking_proxy_adds_and_then_as_configured() {
-    let desk = desk();
+    let api = api();
     for (peer, lines, client) in [
         ("127.0.0.1", vec!["203.0.113.7"], "Some(203.0.113.7)"),
         ("127.0.0.1", vec!["1.1.1.1, 203.0.113.7"], "Some(203.0.113.7)"),
@@ -181,71 +186,71 @@ async fn the_client_is_whom_the_asking_proxy_adds_and_then_as_configured() {
     ] {
         let mut headers = vec![("x-forwarded-method", "GET"), ("x-forwarded-uri", "/")];
         headers.extend(lines.iter().map(|line| ("x-forwarded-for", *line)));
-        ask(&desk, peer, "/v1/auth", &headers).await;
-        assert_eq!(desk.observed(), [format!("GET / {client} 200 Some(true)")], "{peer} {lines:?}");
+        ask(&api, peer, "/v1/auth", &headers).await;
+        assert_eq!(api.observed(), [format!("GET / {client} 200 Some(true)")], "{peer} {lines:?}");
     }
 }
 
 #[tokio::test]
 async fn named_headers_are_believed_of_trusted_proxies_only() {
-    let desk = desk();
+    let api = api();
     let headers = [
         ("x-forwarded-method", "GET"),
         ("x-forwarded-uri", "/api/x"),
         ("x-forwarded-for", "203.0.113.7"),
         ("x-plan", "pro"),
     ];
-    let got = ask(&desk, "127.0.0.1", "/v1/auth", &headers).await;
+    let got = ask(&api, "127.0.0.1", "/v1/auth", &headers).await;
     assert_eq!(got.header("x-ratelimit-limit"), Some("3"));
-    let got = ask(&desk, "10.0.0.1", "/v1/auth", &headers).await;
+    let got = ask(&api, "10.0.0.1", "/v1/auth", &headers).await;
     assert_eq!(got.header("x-ratelimit-limit"), Some("30"));
 }
 
 #[tokio::test]
 async fn no_detour_gets_around_a_policy() {
-    let desk = desk();
-    assert_eq!(forwarded(&desk, "POST", "/login", "203.0.113.7").await.status, 200);
-    assert_eq!(forwarded(&desk, "POST", "//login", "203.0.113.7").await.status, 429);
-    assert_eq!(original(&desk, "POST", "/%6cogin", "203.0.113.7").await.status, 403);
+    let api = api();
+    assert_eq!(forwarded(&api, "POST", "/login", "203.0.113.7").await.status, 200);
+    assert_eq!(forwarded(&api, "POST", "//login", "203.0.113.7").await.status, 429);
+    assert_eq!(original(&api, "POST", "/%6cogin", "203.0.113.7").await.status, 403);
 }
 
 #[tokio::test]
 async fn a_method_in_another_case_is_refused_as_each_proxy_takes_it() {
-    let desk = desk();
+    let api = api();
     for method in ["post", "Post", "pOST"] {
-        let got = forwarded(&desk, method, "/login", "203.0.113.7").await;
+        let got = forwarded(&api, method, "/login", "203.0.113.7").await;
         assert_eq!(got.status, 400, "{method}");
         assert_eq!(got.header("content-type"), Some("application/problem+json"));
         assert!(got.text().contains("only in case"), "{}", got.text());
-        let got = original(&desk, method, "/login", "203.0.113.7").await;
+        let got = original(&api, method, "/login", "203.0.113.7").await;
         assert_eq!((got.status.as_u16(), got.header("x-slidegate-status")), (403, Some("400")));
         assert!(got.header("x-slidegate-body").unwrap().contains("only in case"));
         let request = Request::builder().method(method).uri("/v1/auth/envoy/login");
-        let got = desk.send("127.0.0.1", request.body(Full::new(Bytes::new())).unwrap()).await;
+        let got = api.send("127.0.0.1", request.body(Full::new(Bytes::new())).unwrap()).await;
         assert_eq!(got.status, 400, "{method}");
     }
-    assert_eq!(forwarded(&desk, "POST", "/login", "203.0.113.7").await.status, 200);
+    assert_eq!(forwarded(&api, "POST", "/login", "203.0.113.7").await.status, 200);
 }
 
 #[tokio::test]
 async fn a_key_that_is_there_twice_is_refused() {
-    let desk = desk();
+    let api = api();
     let headers = [
         ("x-forwarded-method", "GET"),
         ("x-forwarded-uri", "/api/x"),
         ("x-api-key", "k"),
         ("x-api-key", "l"),
     ];
-    let got = ask(&desk, "127.0.0.1", "/v1/auth", &headers).await;
+    let got = ask(&api, "127.0.0.1", "/v1/auth", &headers).await;
     assert_eq!(got.status, 400);
     assert!(got.text().contains("x-api-key"), "{}", got.text());
 }
 
 #[tokio::test]
 async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
-    let mut desk = desk();
+    let mut api = api();
     let secret = "hunter2".parse().unwrap();
-    desk.decisions = desk.decisions.with_token(Some(&secret));
+    api.decisions = api.decisions.with_token(Some(&secret));
     let forwarded = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/login")];
     let original = [("x-original-method", "GET"), ("x-original-uri", "/login")];
     let bearer = ("authorization", "Bearer hunter2");
@@ -269,7 +274,7 @@ async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
         ("/v1/decide", &original, &[own], 405),
     ] {
         let headers: Vec<_> = facts.iter().chain(presented).copied().collect();
-        let got = ask(&desk, "127.0.0.1", target, &headers).await;
+        let got = ask(&api, "127.0.0.1", target, &headers).await;
         assert_eq!(got.status.as_u16(), status, "{target} {presented:?}");
         assert!(!got.text().contains("hunter"), "{}", got.text());
         if status == 401 {

@@ -2,51 +2,51 @@
 
 use serde_json::{Value, json};
 
-use super::{Desk, Down, desk, rules};
+use super::{DecisionsApi, Down, api, rules};
 
-async fn remaining(desk: &Desk<slidegate::MemoryStore>, charge: &Value) -> u64 {
-    let reply = desk.peek(json!({"charges": [charge]})).await;
+async fn remaining(api: &DecisionsApi<slidegate::MemoryStore>, charge: &Value) -> u64 {
+    let reply = api.peek(json!({"charges": [charge]})).await;
     reply["standings"][0]["remaining"].as_u64().unwrap()
 }
 
 #[tokio::test]
 async fn all_are_spent_or_none() {
-    let desk = desk();
+    let api = api();
     let tenant = json!({"policy": "tenant", "identity": {"kind": "x-tenant", "value": "acme"}});
     let export = json!({"policy": "export", "identity": "user:42", "cost": 2});
     let question = json!({"charges": [export, tenant]});
-    let reply = desk.ask(question.clone()).await;
+    let reply = api.ask(question.clone()).await;
     assert_eq!(reply["verdict"], "allow");
     assert_eq!(reply["standings"][1]["identity"], "x-tenant:acme");
-    let reply = desk.ask(question).await;
+    let reply = api.ask(question).await;
     assert_eq!((&reply["verdict"], &reply["retry_after_ms"]), (&json!("deny"), &json!(60_000)));
-    assert_eq!(remaining(&desk, &export).await, 3);
+    assert_eq!(remaining(&api, &export).await, 3);
     assert_eq!(
-        desk.observed(),
+        api.observed(),
         ["POST /v1/decide None 200 Some(true)", "POST /v1/decide None 429 Some(false)"]
     );
 }
 
 #[tokio::test]
 async fn it_is_the_account_that_requests_spend_from() {
-    let desk = desk();
-    desk.ask(json!({"path": "/export", "client": "2001:db8::1"})).await;
+    let api = api();
+    api.ask(json!({"path": "/export", "client": "2001:db8::1"})).await;
     for identity in [
         json!("ip:2001:db8::1"),
         json!("ip:2001:db8::/64"),
         json!({"kind": "ip", "value": "2001:db8::9"}),
     ] {
         let charge = json!({"policy": "export", "identity": identity});
-        assert_eq!(remaining(&desk, &charge).await, 4, "{charge}");
+        assert_eq!(remaining(&api, &charge).await, 4, "{charge}");
     }
-    desk.ask(json!({"path": "/api/x", "headers": {"x-api-key": "hunter2"}})).await;
+    api.ask(json!({"path": "/api/x", "headers": {"x-api-key": "hunter2"}})).await;
     let key = json!({"policy": "api", "identity": {"kind": "api-key", "value": "hunter2"}});
-    assert_eq!(remaining(&desk, &key).await, 2);
+    assert_eq!(remaining(&api, &key).await, 2);
 }
 
 #[tokio::test]
 async fn identities_as_a_standing_shows_them_can_be_charged() {
-    let desk = desk();
+    let api = api();
     for identity in [
         json!({"kind": "api-key", "value": "hunter2"}),
         json!({"kind": "authorization", "value": "Bearer hunter2"}),
@@ -55,26 +55,26 @@ async fn identities_as_a_standing_shows_them_can_be_charged() {
         json!("anonymous"),
     ] {
         let charge = json!({"policy": "export", "identity": identity});
-        let shown = desk.ask(json!({"charges": [charge]})).await["standings"][0]["identity"].take();
+        let shown = api.ask(json!({"charges": [charge]})).await["standings"][0]["identity"].take();
         let charge = json!({"policy": "export", "identity": shown});
-        assert_eq!(remaining(&desk, &charge).await, 4, "{charge}");
+        assert_eq!(remaining(&api, &charge).await, 4, "{charge}");
     }
 }
 
 #[tokio::test]
 async fn a_plan_can_be_named() {
-    let desk = desk();
+    let api = api();
     let charge = json!({"policy": "api", "identity": "user:42", "plan": "pro"});
-    assert_eq!(remaining(&desk, &charge).await, 30);
+    assert_eq!(remaining(&api, &charge).await, 30);
 }
 
 #[tokio::test]
 async fn without_a_store_the_policies_say_what_happens() {
-    let desk = Desk::new(rules(), Down);
+    let api = DecisionsApi::new(rules(), Down);
     let export = json!({"policy": "export", "identity": "user:42"});
     let login = json!({"policy": "login", "identity": "ip:203.0.113.7"});
-    let local = desk.ask(json!({"charges": [export]})).await;
+    let local = api.ask(json!({"charges": [export]})).await;
     assert_eq!((&local["verdict"], &local["degraded"]), (&json!("allow"), &json!(true)));
-    let denied = desk.ask(json!({"charges": [export, login]})).await;
+    let denied = api.ask(json!({"charges": [export, login]})).await;
     assert_eq!((&denied["verdict"], &denied["status"]), (&json!("unavailable"), &json!(503)));
 }

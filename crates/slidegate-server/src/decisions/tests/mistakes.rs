@@ -5,13 +5,13 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use super::desk;
+use super::api;
 use crate::decisions::body::MOST_BYTES;
 
 /// Each question, and what is said of it: member, then a part of the problem.
 #[tokio::test]
 async fn every_mistake_is_named() {
-    let desk = desk();
+    let api = api();
     let table: &[(Value, &[(&str, &str)])] = &[
         (json!(7), &[("", "expected an object, not 7")]),
         (json!("GET /"), &[("", "expected an object, not \"GET /\"")]),
@@ -76,7 +76,7 @@ async fn every_mistake_is_named() {
         ),
     ];
     for (question, expected) in table {
-        let got = desk.post("/v1/decide", question.to_string()).await;
+        let got = api.post("/v1/decide", question.to_string()).await;
         assert_eq!(got.status, 400, "{question}");
         assert_eq!(got.header("content-type"), Some("application/problem+json"));
         let problems = got.json()["problems"].as_array().unwrap().clone();
@@ -86,12 +86,12 @@ async fn every_mistake_is_named() {
             assert!(problem["problem"].as_str().unwrap().contains(part), "{}", got.text());
         }
     }
-    assert_eq!(desk.observed(), [""; 0]);
+    assert_eq!(api.observed(), [""; 0]);
 }
 
 #[tokio::test]
 async fn identities_that_are_none() {
-    let desk = desk();
+    let api = api();
     for (identity, part) in [
         (json!("nobody"), "expected kind:value"),
         (json!("user:"), "expected kind:value"),
@@ -108,7 +108,7 @@ async fn identities_that_are_none() {
         (json!({"kind": "user", "value": "hunter2", "x": 1}), "unknown member"),
     ] {
         let question = json!({"charges": [{"policy": "export", "identity": identity}]});
-        let got = desk.post("/v1/decide", question.to_string()).await;
+        let got = api.post("/v1/decide", question.to_string()).await;
         assert_eq!(got.status, 400, "{question}");
         assert!(got.text().contains(part), "{question}: {}", got.text());
         assert!(!got.text().contains("hunter2"), "{}", got.text());
@@ -117,7 +117,7 @@ async fn identities_that_are_none() {
 
 #[tokio::test]
 async fn text_that_is_no_json_is_not_repeated() {
-    let desk = desk();
+    let api = api();
     for (body, part) in [
         ("", "incomplete JSON, at line 1 column 0"),
         ("{\"user\": \"hunter2\"", "incomplete JSON"),
@@ -126,54 +126,54 @@ async fn text_that_is_no_json_is_not_repeated() {
         ("{\"user\": \"\u{1}hunter2\"}", "not JSON"),
         (&"[".repeat(10_000), "not JSON"),
     ] {
-        let got = desk.post("/v1/decide", body.to_owned()).await;
+        let got = api.post("/v1/decide", body.to_owned()).await;
         assert_eq!(got.status, 400, "{body}");
         assert!(got.text().contains(part), "{body}: {}", got.text());
         assert!(!got.text().contains("hunter2"), "{}", got.text());
     }
-    assert_eq!(desk.post("/v1/decide", &b"{\"user\": \"\xff\"}"[..]).await.status, 400);
+    assert_eq!(api.post("/v1/decide", &b"{\"user\": \"\xff\"}"[..]).await.status, 400);
 }
 
 #[tokio::test]
 async fn a_member_twice_is_a_mistake() {
-    let desk = desk();
-    let got = desk.post("/v1/decide", r#"{"user":"a","user":"b"}"#).await;
+    let api = api();
+    let got = api.post("/v1/decide", r#"{"user":"a","user":"b"}"#).await;
     assert_eq!(got.status, 400);
     assert_eq!(got.json()["problems"][0], json!({"member": "user", "problem": "given twice"}));
 }
 
 #[tokio::test]
 async fn header_lines_and_problems_are_bounded() {
-    let desk = desk();
+    let api = api();
     let lines = vec!["v"; 1000];
-    let got = desk.post("/v1/decide", json!({"headers": {"x-a": lines}}).to_string()).await;
+    let got = api.post("/v1/decide", json!({"headers": {"x-a": lines}}).to_string()).await;
     assert_eq!(got.status, 400);
     assert!(got.text().contains("more than 256 header lines"), "{}", got.text());
-    let got = desk.post("/v1/decide", json!(vec![0; 10_000]).to_string()).await;
+    let got = api.post("/v1/decide", json!(vec![0; 10_000]).to_string()).await;
     assert!(got.text().contains("more than 10000 values"), "{}", got.text());
     let members: Vec<String> = (0..65).map(|i| format!("\"m{i}\":1")).collect();
-    let got = desk.post("/v1/decide", format!("{{{}}}", members.join(","))).await;
+    let got = api.post("/v1/decide", format!("{{{}}}", members.join(","))).await;
     assert!(got.text().contains("65 members; expected at most 64"), "{}", got.text());
     let path = |bytes: usize| json!({"path": format!("/{}", "a".repeat(bytes - 1))}).to_string();
-    assert_eq!(desk.post("/v1/decide", path(65_534)).await.status, 200);
-    let got = desk.post("/v1/decide", path(65_535)).await;
+    assert_eq!(api.post("/v1/decide", path(65_534)).await.status, 200);
+    let got = api.post("/v1/decide", path(65_535)).await;
     assert!(got.text().contains("path: longer than 65534 bytes"), "{}", got.text());
     let wrong = vec![json!({"cost": 0}); 100];
-    let got = desk.post("/v1/decide", Value::Array(wrong).to_string()).await;
+    let got = api.post("/v1/decide", Value::Array(wrong).to_string()).await;
     assert_eq!(got.json()["problems"].as_array().unwrap().len(), 20);
 }
 
 #[tokio::test]
 async fn bodies_are_bounded() {
-    let desk = desk();
+    let api = api();
     let padded = |bytes| format!("{{}}{}", " ".repeat(bytes - 2));
-    assert_eq!(desk.post("/v1/decide", padded(MOST_BYTES)).await.status, 200);
-    assert_eq!(desk.post("/v1/decide", padded(MOST_BYTES + 1)).await.status, 413);
+    assert_eq!(api.post("/v1/decide", padded(MOST_BYTES)).await.status, 200);
+    assert_eq!(api.post("/v1/decide", padded(MOST_BYTES + 1)).await.status, 413);
 }
 
 #[tokio::test]
 async fn only_json_is_read() {
-    let desk = desk();
+    let api = api();
     for (content_type, status) in [
         (Some("application/json"), 200),
         (Some("Application/JSON; charset=utf-8"), 200),
@@ -186,13 +186,13 @@ async fn only_json_is_read() {
             request = request.header("content-type", content_type);
         }
         let request = request.body(Full::new(Bytes::from_static(b"{}"))).unwrap();
-        assert_eq!(desk.send("127.0.0.1", request).await.status, status, "{content_type:?}");
+        assert_eq!(api.send("127.0.0.1", request).await.status, status, "{content_type:?}");
     }
 }
 
 #[tokio::test]
 async fn other_methods_paths_and_queries() {
-    let desk = desk();
+    let api = api();
     for (method, target, status, allow) in [
         ("GET", "/v1/decide", 405, Some("POST")),
         ("PUT", "/v1/decide", 405, Some("POST")),
@@ -211,7 +211,7 @@ async fn other_methods_paths_and_queries() {
         let request = Request::builder().method(method).uri(target);
         let request = request.header("content-type", "application/json");
         let request = request.body(Full::new(Bytes::from_static(b"{}"))).unwrap();
-        let got = desk.send("127.0.0.1", request).await;
+        let got = api.send("127.0.0.1", request).await;
         assert_eq!((got.status.as_u16(), got.header("allow")), (status, allow), "{target}");
     }
 }

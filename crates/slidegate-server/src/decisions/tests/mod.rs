@@ -31,7 +31,7 @@ use crate::observe::Answered;
 type Observer = Box<dyn Fn(&Answered<'_>) + Send + Sync>;
 
 /// The door, and what was observed of it.
-struct Desk<S> {
+struct DecisionsApi<S> {
     decisions: Decisions<S, Observer>,
     observed: Arc<Mutex<Vec<String>>>,
 }
@@ -81,12 +81,12 @@ fn rules() -> Rules {
     Rules::new(policies, Responder::new(), client_address)
 }
 
-fn desk() -> Desk<MemoryStore> {
+fn api() -> DecisionsApi<MemoryStore> {
     let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
-    Desk::new(rules(), MemoryStore::builder().clock(clock).build())
+    DecisionsApi::new(rules(), MemoryStore::builder().clock(clock).build())
 }
 
-impl<S: Store> Desk<S> {
+impl<S: Store> DecisionsApi<S> {
     fn new(mut rules: Rules, store: S) -> Self {
         let observed = Arc::new(Mutex::new(Vec::new()));
         let seen = observed.clone();

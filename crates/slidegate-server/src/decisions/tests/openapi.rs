@@ -8,7 +8,7 @@ use http_body_util::Full;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use super::{Got, desk};
+use super::{Got, api};
 use crate::decisions::OPENAPI;
 
 static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(OPENAPI).unwrap());
@@ -43,14 +43,14 @@ pub(super) fn check(got: &Got) {
 #[tokio::test]
 async fn it_is_served_as_it_is_written() {
     let request = Request::get("/v1/openapi.json").body(Full::new(Bytes::new())).unwrap();
-    let got = desk().send("127.0.0.1", request).await;
+    let got = api().send("127.0.0.1", request).await;
     assert_eq!((got.status.as_u16(), got.text()), (200, OPENAPI));
     assert_eq!(got.header("content-type"), Some("application/json"));
 }
 
 #[tokio::test]
 async fn every_path_and_method_in_it_exists() {
-    let desk = desk();
+    let api = api();
     let paths = DESCRIPTION["paths"].as_object().unwrap();
     assert_eq!(paths.len(), 5);
     for (path, methods) in paths {
@@ -58,7 +58,7 @@ async fn every_path_and_method_in_it_exists() {
             let target = path.replace("{path}", "some/where");
             let request = Request::builder().method(&*method.to_uppercase()).uri(&target);
             let request = request.body(Full::new(Bytes::new())).unwrap();
-            let status = desk.send("127.0.0.1", request).await.status.as_u16();
+            let status = api.send("127.0.0.1", request).await.status.as_u16();
             assert!(![404, 405].contains(&status), "{method} {path}: {status}");
             let described = methods[method]["responses"].get(status.to_string());
             assert!(described.is_some(), "{method} {path} answers {status}");

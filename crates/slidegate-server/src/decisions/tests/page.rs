@@ -7,7 +7,7 @@ use serde_json::Value;
 use slidegate::{ManualClock, MemoryStore, Timestamp};
 use slidegate_tower::Headers;
 
-use super::{Desk, Got};
+use super::{DecisionsApi, Got};
 use crate::config::{self, File, Rules, Sources};
 
 const PAGE: &str = include_str!("../../../../../docs/decisions.md");
@@ -58,11 +58,11 @@ fn shown(got: &Got) -> String {
 async fn every_answer_on_it_is_the_one_that_is_given() {
     // A calendar day has begun, so that no stamp is rounded.
     let clock = ManualClock::new(Timestamp::from_millis(1_794_787_200_000));
-    let desk = Desk::new(rules(&clock), MemoryStore::builder().clock(clock).build());
+    let api = DecisionsApi::new(rules(&clock), MemoryStore::builder().clock(clock).build());
     let mut asked = 0;
     for question in blocks("console").flat_map(|block| block.split("$ curl ").skip(1)) {
         let (line, answer) = question.split_once('\n').unwrap();
-        let got = desk.send("127.0.0.1", request(line)).await;
+        let got = api.send("127.0.0.1", request(line)).await;
         if line.starts_with("-i") {
             assert_eq!(shown(&got), answer.trim_end(), "{line}");
         } else {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::desk;
+use super::api;
 use crate::decisions::ask::MOST_ASKS;
 
 fn verdicts(replies: &Value) -> Vec<&str> {
@@ -11,38 +11,38 @@ fn verdicts(replies: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn they_are_answered_in_order_and_apart() {
-    let desk = desk();
+    let api = api();
     let login = json!({"method": "POST", "path": "/login", "client": "203.0.113.7"});
     let export = json!({"charges": [{"policy": "export", "identity": "user:42", "cost": 5}]});
-    let replies = desk.ask(json!([login, export, login, export, {"path": "/elsewhere"}])).await;
+    let replies = api.ask(json!([login, export, login, export, {"path": "/elsewhere"}])).await;
     assert_eq!(verdicts(&replies), ["allow", "allow", "deny", "deny", "allow"]);
-    assert_eq!(desk.observed().len(), 5);
+    assert_eq!(api.observed().len(), 5);
 }
 
 #[tokio::test]
 async fn peeking_at_several_spends_nothing() {
-    let desk = desk();
+    let api = api();
     let login = json!({"method": "POST", "path": "/login", "client": "203.0.113.7"});
-    let replies = desk.peek(json!([login, login])).await;
+    let replies = api.peek(json!([login, login])).await;
     assert_eq!(verdicts(&replies), ["allow", "allow"]);
 }
 
 #[tokio::test]
 async fn there_can_be_none_and_not_too_many() {
-    let desk = desk();
-    assert_eq!(desk.ask(json!([])).await, json!([]));
+    let api = api();
+    assert_eq!(api.ask(json!([])).await, json!([]));
     let many = |count| Value::Array(vec![json!({}); count]).to_string();
-    assert_eq!(desk.post("/v1/decide", many(MOST_ASKS)).await.status, 200);
-    assert_eq!(desk.post("/v1/decide", many(MOST_ASKS + 1)).await.status, 400);
+    assert_eq!(api.post("/v1/decide", many(MOST_ASKS)).await.status, 200);
+    assert_eq!(api.post("/v1/decide", many(MOST_ASKS + 1)).await.status, 400);
 }
 
 #[tokio::test]
 async fn one_that_is_wrong_spends_nothing_of_the_others() {
-    let desk = desk();
+    let api = api();
     let login = json!({"method": "POST", "path": "/login", "client": "203.0.113.7"});
     let unknown = json!({"charges": [{"policy": "logon", "identity": "user:42"}]});
-    let got = desk.post("/v1/decide", json!([login, unknown]).to_string()).await;
+    let got = api.post("/v1/decide", json!([login, unknown]).to_string()).await;
     assert_eq!(got.status, 400);
     assert_eq!(got.json()["problems"][0]["member"], "[1].charges[0].policy");
-    assert_eq!(desk.ask(login).await["verdict"], "allow");
+    assert_eq!(api.ask(login).await["verdict"], "allow");
 }

@@ -42,7 +42,7 @@ struct OperatorLine<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<IpAddr>,
-    /// The order that it is about.
+    /// The override that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ fn operator(operation: &Operation) -> OperatorLine<'_> {
         action: operation.action,
         outcome: operation.outcome.as_str(),
         by: operation.by,
-        id: operation.order.as_deref(),
+        id: operation.override_id.as_deref(),
         kind: operation.kind,
         identity: operation.identity.as_deref(),
         policy: operation.policy.as_deref(),

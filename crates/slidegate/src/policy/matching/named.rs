@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use super::ordered::Tally;
+use super::overridden::Tally;
 use super::{CheckedPolicy, Limits, Match, Matches, Policies, Resolution};
 use crate::limit::store::StoreError;
 use crate::policy::identity::Identity;
-use crate::policy::orders::OrdersAt;
+use crate::policy::overrides::OverridesAt;
 use crate::policy::source::Source;
 
 /// A charge by name: whoever makes it knows the account and needs no request to find it.
@@ -42,10 +42,10 @@ impl Policies {
     pub(crate) fn resolve_named<'p>(
         &'p self,
         charges: &[NamedCharge<'_>],
-        orders: Option<OrdersAt<'_>>,
+        overrides: Option<OverridesAt<'_>>,
         matches: &mut Matches<'p>,
     ) -> Result<Resolution<'p>, NamedChargeError> {
-        let mut tally = Tally::new(orders);
+        let mut tally = Tally::new(overrides);
         for (i, charge) in charges.iter().enumerate() {
             let named = || charge.policy.to_owned();
             if charges[..i].iter().any(|other| other.policy == charge.policy) {

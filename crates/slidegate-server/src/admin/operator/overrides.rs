@@ -1,4 +1,4 @@
-//! What is done to accounts: resets, and orders that hold for a time.
+//! What is done to accounts: resets, and overrides that hold for a time.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use serde::Serialize;
-use slidegate::policy::Measure;
+use slidegate::policy::Action;
 use slidegate::{Identity, Name, Policies, Store};
 
 use super::Operator;
 use super::ask::{self, Asked, Members};
 use super::reply::{Refusal, json};
-use super::view::OrderView;
+use super::view::OverrideView;
 use crate::decisions::body;
-use crate::desk::{Action, DeskError, Filed, Motive, Target, Until};
 use crate::listener::Accepted;
 use crate::observe::{Operation, OperationOutcome};
+use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
 
 /// Of an id in the audit trail: one that is not ours may have any length.
 const MOST_ID_CHARS: usize = 64;
 
 #[derive(Serialize)]
 struct List {
-    orders: Vec<OrderView>,
+    overrides: Vec<OverrideView>,
     /// Whether there may be others: Redis cannot be asked, and these were read last.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stale: bool,
@@ -33,11 +33,12 @@ struct List {
 
 #[derive(Serialize)]
 struct Taken {
-    order: OrderView,
+    #[serde(rename = "override")]
+    created: OverrideView,
     #[serde(skip_serializing_if = "Option::is_none")]
-    replaced: Option<OrderView>,
+    replaced: Option<OverrideView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<OrderView>,
+    others: Vec<OverrideView>,
 }
 
 #[derive(Serialize)]
@@ -51,20 +52,20 @@ struct WasReset {
 
 #[derive(Serialize)]
 struct Lifted {
-    lifted: OrderView,
+    lifted: OverrideView,
     reason: String,
 }
 
-/// `GET /v1/orders`
+/// `GET /v1/overrides`
 pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri) -> Response {
     if let Err(refusal) = ask::query(&uri, []) {
         return refusal.into_response();
     }
-    let in_force = operator.desk.in_force().await;
+    let active = operator.overrides.active().await;
     let policies = operator.policies();
-    let view = |order| OrderView::at(in_force.now_ms, order, &policies);
-    let orders = in_force.orders.iter().map(view).collect();
-    json(StatusCode::OK, &List { orders, stale: in_force.is_cut_off })
+    let view = |record| OverrideView::at(active.now_ms, record, &policies);
+    let overrides = active.overrides.iter().map(view).collect();
+    json(StatusCode::OK, &List { overrides, stale: active.is_cut_off })
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
@@ -78,7 +79,7 @@ pub(super) async fn act<S: Store>(
         let members = match word.as_str() {
             "reset" => Members::Reset,
             "grant" => Members::Grant,
-            "exempt" | "ban" => Members::Order,
+            "exempt" | "ban" => Members::Override,
             _ => {
                 let detail = "there is reset, grant, exempt and ban to be done to an account";
                 return Err(Refusal::Nothing(detail.to_owned()));
@@ -88,21 +89,21 @@ pub(super) async fn act<S: Store>(
         let (by, body) = read(request).await?;
         let asked = Asked::read(&body, members)?;
         let target = Target { identity, policy: asked.policy };
-        let motive = Motive { by, reason: asked.reason };
-        let measure = match (word.as_str(), asked.units) {
-            ("grant", Some(units)) => Measure::Grant(units),
-            ("exempt", _) => Measure::Exempt,
-            ("ban", _) => Measure::Ban,
-            _ => return operator.reset(target, motive).await,
+        let actor = Actor { by, reason: asked.reason };
+        let action = match (word.as_str(), asked.units) {
+            ("grant", Some(units)) => Action::Grant(units),
+            ("exempt", _) => Action::Exempt,
+            ("ban", _) => Action::Ban,
+            _ => return operator.reset(target, actor).await,
         };
         // There is one, as the body was read.
-        let until = asked.until.unwrap_or(Until::At(0));
-        operator.give(measure, target, until, motive).await
+        let until = asked.until.unwrap_or(Expiry::At(0));
+        operator.create(action, target, until, actor).await
     };
     answer.await.unwrap_or_else(Refusal::into_response)
 }
 
-/// `DELETE /v1/orders/{id}`
+/// `DELETE /v1/overrides/{id}`
 pub(super) async fn lift<S: Store>(
     State(operator): State<Operator<S>>,
     path: Result<Path<String>, PathRejection>,
@@ -112,7 +113,7 @@ pub(super) async fn lift<S: Store>(
         let id = ask::path(path)?;
         let (by, body) = read(request).await?;
         let asked = Asked::read(&body, Members::Lift)?;
-        operator.lift(&id, Motive { by, reason: asked.reason }).await
+        operator.lift(&id, Actor { by, reason: asked.reason }).await
     };
     answer.await.unwrap_or_else(Refusal::into_response)
 }
@@ -130,26 +131,27 @@ async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), Ref
 
 impl<S: Store> Operator<S> {
     pub(super) fn policies(&self) -> Arc<Policies> {
-        self.desk.gate().policies()
+        self.overrides.gate().policies()
     }
 
     fn shown(&self, identity: &Identity) -> String {
         self.policies().shown(identity).into_owned()
     }
 
-    async fn give(
+    async fn create(
         &self,
-        measure: Measure,
+        action: Action,
         target: Target,
-        until: Until,
-        motive: Motive,
+        until: Expiry,
+        actor: Actor,
     ) -> Result<Response, Refusal> {
-        let given = self.desk.give(measure, target.clone(), until, motive.clone()).await;
-        let until_ms = match &given {
-            Ok(given) => given.order.until_ms,
-            Err(_) => until.end_ms(self.desk.now_ms().await),
+        let created = self.overrides.create(action, target.clone(), until, actor.clone()).await;
+        let until_ms = match &created {
+            Ok(created) => created.record.until_ms,
+            Err(_) => until.end_ms(self.overrides.now_ms().await),
         };
-        let (action, id) = (Action::Order(measure), Filed::id_of(measure, &target));
+        let (action, id) =
+            (OperatorAction::Override(action), OverrideRecord::id_of(action, &target));
         let about = About {
             action,
             id: Some(&id),
@@ -157,60 +159,62 @@ impl<S: Store> Operator<S> {
             target: Some(&target),
             until_ms: Some(until_ms),
         };
-        let given = self.tell(&about, &motive, given)?;
+        let created = self.tell(&about, &actor, created)?;
         let policies = self.policies();
-        let view = |order: &Filed| OrderView::at(given.order.given_ms, order, &policies);
+        let view = |record: &OverrideRecord| {
+            OverrideView::at(created.record.created_ms, record, &policies)
+        };
         let taken = Taken {
-            order: view(&given.order),
-            replaced: given.replaced.as_ref().map(view),
-            others: given.others.iter().map(view).collect(),
+            created: view(&created.record),
+            replaced: created.replaced.as_ref().map(view),
+            others: created.others.iter().map(view).collect(),
         };
         Ok(json(StatusCode::OK, &taken))
     }
 
-    async fn reset(&self, target: Target, motive: Motive) -> Result<Response, Refusal> {
-        let reset = self.desk.reset(target.clone(), motive.clone()).await;
+    async fn reset(&self, target: Target, actor: Actor) -> Result<Response, Refusal> {
+        let reset = self.overrides.reset(target.clone(), actor.clone()).await;
         let about = About {
-            action: Action::Reset,
+            action: OperatorAction::Reset,
             id: None,
             kind: None,
             target: Some(&target),
             until_ms: None,
         };
-        let done = self.tell(&about, &motive, reset)?;
+        let done = self.tell(&about, &actor, reset)?;
         let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
         let was_reset = WasReset {
             reset: self.shown(&target.identity),
             policies: names(&done.policies),
             nothing_spent: names(&done.untouched),
-            reason: motive.reason,
+            reason: actor.reason,
         };
         Ok(json(StatusCode::OK, &was_reset))
     }
 
-    async fn lift(&self, id: &str, motive: Motive) -> Result<Response, Refusal> {
-        let known = self.desk.find(id).await;
-        let lifted = self.desk.lift(id, motive.clone()).await;
-        let order = lifted.as_ref().ok().or(known.as_ref()).cloned();
-        let order = order.as_ref();
+    async fn lift(&self, id: &str, actor: Actor) -> Result<Response, Refusal> {
+        let known = self.overrides.find(id).await;
+        let lifted = self.overrides.lift(id, actor.clone()).await;
+        let record = lifted.as_ref().ok().or(known.as_ref()).cloned();
+        let record = record.as_ref();
         let about = About {
-            action: Action::Lift,
+            action: OperatorAction::Lift,
             id: Some(id),
-            kind: order.map(|order| order.action),
-            target: order.map(|order| &order.target),
-            until_ms: order.map(|order| order.until_ms),
+            kind: record.map(|record| record.action),
+            target: record.map(|record| &record.target),
+            until_ms: record.map(|record| record.until_ms),
         };
-        let lifted = self.tell(&about, &motive, lifted)?;
-        let lifted = OrderView::at(self.desk.now_ms().await, &lifted, &self.policies());
-        Ok(json(StatusCode::OK, &Lifted { lifted, reason: motive.reason }))
+        let lifted = self.tell(&about, &actor, lifted)?;
+        let lifted = OverrideView::at(self.overrides.now_ms().await, &lifted, &self.policies());
+        Ok(json(StatusCode::OK, &Lifted { lifted, reason: actor.reason }))
     }
 
     /// Writes down what was done or not.
     fn tell<T>(
         &self,
         about: &About<'_>,
-        motive: &Motive,
-        outcome: Result<T, DeskError>,
+        actor: &Actor,
+        outcome: Result<T, OverrideError>,
     ) -> Result<T, Refusal> {
         let outcome = outcome.map_err(Refusal::from);
         let (told, problem) = match &outcome {
@@ -222,14 +226,14 @@ impl<S: Store> Operator<S> {
         };
         self.observer.operated(Operation {
             action: about.action.word(),
-            by: motive.by,
-            order: about.id.map(|id| id.chars().take(MOST_ID_CHARS).collect()),
-            kind: about.kind.map(Action::word),
+            by: actor.by,
+            override_id: about.id.map(|id| id.chars().take(MOST_ID_CHARS).collect()),
+            kind: about.kind.map(OperatorAction::word),
             identity: about.target.map(|target| self.shown(&target.identity)),
             policy: about.target.and_then(|target| target.policy.clone()),
-            units: about.kind.and_then(Action::units),
+            units: about.kind.and_then(OperatorAction::units),
             until_ms: about.until_ms,
-            reason: motive.reason.clone(),
+            reason: actor.reason.clone(),
             outcome: told,
             problem,
         });
@@ -239,11 +243,11 @@ impl<S: Store> Operator<S> {
 
 /// What was to be done.
 struct About<'a> {
-    action: Action,
-    /// The order that it is about, whether or not there is one of this id.
+    action: OperatorAction,
+    /// The override that it is about, whether or not there is one of this id.
     id: Option<&'a str>,
-    /// What that order does.
-    kind: Option<Action>,
+    /// What that override does.
+    kind: Option<OperatorAction>,
     target: Option<&'a Target>,
     until_ms: Option<u64>,
 }

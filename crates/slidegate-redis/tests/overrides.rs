@@ -1,4 +1,4 @@
-//! An operator's orders over a store on Redis: a grant is in force at once, in spite of denials
+//! An operator's overrides over a store on Redis: a grant is in force at once, in spite of denials
 //! that are kept, and its end too.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
-use slidegate::policy::{Measure, Order, Orders};
+use slidegate::policy::{Action, Override, Overrides};
 use slidegate::{
     Account, Clock, Decision, Facts, Gate, Identity, ManualClock, MemoryStore, Policies, Policy,
     Quota, Source, Store,
@@ -42,13 +42,13 @@ impl<S: Store> World<S> {
     }
 
     fn grant(&self, units: u32, lasting: Duration) {
-        let order = Order {
+        let entry = Override {
             identity: Identity::user("ann"),
             policy: None,
-            measure: Measure::Grant(NonZeroU32::new(units).unwrap()),
+            action: Action::Grant(NonZeroU32::new(units).unwrap()),
             until: self.clock.now() + lasting,
         };
-        self.gate.replace_orders(Orders::new([order]).unwrap());
+        self.gate.replace_overrides(Overrides::new([entry]).unwrap());
     }
 
     async fn decide(&self, cost: u32) -> Decision {

@@ -1,21 +1,21 @@
-//! How long an order is to hold.
+//! When an override ends.
 
 use std::time::Duration;
 
 use slidegate_redis::SharedMap;
 
-use super::error::DeskError;
+use super::error::OverrideError;
 
-/// Until when an order is to hold.
+/// Expiry when an override is to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// From when it is given on.
+pub(crate) enum Expiry {
+    /// This long after it is created.
     For(Duration),
-    /// Until this instant, in Unix milliseconds.
+    /// Expiry this instant, in Unix milliseconds.
     At(u64),
 }
 
-impl Until {
+impl Expiry {
     /// The end, in Unix milliseconds.
     pub(crate) fn end_ms(self, now_ms: u64) -> u64 {
         match self {
@@ -26,17 +26,17 @@ impl Until {
         }
     }
 
-    /// How long that is.
-    pub(super) fn lasting(self, now_ms: u64) -> Result<Duration, DeskError> {
+    /// The time until then.
+    pub(super) fn lasting(self, now_ms: u64) -> Result<Duration, OverrideError> {
         let lasting = match self {
             Self::For(lasting) => lasting,
             Self::At(until_ms) => Duration::from_millis(until_ms.saturating_sub(now_ms)),
         };
         if lasting.is_zero() {
-            return Err(DeskError::Past { now_ms });
+            return Err(OverrideError::Past { now_ms });
         }
         if lasting > SharedMap::LONGEST {
-            return Err(DeskError::TooLong);
+            return Err(OverrideError::TooLong);
         }
         Ok(lasting)
     }

@@ -1,10 +1,10 @@
-//! The accounts that an identity has.
+//! The accounts of a target.
 
 use std::net::IpAddr;
 
 use slidegate::{Account, Identity, Policies, Source};
 
-use super::filed::Target;
+use super::record::Target;
 
 /// The accounts of a target: one under each policy, or under the one that is named.
 pub(super) fn of(policies: &Policies, target: &Target) -> Vec<Account> {

@@ -1,4 +1,4 @@
-//! What an operator's orders change in what policies make of a request.
+//! What an operator's overrides change in what policies make of a request.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::orders::{Ordered, OrdersAt};
+use crate::policy::overrides::{OverrideEffect, OverridesAt};
 
-/// What comes of a request, policy by policy, while orders may change it.
+/// What comes of a request, policy by policy, while overrides may change it.
 pub(super) struct Tally<'o, 'p> {
-    orders: Option<OrdersAt<'o>>,
+    overrides: Option<OverridesAt<'o>>,
     /// Until when, and under which policy; none for all.
     ban: Option<(Timestamp, Option<&'p Name>)>,
     exempt: bool,
@@ -20,15 +20,15 @@ pub(super) struct Tally<'o, 'p> {
 
 impl Policies {
     /// [`resolve`](Self::resolve) for a request that is neither blocked nor exempt, when there are
-    /// orders.
-    pub(super) fn resolve_ordered<'p>(
+    /// overrides.
+    pub(super) fn resolve_overridden<'p>(
         &'p self,
         facts: &Facts<'_>,
-        orders: OrdersAt<'_>,
+        overrides: OverridesAt<'_>,
         matches: &mut Matches<'p>,
     ) -> Resolution<'p> {
-        let mut tally = Tally::new(Some(orders));
-        tally.note(orders.of_request(facts));
+        let mut tally = Tally::new(Some(overrides));
+        tally.note(overrides.of_request(facts));
         for policy in &self.policies {
             if let Ok(matched) = self.draft(policy, facts) {
                 tally.add(matched, matches);
@@ -39,23 +39,23 @@ impl Policies {
 }
 
 impl<'o, 'p> Tally<'o, 'p> {
-    pub(super) fn new(orders: Option<OrdersAt<'o>>) -> Self {
-        Self { orders, ban: None, exempt: false, too_costly: false }
+    pub(super) fn new(overrides: Option<OverridesAt<'o>>) -> Self {
+        Self { overrides, ban: None, exempt: false, too_costly: false }
     }
 
     /// Looks around an identity that is named without a request.
     pub(super) fn look_around(&mut self, identity: &Identity) {
-        if let Some(orders) = self.orders {
-            self.note(orders.around(identity));
+        if let Some(overrides) = self.overrides {
+            self.note(overrides.around(identity));
         }
     }
 
-    /// Adds a policy that counts the request to the matches, as the orders have it.
+    /// Adds a policy that counts the request to the matches, as the overrides have it.
     pub(super) fn add(&mut self, mut matched: Match<'p>, matches: &mut Matches<'p>) {
         let policy = matched.policy;
-        if let Some(orders) = self.orders {
-            let everywhere = orders.everywhere(&matched.identity);
-            let here = orders.under(policy, &matched.identity);
+        if let Some(overrides) = self.overrides {
+            let everywhere = overrides.everywhere(&matched.identity);
+            let here = overrides.under(policy, &matched.identity);
             self.note(everywhere);
             self.note_ban(here.banned_until, Some(&policy.name));
             if here.exempt_until.is_some() {
@@ -72,8 +72,8 @@ impl<'o, 'p> Tally<'o, 'p> {
 
     /// What it all comes to.
     pub(super) fn resolution(self) -> Resolution<'p> {
-        if let (Some((until, policy)), Some(orders)) = (self.ban, self.orders) {
-            return Resolution::Suspended(policy, until.saturating_since(orders.now));
+        if let (Some((until, policy)), Some(overrides)) = (self.ban, self.overrides) {
+            return Resolution::Suspended(policy, until.saturating_since(overrides.now));
         }
         match (self.exempt, self.too_costly) {
             (true, _) => Resolution::Exempt,
@@ -82,8 +82,8 @@ impl<'o, 'p> Tally<'o, 'p> {
         }
     }
 
-    /// Takes note of what is ordered under all policies.
-    fn note(&mut self, everywhere: Ordered) {
+    /// Adds the effect of overrides under all policies.
+    fn note(&mut self, everywhere: OverrideEffect) {
         self.note_ban(everywhere.banned_until, None);
         self.exempt |= everywhere.exempt_until.is_some();
     }

@@ -1,4 +1,4 @@
-//! What an operator orders about an identity: for whom it holds, against what, and until when.
+//! What an operator overrides about an identity: for whom it holds, against what, and until when.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use slidegate::limit::{Charges, Receipt, Spent};
-use slidegate::policy::{Measure, Order, Orders, PoliciesBuilder, TooManyOrders};
+use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder, TooManyOverrides};
 use slidegate::{
     AccessList, Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity,
     Inspection, ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota,
@@ -56,15 +56,15 @@ impl Stage {
         self
     }
 
-    /// Puts these in force until a time: an identity, a policy or none, and what is ordered.
-    fn order<'a>(&self, list: impl IntoIterator<Item = (&'a str, &'a str, Measure, Duration)>) {
-        let orders = list.into_iter().map(|(identity, policy, measure, until)| Order {
+    /// Puts these in force until a time: an identity, a policy or none, and the action.
+    fn apply<'a>(&self, list: impl IntoIterator<Item = (&'a str, &'a str, Action, Duration)>) {
+        let overrides = list.into_iter().map(|(identity, policy, action, until)| Override {
             identity: identity.parse().unwrap(),
             policy: (!policy.is_empty()).then(|| policy.parse().unwrap()),
-            measure,
+            action,
             until: self.start + until,
         });
-        self.gate.replace_orders(Orders::new(orders).unwrap());
+        self.gate.replace_overrides(Overrides::new(overrides).unwrap());
     }
 
     fn decide(&self, facts: Facts<'_>) -> Decision {
@@ -152,8 +152,8 @@ fn account(policy: &str, identity: &str) -> Account {
     Account { policy: policy.parse().unwrap(), identity: identity.parse().unwrap() }
 }
 
-fn grant(units: u32) -> Measure {
-    Measure::Grant(units.try_into().unwrap())
+fn grant(units: u32) -> Action {
+    Action::Grant(units.try_into().unwrap())
 }
 
 fn banned(retry_after: Duration) -> Verdict {
@@ -176,7 +176,7 @@ fn api() -> Policy {
 #[test]
 fn a_ban_refuses_to_the_instant_and_costs_nothing() {
     let stage = Stage::new([api()]);
-    stage.order([("user:ann", "api", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "api", Action::Ban, MINUTE)]);
     let before = stage.calls();
     let decision = stage.decide(user("ann"));
     assert_eq!(decision.verdict(), suspended(MINUTE));
@@ -194,22 +194,22 @@ fn a_ban_under_one_policy_is_no_ban_under_another() {
         Policy::new("read").identity([Source::User]).path("/read").quota(Quota::per_minute(3)),
         Policy::new("write").identity([Source::User]).path("/write").quota(Quota::per_minute(3)),
     ]);
-    stage.order([("user:ann", "write", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "write", Action::Ban, MINUTE)]);
     assert!(stage.is_allowed(get("/read").user("ann")));
     assert!(!stage.is_allowed(get("/write").user("ann")));
     assert!(stage.is_allowed(get("/elsewhere").user("ann")));
-    stage.order([("user:ann", "", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "", Action::Ban, MINUTE)]);
     for path in ["/read", "/write", "/elsewhere"] {
         let decision = stage.decide(get(path).user("ann"));
         assert_eq!(decision.verdict(), suspended(MINUTE), "{path}, even where no policy counts");
         assert_eq!(decision.banned_by(), None);
     }
-    stage.order([("user:ann", "gone", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "gone", Action::Ban, MINUTE)]);
     assert!(stage.is_allowed(get("/read").user("ann")), "of a policy that is not there");
 }
 
 #[test]
-fn an_order_for_all_policies_holds_whatever_they_count_by() {
+fn an_override_for_all_policies_holds_whatever_they_count_by() {
     let mut headers = HeaderMap::new();
     headers.insert("x-api-key", "k-1".parse().unwrap());
     headers.insert("authorization", "Bearer t-1".parse().unwrap());
@@ -234,9 +234,9 @@ fn an_order_for_all_policies_holds_whatever_they_count_by() {
         let policy = Policy::new("api").identity([source.clone()]).quota(Quota::per_minute(1));
         for identity in everything.iter().map(String::as_str) {
             let stage = Stage::new([policy.clone()]);
-            stage.order([(identity, "", Measure::Ban, MINUTE)]);
+            stage.apply([(identity, "", Action::Ban, MINUTE)]);
             assert_eq!(stage.verdict(facts), suspended(MINUTE), "{identity} counted by {source}");
-            stage.order([(identity, "", Measure::Exempt, MINUTE)]);
+            stage.apply([(identity, "", Action::Exempt, MINUTE)]);
             assert_eq!(stage.allowed(facts), 1000, "{identity} counted by {source}");
             assert_eq!(stage.decide(facts).policies().len(), 0);
             stage.at(MINUTE);
@@ -244,7 +244,7 @@ fn an_order_for_all_policies_holds_whatever_they_count_by() {
         }
         let stage = Stage::new([policy]);
         let others = ["user:bob", "ip:203.0.114.0/24", "ip:203.0.113.8", "x-tenant:other"];
-        stage.order(others.map(|identity| (identity, "", Measure::Ban, MINUTE)));
+        stage.apply(others.map(|identity| (identity, "", Action::Ban, MINUTE)));
         assert_eq!(stage.allowed(facts), 1, "these are others");
     }
 }
@@ -260,9 +260,9 @@ fn what_cannot_be_found_in_requests_holds_where_policies_count_by_it() {
     let named = Identity::header(&http::HeaderName::from_static("user"), b"ann").to_string();
     assert!(named.starts_with("header:~"));
     for (identity, facts) in [(named.as_str(), facts), ("anonymous", get("/"))] {
-        stage.order([(identity, "", Measure::Ban, MINUTE)]);
+        stage.apply([(identity, "", Action::Ban, MINUTE)]);
         assert_eq!(stage.verdict(facts), suspended(MINUTE), "{identity}");
-        stage.order([(identity, "api", grant(4), MINUTE)]);
+        stage.apply([(identity, "api", grant(4), MINUTE)]);
         assert_eq!(stage.allowed(facts), 5, "{identity}");
     }
 }
@@ -276,25 +276,25 @@ fn a_header_sent_twice_gets_nobody_off_a_ban_or_into_an_exemption() {
     headers.append("x-tenant", "acme".parse().unwrap());
     let facts = ip("203.0.113.7").headers(&headers);
     let key = Identity::api_key(b"k-2").to_string();
-    stage.order([
-        (&*key, "", Measure::Exempt, MINUTE),
-        ("x-tenant:acme", "", Measure::Exempt, MINUTE),
+    stage.apply([
+        (&*key, "", Action::Exempt, MINUTE),
+        ("x-tenant:acme", "", Action::Exempt, MINUTE),
     ]);
     assert_eq!(stage.allowed(facts), 1, "neither is beyond doubt");
-    stage.order([("x-tenant:acme", "", Measure::Ban, MINUTE)]);
+    stage.apply([("x-tenant:acme", "", Action::Ban, MINUTE)]);
     assert!(matches!(stage.verdict(facts), Verdict::Deny { .. }), "nobody vouches for the header");
-    stage.order([(&*key, "", Measure::Ban, MINUTE)]);
+    stage.apply([(&*key, "", Action::Ban, MINUTE)]);
     assert_eq!(stage.verdict(facts), suspended(MINUTE));
 }
 
 #[test]
 fn networks_and_addresses_are_meant_as_they_are_written() {
-    let banned_of = |order: &str, client: &str| {
+    let banned_of = |entry: &str, client: &str| {
         let stage = Stage::new([Policy::new("api").quota(Quota::per_minute(1))]);
-        stage.order([(order, "", Measure::Ban, MINUTE)]);
+        stage.apply([(entry, "", Action::Ban, MINUTE)]);
         !stage.is_allowed(ip(client))
     };
-    for (order, inside, outside) in [
+    for (entry, inside, outside) in [
         ("ip:203.0.113.0/24", "203.0.113.200", "203.0.112.200"),
         ("ip:203.0.113.7/32", "203.0.113.7", "203.0.113.8"),
         ("ip:::ffff:203.0.113.0/120", "203.0.113.200", "203.0.112.200"),
@@ -303,8 +303,8 @@ fn networks_and_addresses_are_meant_as_they_are_written() {
         ("ip:2001:DB8:1:2:0:0:0:9", "2001:db8:1:2::9", "2001:db8:1:2::8"),
         ("ip:2001:db8::/32", "2001:db8:ffff::1", "2001:db9::1"),
     ] {
-        assert!(banned_of(order, inside), "{order} has {inside}");
-        assert!(!banned_of(order, outside), "{order} has not {outside}");
+        assert!(banned_of(entry, inside), "{entry} has {inside}");
+        assert!(!banned_of(entry, outside), "{entry} has not {outside}");
     }
     for nonsense in [
         "ip:10.0.0.0/33",
@@ -326,31 +326,31 @@ fn who_outweighs_whom() {
         .exempt(listed("exempt"))
         .blocked(listed("blocked"));
     let stage = Stage::of(policies);
-    let orders = |measure| {
+    let overrides = |action| {
         let users = ["user:exempt", "user:blocked", "user:passed-over", "user:ann"];
-        users.into_iter().flat_map(move |user| [(user, "", measure), (user, "api", measure)])
+        users.into_iter().flat_map(move |user| [(user, "", action), (user, "api", action)])
     };
-    let order = |list: Vec<(&'static str, &'static str, Measure)>| {
-        stage.order(list.into_iter().map(|(who, policy, measure)| (who, policy, measure, MINUTE)));
+    let apply = |list: Vec<(&'static str, &'static str, Action)>| {
+        stage.apply(list.into_iter().map(|(who, policy, action)| (who, policy, action, MINUTE)));
     };
     let listed = Verdict::Block(Block::Listed);
 
-    order(orders(Measure::Exempt).collect());
+    apply(overrides(Action::Exempt).collect());
     assert_eq!(stage.verdict(user("blocked")), listed, "the blocked stay blocked");
     assert_eq!(stage.allowed(user("ann")), 1000);
 
-    order(orders(Measure::Ban).collect());
+    apply(overrides(Action::Ban).collect());
     assert_eq!(stage.verdict(user("blocked")), listed);
     assert_eq!(stage.verdict(user("exempt")), Verdict::Allow, "as with other bans");
     assert_eq!(stage.verdict(user("passed-over")), suspended(MINUTE), "for all policies");
-    order(vec![("user:passed-over", "api", Measure::Ban)]);
+    apply(vec![("user:passed-over", "api", Action::Ban)]);
     assert_eq!(stage.verdict(user("passed-over")), Verdict::Allow, "by the only one that would");
 
     for exempt in ["", "api"] {
         for ban in ["", "api"] {
-            order(vec![("user:ann", exempt, Measure::Exempt), ("user:ann", ban, Measure::Ban)]);
+            apply(vec![("user:ann", exempt, Action::Exempt), ("user:ann", ban, Action::Ban)]);
             assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "{exempt:?} against {ban:?}");
-            order(vec![("ip:203.0.113.7", "", Measure::Exempt), ("user:ann", ban, Measure::Ban)]);
+            apply(vec![("ip:203.0.113.7", "", Action::Exempt), ("user:ann", ban, Action::Ban)]);
             assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "even of another identity");
         }
     }
@@ -363,37 +363,37 @@ fn of_several_bans_the_longest_is_told() {
         api().ban(begun),
         Policy::new("other").identity([Source::User]).quota(Quota::per_minute(100)),
     ]);
-    stage.order([
-        ("user:ann", "", Measure::Ban, MINUTE),
-        ("user:ann", "other", Measure::Ban, 3 * MINUTE),
-        ("user:ann", "other", Measure::Ban, 2 * MINUTE),
-        ("ip:203.0.113.0/24", "", Measure::Ban, 2 * MINUTE),
+    stage.apply([
+        ("user:ann", "", Action::Ban, MINUTE),
+        ("user:ann", "other", Action::Ban, 3 * MINUTE),
+        ("user:ann", "other", Action::Ban, 2 * MINUTE),
+        ("ip:203.0.113.0/24", "", Action::Ban, 2 * MINUTE),
     ]);
     let decision = stage.decide(user("ann"));
     assert_eq!(decision.verdict(), suspended(3 * MINUTE));
     assert_eq!(decision.banned_by().map(|name| &**name), Some("other"));
 
     // One that has begun by itself goes on beside it.
-    stage.order([]);
+    stage.apply([]);
     stage.gate.ban(&account("api", "user:ann"), 10 * MINUTE).unwrap();
-    stage.order([("user:ann", "", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "", Action::Ban, MINUTE)]);
     let decision = stage.decide(user("ann"));
     assert_eq!(decision.verdict(), banned(10 * MINUTE));
     assert_eq!(decision.banned_by().map(|name| &**name), Some("api"));
-    stage.order([("user:ann", "", Measure::Ban, HOUR)]);
+    stage.apply([("user:ann", "", Action::Ban, HOUR)]);
     assert_eq!(stage.verdict(user("ann")), suspended(HOUR));
 }
 
 #[test]
-fn a_reset_lifts_what_began_by_itself_and_no_order() {
+fn a_reset_lifts_what_began_by_itself_and_no_override() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([api().ban(begun)]);
     stage.gate.ban(&account("api", "user:ann"), HOUR).unwrap();
-    stage.order([("user:ann", "api", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "api", Action::Ban, MINUTE)]);
     now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
     stage.gate.lift_ban(&account("api", "user:ann"));
     assert_eq!(stage.verdict(user("ann")), suspended(MINUTE));
-    stage.order([("user:ann", "api", grant(2), MINUTE)]);
+    stage.apply([("user:ann", "api", grant(2), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 5);
     now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
     assert_eq!(stage.allowed(user("ann")), 5, "the grant is still in force");
@@ -405,7 +405,7 @@ fn an_exemption_lets_pass_who_is_banned_by_a_policy() {
     let stage = Stage::new([api().ban(begun)]);
     stage.gate.ban(&account("api", "user:ann"), HOUR).unwrap();
     for policy in ["", "api"] {
-        stage.order([("user:ann", policy, Measure::Exempt, MINUTE)]);
+        stage.apply([("user:ann", policy, Action::Exempt, MINUTE)]);
         assert_eq!(stage.at(Duration::ZERO).verdict(user("ann")), Verdict::Allow);
         assert_eq!(stage.at(MINUTE).verdict(user("ann")), banned(HOUR - MINUTE));
     }
@@ -421,7 +421,7 @@ fn an_exemption_from_one_policy_leaves_the_others() {
     };
     for scope in [Scope::Shared, Scope::Local] {
         let stage = Stage::new(both(scope));
-        stage.order([("user:ann", "api", Measure::Exempt, MINUTE)]);
+        stage.apply([("user:ann", "api", Action::Exempt, MINUTE)]);
         let decision = stage.decide(user("ann"));
         let policies: Vec<&str> = decision.policies().iter().map(|own| &**own.policy()).collect();
         assert_eq!(policies, ["address"]);
@@ -435,16 +435,16 @@ fn a_cost_that_no_quota_has_is_exempt_or_granted_or_refused() {
     let stage = Stage::new([api()]);
     let costly = user("ann").cost(cost(5));
     let refused = Verdict::Block(Block::CostAboveUnits);
-    for (policy, measure, expected) in [
+    for (policy, action, expected) in [
         ("api", grant(1), refused),
         ("api", grant(2), Verdict::Allow),
-        ("", Measure::Exempt, Verdict::Allow),
-        ("api", Measure::Exempt, Verdict::Allow),
-        ("", Measure::Ban, suspended(MINUTE)),
-        ("api", Measure::Ban, suspended(MINUTE)),
+        ("", Action::Exempt, Verdict::Allow),
+        ("api", Action::Exempt, Verdict::Allow),
+        ("", Action::Ban, suspended(MINUTE)),
+        ("api", Action::Ban, suspended(MINUTE)),
     ] {
-        stage.order([("user:ann", policy, measure, MINUTE)]);
-        assert_eq!(stage.verdict(costly), expected, "{measure:?} of {policy:?}");
+        stage.apply([("user:ann", policy, action, MINUTE)]);
+        assert_eq!(stage.verdict(costly), expected, "{action:?} of {policy:?}");
     }
     assert_eq!(stage.at(MINUTE).verdict(costly), refused);
 }
@@ -453,7 +453,7 @@ fn a_cost_that_no_quota_has_is_exempt_or_granted_or_refused() {
 fn a_grant_gives_room_at_once_and_is_paid_off_when_it_ends() {
     let stage = Stage::new([api().quota(Quota::per_hour(100))]);
     assert_eq!(stage.allowed(user("ann")), 3);
-    stage.order([
+    stage.apply([
         ("user:ann", "api", grant(4), 30 * Duration::from_secs(1)),
         ("user:ann", "", grant(2), 10 * Duration::from_secs(1)),
         ("user:bob", "api", grant(50), HOUR),
@@ -476,7 +476,7 @@ fn a_grant_gives_room_at_once_and_is_paid_off_when_it_ends() {
 #[test]
 fn a_grant_is_for_an_account_and_not_for_who_has_another() {
     let stage = Stage::new([api()]);
-    stage.order([("ip:203.0.113.7", "", grant(5), MINUTE), ("everyone", "", grant(5), MINUTE)]);
+    stage.apply([("ip:203.0.113.7", "", grant(5), MINUTE), ("everyone", "", grant(5), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 3, "she is counted as a user");
     assert_eq!(stage.allowed(ip("203.0.113.7")), 8);
 }
@@ -484,7 +484,7 @@ fn a_grant_is_for_an_account_and_not_for_who_has_another() {
 #[test]
 fn grants_without_measure_stop_at_what_can_be_counted() {
     let stage = Stage::new([api()]);
-    stage.order([
+    stage.apply([
         ("user:ann", "", grant(u32::MAX), MINUTE),
         ("user:ann", "api", grant(u32::MAX), MINUTE),
     ]);
@@ -498,31 +498,31 @@ fn grants_without_measure_stop_at_what_can_be_counted() {
 }
 
 #[test]
-fn policies_that_only_watch_or_are_local_go_by_orders_too() {
+fn policies_that_only_watch_or_are_local_go_by_overrides_too() {
     let watching =
         Policy::new("watch").identity([Source::User]).quota(Quota::per_minute(2)).shadow();
     let stage = Stage::new([watching]);
-    stage.order([("user:ann", "watch", Measure::Ban, HOUR)]);
+    stage.apply([("user:ann", "watch", Action::Ban, HOUR)]);
     assert!(stage.is_allowed(user("ann")), "a policy that only watches bans nobody");
     assert_eq!(stage.inspect("watch", "user:ann").banned, None);
-    stage.order([("user:ann", "watch", grant(2), HOUR)]);
+    stage.apply([("user:ann", "watch", grant(2), HOUR)]);
     let decisions: Vec<Decision> = (0..4).map(|_| stage.decide(user("ann"))).collect();
     let violated = |decision: &Decision| decision.policies()[0].is_violated();
     assert_eq!(decisions.iter().map(violated).collect::<Vec<_>>(), [false, false, false, true]);
-    stage.order([("user:ann", "watch", Measure::Exempt, HOUR)]);
+    stage.apply([("user:ann", "watch", Action::Exempt, HOUR)]);
     assert_eq!(stage.decide(user("ann")).policies().len(), 0);
-    stage.order([("user:ann", "", Measure::Ban, HOUR)]);
+    stage.apply([("user:ann", "", Action::Ban, HOUR)]);
     assert_eq!(stage.verdict(user("ann")), suspended(HOUR), "for all policies is for everything");
 
     let stage = Stage::new([api().scope(Scope::Local)]);
-    stage.order([("user:ann", "api", grant(2), MINUTE), ("user:bob", "api", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "api", grant(2), MINUTE), ("user:bob", "api", Action::Ban, MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 5);
     assert_eq!(stage.verdict(user("bob")), suspended(MINUTE));
     assert_eq!(stage.calls(), 0);
 }
 
 #[test]
-fn orders_hold_for_charges_that_are_named() {
+fn overrides_hold_for_charges_that_are_named() {
     let stage = Stage::new([
         api(),
         Policy::new("address").identity([Source::ip()]).quota(Quota::per_minute(9)),
@@ -548,20 +548,20 @@ fn orders_hold_for_charges_that_are_named() {
         ("ip:2001:db8::7", ""),
         ("everyone", ""),
     ] {
-        stage.order([(identity, policy, Measure::Ban, MINUTE)]);
+        stage.apply([(identity, policy, Action::Ban, MINUTE)]);
         assert_eq!(decide(&both).verdict(), suspended(MINUTE), "{identity} under {policy:?}");
-        stage.order([(identity, policy, Measure::Exempt, MINUTE)]);
+        stage.apply([(identity, policy, Action::Exempt, MINUTE)]);
         let left = decide(&both).policies().len();
         assert_eq!(left, usize::from(!policy.is_empty()), "{identity} under {policy:?}");
     }
-    stage.order([]);
+    stage.apply([]);
     now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
     let costly = [charge("api", "user:ann", 4)];
     assert_eq!(decide(&costly).verdict(), Verdict::Block(Block::CostAboveUnits));
-    stage.order([("user:ann", "api", grant(3), MINUTE)]);
+    stage.apply([("user:ann", "api", grant(3), MINUTE)]);
     assert_eq!(decide(&costly).policies()[0].standings()[0].remaining(), 2);
     let other = [charge("address", "ip:2001:db9::7", 1)];
-    stage.order([("ip:2001:db8::/32", "", Measure::Ban, MINUTE)]);
+    stage.apply([("ip:2001:db8::/32", "", Action::Ban, MINUTE)]);
     assert_eq!(decide(&other).verdict(), Verdict::Allow);
 }
 
@@ -578,7 +578,7 @@ fn what_a_grant_paid_for_can_be_refunded_when_it_has_ended() {
                 .request_cost(),
         ]);
         stage.at(Duration::from_micros(1_234_567));
-        stage.order([("user:ann", "", grant(granted), MINUTE)]);
+        stage.apply([("user:ann", "", grant(granted), MINUTE)]);
         let facts = user("ann").cost(cost(cost_of_it));
         let decision = stage.decide(facts);
         assert!(decision.is_allowed());
@@ -594,15 +594,15 @@ fn what_a_grant_paid_for_can_be_refunded_when_it_has_ended() {
 fn a_refund_is_of_what_was_spent_whatever_has_been_ordered_since() {
     let stage = Stage::new([api()]);
     let spent = stage.decide(user("ann"));
-    stage.order([("user:ann", "", Measure::Exempt, MINUTE)]);
+    stage.apply([("user:ann", "", Action::Exempt, MINUTE)]);
     let exempt = stage.decide(user("ann"));
     now(stage.gate.refund(&user("ann"), &exempt)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 2, "it cost nothing");
     now(stage.gate.refund(&user("ann"), &spent)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 3);
-    stage.order([]);
+    stage.apply([]);
     let spent = stage.decide(user("ann"));
-    stage.order([("user:ann", "", Measure::Ban, MINUTE)]);
+    stage.apply([("user:ann", "", Action::Ban, MINUTE)]);
     now(stage.gate.refund(&user("ann"), &spent)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 3);
 }
@@ -610,28 +610,28 @@ fn a_refund_is_of_what_was_spent_whatever_has_been_ordered_since() {
 #[test]
 fn an_operator_can_take_back_what_a_grant_paid_for() {
     let stage = Stage::new([api()]);
-    stage.order([("user:ann", "api", grant(4), MINUTE)]);
+    stage.apply([("user:ann", "api", grant(4), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 7);
     now(stage.gate.refund_units(&account("api", "user:ann"), cost(6))).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 6);
 }
 
 #[test]
-fn orders_can_be_looked_at_and_replaced() {
+fn overrides_can_be_looked_at_and_replaced() {
     let stage = Stage::new([api()]);
-    assert!(stage.gate.orders().is_empty());
-    stage.order([("user:ann", "", Measure::Ban, MINUTE), ("user:bob", "api", grant(1), NANO)]);
-    let orders = stage.at(HOUR).gate.orders();
-    assert_eq!((orders.len(), orders.iter().len()), (2, 2), "expired ones too");
-    assert!(orders.iter().any(|order| order.measure == grant(1)
-        && order.identity == Identity::user("bob")
-        && order.policy == Some("api".parse().unwrap())
-        && order.until == stage.start + NANO));
+    assert!(stage.gate.overrides().is_empty());
+    stage.apply([("user:ann", "", Action::Ban, MINUTE), ("user:bob", "api", grant(1), NANO)]);
+    let overrides = stage.at(HOUR).gate.overrides();
+    assert_eq!((overrides.len(), overrides.iter().len()), (2, 2), "expired ones too");
+    assert!(overrides.iter().any(|entry| entry.action == grant(1)
+        && entry.identity == Identity::user("bob")
+        && entry.policy == Some("api".parse().unwrap())
+        && entry.until == stage.start + NANO));
     stage.at(Duration::ZERO).gate.replace_policies(
         Policies::builder().policy(api().quota(Quota::per_day(9))).build().unwrap(),
     );
-    assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "other policies, the same orders");
-    stage.order([]);
+    assert_eq!(stage.verdict(user("ann")), suspended(MINUTE), "other policies, the same overrides");
+    stage.apply([]);
     assert!(stage.is_allowed(user("ann")));
     assert_eq!(stage.gate.policies().names().count(), 1);
     assert_eq!(stage.gate.now(), stage.start);
@@ -639,16 +639,16 @@ fn orders_can_be_looked_at_and_replaced() {
 
 #[test]
 fn there_are_only_so_many() {
-    let order = |number: usize| Order {
+    let entry = |number: usize| Override {
         identity: Identity::user(&number.to_string()),
         policy: None,
-        measure: Measure::Ban,
+        action: Action::Ban,
         until: Timestamp::from_millis(1),
     };
-    assert_eq!(Orders::new((0..Orders::MAX).map(order)).unwrap().len(), 10_000);
-    let error = Orders::new((0..).map(order)).unwrap_err();
-    assert_eq!(error, TooManyOrders);
-    assert_eq!(error.to_string(), "too many orders: expected at most 10000");
+    assert_eq!(Overrides::new((0..Overrides::MAX).map(entry)).unwrap().len(), 10_000);
+    let error = Overrides::new((0..).map(entry)).unwrap_err();
+    assert_eq!(error, TooManyOverrides);
+    assert_eq!(error.to_string(), "too many overrides: expected at most 10000");
 }
 
 #[test]
@@ -669,20 +669,20 @@ fn an_inspection_tells_all_and_spends_nothing() {
     assert_eq!(spent.standings[0].retry_after(), Duration::from_secs(59));
     assert_eq!(spent.standings[1].remaining(), 47);
     assert!(spent.standings[1].retry_after().is_zero());
-    stage.order([
-        ("user:ann", "", Measure::Ban, HOUR),
-        ("user:ann", "other", Measure::Ban, 2 * HOUR),
-        ("user:ann", "api", Measure::Exempt, MINUTE),
-        ("user:ann", "", Measure::Exempt, 2 * MINUTE),
+    stage.apply([
+        ("user:ann", "", Action::Ban, HOUR),
+        ("user:ann", "other", Action::Ban, 2 * HOUR),
+        ("user:ann", "api", Action::Exempt, MINUTE),
+        ("user:ann", "", Action::Exempt, 2 * MINUTE),
         ("user:ann", "api", grant(2), MINUTE),
         ("user:ann", "", grant(5), MINUTE),
         ("user:ann", "other", grant(90), MINUTE),
     ]);
-    let ordered = stage.inspect("api", "user:ann");
-    assert_eq!(ordered.banned, Some(HOUR - Duration::from_secs(1)));
-    assert_eq!(ordered.exempt, Some(2 * MINUTE - Duration::from_secs(1)));
-    assert_eq!((ordered.granted, ordered.standings[0].quota()), (7, Quota::per_minute(10)));
-    assert_eq!(ordered.standings[0].remaining(), 7);
+    let effect = stage.inspect("api", "user:ann");
+    assert_eq!(effect.banned, Some(HOUR - Duration::from_secs(1)));
+    assert_eq!(effect.exempt, Some(2 * MINUTE - Duration::from_secs(1)));
+    assert_eq!((effect.granted, effect.standings[0].quota()), (7, Quota::per_minute(10)));
+    assert_eq!(effect.standings[0].remaining(), 7);
     let later = stage.at(2 * HOUR).inspect("api", "user:ann");
     assert_eq!((later.banned, later.exempt, later.granted), (None, None, 0));
 }
@@ -713,7 +713,7 @@ fn an_inspection_goes_by_plan_scope_and_network() {
         assert_eq!(stage.inspect("api", text).standings[0].remaining(), 1, "{text}");
         assert_eq!(stage.inspect("flood", text).standings[0].remaining(), 4, "{text}");
     }
-    stage.order([("ip:2001:db8::/32", "", Measure::Ban, MINUTE)]);
+    stage.apply([("ip:2001:db8::/32", "", Action::Ban, MINUTE)]);
     assert_eq!(stage.inspect("api", "ip:2001:db8::1").banned, Some(MINUTE));
 
     let unknown = now(stage.gate.inspect(&account("gone", "user:ann"), None)).unwrap_err();
@@ -760,7 +760,7 @@ impl Store for Down {
 }
 
 #[test]
-fn orders_hold_when_the_store_is_down() {
+fn overrides_hold_when_the_store_is_down() {
     let policies = Policies::builder()
         .policy(api().path("/local"))
         .policy(
@@ -771,19 +771,19 @@ fn orders_hold_when_the_store_is_down() {
         )
         .build();
     let gate = Gate::new(policies.unwrap(), Down);
-    let order = |identity: &str, measure| Order {
+    let entry = |identity: &str, action| Override {
         identity: identity.parse().unwrap(),
         policy: None,
-        measure,
+        action,
         until: gate.now() + HOUR,
     };
     let facts = |path, name| get(path).user(name);
-    let orders = [
-        order("user:out", Measure::Ban),
-        order("user:free", Measure::Exempt),
-        order("user:ann", grant(2)),
+    let overrides = [
+        entry("user:out", Action::Ban),
+        entry("user:free", Action::Exempt),
+        entry("user:ann", grant(2)),
     ];
-    gate.replace_orders(Orders::new(orders).unwrap());
+    gate.replace_overrides(Overrides::new(overrides).unwrap());
     assert!(now(gate.decide(&facts("/deny", "bob"))).is_err());
     assert!(now(gate.decide(&facts("/deny", "free"))).unwrap().is_allowed());
     assert!(!now(gate.decide(&facts("/deny", "out"))).unwrap().is_allowed());
@@ -798,30 +798,30 @@ fn orders_hold_when_the_store_is_down() {
 }
 
 #[test]
-fn orders_and_policies_replaced_at_once_lose_neither() {
+fn overrides_and_policies_replaced_at_once_lose_neither() {
     let gate = Arc::new(Gate::new(Policies::default(), MemoryStore::new()));
-    let order = |number: usize| Order {
+    let entry = |number: usize| Override {
         identity: Identity::user(&number.to_string()),
         policy: None,
-        measure: Measure::Ban,
+        action: Action::Ban,
         until: gate.now() + HOUR,
     };
     for round in 1..=200 {
         thread::scope(|scope| {
-            scope.spawn(|| gate.replace_orders(Orders::new((0..round).map(order)).unwrap()));
+            scope.spawn(|| gate.replace_overrides(Overrides::new((0..round).map(entry)).unwrap()));
             scope.spawn(|| {
                 let quota = Quota::per_minute(round as u32);
                 let policies = Policies::builder().policy(Policy::new("api").quota(quota));
                 gate.replace_policies(policies.build().unwrap());
             });
         });
-        assert_eq!(gate.orders().len(), round);
+        assert_eq!(gate.overrides().len(), round);
         let quotas = gate.policies().outlines().next().unwrap().quotas;
         assert_eq!(quotas, [Quota::per_minute(round as u32)]);
     }
 }
 
-/// What happens next: time passes, orders are replaced, a request comes.
+/// What happens next: time passes, overrides are replaced, a request comes.
 #[derive(Debug, Clone)]
 struct Step {
     wait_ns: u64,
@@ -871,10 +871,10 @@ impl Granting {
             self.grants = grants.iter().map(|(units, ns)| (*units, until(ns))).collect();
             // Half of them for all policies.
             let policies = ["api", ""].into_iter().cycle();
-            let orders = self.grants.iter().zip(policies).map(|((units, until_ns), policy)| {
+            let overrides = self.grants.iter().zip(policies).map(|((units, until_ns), policy)| {
                 ("user:ann", policy, grant(*units), Duration::from_nanos(*until_ns))
             });
-            self.stage.order(orders);
+            self.stage.apply(overrides);
         }
         self.stage.decide(user("ann").cost(cost(step.cost)))
     }

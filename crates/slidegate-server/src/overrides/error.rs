@@ -1,14 +1,14 @@
-//! Why an order was not taken.
+//! Errors of the override service.
 
-use slidegate::policy::Orders;
+use slidegate::policy::Overrides;
 use slidegate::{AccountError, Timestamp};
 use slidegate_redis::{EventLogError, SharedMapError};
 
 use crate::calendar::Rfc3339;
 
-/// Why an order was not taken.
+/// Why an override could not be created or lifted, or an account not be reset.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DeskError {
+pub(crate) enum OverrideError {
     #[error("there is no policy {policy:?}{}", listed(.known))]
     UnknownPolicy { policy: String, known: Vec<String> },
     #[error(
@@ -16,25 +16,25 @@ pub(crate) enum DeskError {
          network"
     )]
     Network,
-    #[error("there is no order {0:?} in force")]
-    UnknownOrder(String),
+    #[error("there is no override {0:?} in force")]
+    UnknownOverride(String),
     #[error("until: that time is over; it is {}", Rfc3339(Timestamp::from_millis(*.now_ms)))]
     Past { now_ms: u64 },
     #[error("until: expected a time within 366 days")]
     TooLong,
-    #[error("there are {} orders in force already: lift some of them first", Orders::MAX)]
+    #[error("there are {} overrides in force already: lift some of them first", Overrides::MAX)]
     Full,
-    #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
+    #[error("cannot write to Redis; the change may not be in effect and can be repeated")]
     SharedMap(#[source] SharedMapError),
-    #[error("Redis cannot be told, so nothing is certain to be done; it may be repeated")]
+    #[error("cannot write to Redis; the change may not be in effect and can be repeated")]
     Bans(#[from] EventLogError),
-    #[error("it cannot be written down, so it is not done")]
+    #[error("cannot write the file of overrides; nothing was changed")]
     Disk(#[source] anyhow::Error),
-    #[error("the store could not do it; it may be repeated")]
+    #[error("the store failed; the request can be repeated")]
     Account(#[from] AccountError),
 }
 
-impl From<SharedMapError> for DeskError {
+impl From<SharedMapError> for OverrideError {
     fn from(error: SharedMapError) -> Self {
         match error {
             SharedMapError::Full => Self::Full,

@@ -107,18 +107,18 @@ fn the_exempt_pass_uncounted_and_the_banned_do_not_until_it_is_over() {
     assert!((3000..=3600).contains(&wait), "{wait}");
     assert!(passes(&front, "10.0.0.2"), "others are others");
 
-    let ids = operator.orders();
+    let ids = operator.overrides();
     assert_eq!(ids.len(), 2);
     let lifted =
         ids.iter().map(|id| operator.run(&["lift", id, "--reason", "over"])).collect::<String>();
     assert!(lifted.contains("is exempt") && lifted.contains("is banned"), "{lifted}");
-    assert_eq!(operator.orders(), [""; 0]);
+    assert_eq!(operator.overrides(), [""; 0]);
     assert_eq!(passing(&front, CLIENT, 5), 2, "nothing was counted meanwhile");
 
     operator.run(&["ban", "10.0.0.9", "--for", "5s", "--reason", "for a moment"]);
     assert!(!passes(&front, "10.0.0.9"));
     wait_until("its end", || passes(&front, "10.0.0.9"));
-    assert_eq!(operator.orders(), [""; 0], "what is over is in force no more");
+    assert_eq!(operator.overrides(), [""; 0], "what is over is in force no more");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn networks_policies_and_instants_can_be_named() {
     operator.run(&["ban", "10.7.0.0/16", "--for", "1h", "--reason", "a test"]);
     assert!(!passes(&front, "10.7.3.4") && passes(&front, "10.8.3.4"));
     let found = operator.json(&["inspect", "10.7.3.4"]);
-    assert_eq!(found["orders"][0]["identity"], "ip:10.7.0.0/16");
+    assert_eq!(found["overrides"][0]["identity"], "ip:10.7.0.0/16");
     for arguments in [
         &["reset", "10.7.0.0/16", "--reason", "a test"][..],
         &["grant", "10.7.0.0/16", "5", "--for", "1h", "--reason", "a test"],
@@ -148,11 +148,11 @@ fn networks_policies_and_instants_can_be_named() {
     let until = format!("{far}-01-01T00:00:00Z");
     let arguments = ["ban", IDENTITY, "--policy", "login", "--until", &until, "--reason", "a test"];
     let taken = operator.json(&arguments);
-    assert_eq!(taken["order"]["until"], format!("{far}-01-01T00:00:00.000Z"));
-    assert_eq!(taken["order"]["policy"], "login");
+    assert_eq!(taken["override"]["until"], format!("{far}-01-01T00:00:00.000Z"));
+    assert_eq!(taken["override"]["policy"], "login");
     assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0);
     assert!(passes(&front, CLIENT), "the other policy does not know of it");
     let reset = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
     assert!(reset.starts_with("reset ip:10.0.0.1"), "{reset}");
-    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0, "a reset lifts no order");
+    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0, "a reset lifts no override");
 }

@@ -1,0 +1,230 @@
+//! One override, reset or lift with its actor and dates, and its text form.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use sha2::{Digest, Sha256};
+use slidegate::policy::Action;
+use slidegate::{Identity, Name};
+
+/// What an operator does to an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OperatorAction {
+    /// Clears the ledgers, once.
+    Reset,
+    /// Grants, exempts or bans until a time.
+    Override(Action),
+    /// Ends an override early.
+    Lift,
+}
+
+/// The account or accounts that an action applies to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) identity: Identity,
+    /// `None` for all policies.
+    pub(crate) policy: Option<Name>,
+}
+
+/// Who acted, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Actor {
+    /// The operator's address; none on a Unix socket.
+    pub(crate) by: Option<IpAddr>,
+    pub(crate) reason: String,
+}
+
+/// An action that was taken: an override in force, or a reset or lift that other gateways have yet to
+/// apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OverrideRecord {
+    pub(crate) id: String,
+    pub(crate) action: OperatorAction,
+    pub(crate) target: Target,
+    pub(crate) actor: Actor,
+    /// Both by the clock of the overrides: Redis's if they are shared.
+    pub(crate) created_ms: u64,
+    pub(crate) until_ms: u64,
+}
+
+/// The version of the text form. Other versions are ignored: a newer release may have written them.
+const FORM: &str = "1";
+/// Enough of the digest to make ten thousand overrides unique.
+const ID_BYTES: usize = 8;
+
+impl OperatorAction {
+    /// As it is called in the API, on the command line, in the audit trail and in metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::Override(Action::Grant(_)) => "grant",
+            Self::Override(Action::Exempt) => "exempt",
+            Self::Override(Action::Ban) => "ban",
+            Self::Lift => "lift",
+        }
+    }
+
+    /// The units of a grant.
+    pub(crate) fn units(self) -> Option<NonZeroU32> {
+        match self {
+            Self::Override(Action::Grant(units)) => Some(units),
+            _ => None,
+        }
+    }
+
+    fn read(word: &str, units: &str) -> Option<Self> {
+        Some(match word {
+            "reset" => Self::Reset,
+            "grant" => Self::Override(Action::Grant(units.parse().ok()?)),
+            "exempt" => Self::Override(Action::Exempt),
+            "ban" => Self::Override(Action::Ban),
+            "lift" => Self::Lift,
+            _ => return None,
+        })
+    }
+}
+
+impl OverrideRecord {
+    /// The id. A second ban of the same identity replaces the first, and a command that is repeated
+    /// because its answer was lost has no second effect.
+    pub(crate) fn id_of(action: Action, target: &Target) -> String {
+        let word = OperatorAction::Override(action).word();
+        let policy = target.policy.as_deref().unwrap_or_default();
+        let digest = Sha256::digest(format!("{word}\n{}\n{policy}", target.identity));
+        hex(&digest[..ID_BYTES])
+    }
+
+    /// The text form: one line for each part, because no part can contain a line break. With the
+    /// longest reason it is shorter than a value in Redis may be.
+    pub(super) fn text(&self) -> String {
+        let units = self.action.units().map(|units| units.to_string()).unwrap_or_default();
+        let by = self.actor.by.map(|by| by.to_string()).unwrap_or_default();
+        [
+            FORM,
+            self.action.word(),
+            self.target.identity.as_str(),
+            self.target.policy.as_deref().unwrap_or_default(),
+            &units,
+            &by,
+            &self.created_ms.to_string(),
+            &self.actor.reason,
+        ]
+        .join("\n")
+    }
+
+    /// Reads what [`text`](Self::text) wrote; none if it is something else.
+    pub(super) fn read(id: &str, text: &str, until_ms: u64) -> Option<Self> {
+        let parts: Vec<&str> = text.split('\n').collect();
+        let [FORM, word, identity, policy, units, by, created_ms, reason] = parts[..] else {
+            return None;
+        };
+        let policy = (!policy.is_empty()).then(|| policy.parse()).transpose().ok()?;
+        let by = (!by.is_empty()).then(|| by.parse()).transpose().ok()?;
+        Some(Self {
+            id: id.to_owned(),
+            action: OperatorAction::read(word, units)?,
+            target: Target { identity: identity.parse().ok()?, policy },
+            actor: Actor { by, reason: reason.to_owned() },
+            created_ms: created_ms.parse().ok()?,
+            until_ms,
+        })
+    }
+
+    pub(crate) fn override_action(&self) -> Option<Action> {
+        match self.action {
+            OperatorAction::Override(action) => Some(action),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate_redis::SharedMap;
+
+    use super::*;
+
+    fn filed(action: OperatorAction, policy: Option<&str>, reason: &str) -> OverrideRecord {
+        let policy = policy.map(|policy| policy.parse().unwrap());
+        OverrideRecord {
+            id: "7".to_owned(),
+            action,
+            target: Target { identity: "user:42".parse().unwrap(), policy },
+            actor: Actor { by: Some([10, 0, 0, 1].into()), reason: reason.to_owned() },
+            created_ms: 1,
+            until_ms: 2,
+        }
+    }
+
+    #[test]
+    fn texts_read_back() {
+        let grant = OperatorAction::Override(Action::Grant(NonZeroU32::MAX));
+        let anonymous = Actor { by: None, reason: "a: b, \"c\" \u{fc}".to_owned() };
+        for record in [
+            filed(OperatorAction::Override(Action::Ban), None, "scraper"),
+            filed(grant, Some("api"), "a launch"),
+            filed(OperatorAction::Reset, Some("api"), "x"),
+            filed(OperatorAction::Lift, None, "x"),
+            OverrideRecord {
+                actor: anonymous,
+                ..filed(OperatorAction::Override(Action::Exempt), None, "")
+            },
+        ] {
+            assert_eq!(OverrideRecord::read("7", &record.text(), 2), Some(record));
+        }
+    }
+
+    #[test]
+    fn the_longest_text_fits_a_notice() {
+        let mut longest = filed(
+            OperatorAction::Override(Action::Grant(NonZeroU32::MAX)),
+            Some(&"p".repeat(64)),
+            &"\u{1f600}".repeat(200),
+        );
+        longest.target.identity = format!("user:{}", "u".repeat(58)).parse().unwrap();
+        longest.actor.by = Some("1111:2222:3333:4444:5555:6666:7777:8888".parse().unwrap());
+        longest.created_ms = 253_402_300_799_999;
+        assert!(longest.text().len() <= SharedMap::MOST_TEXT_BYTES, "{}", longest.text().len());
+    }
+
+    #[test]
+    fn what_is_not_an_override_is_left_alone() {
+        let text = filed(OperatorAction::Override(Action::Ban), None, "x").text();
+        for text in [
+            String::new(),
+            "hello".to_owned(),
+            text.replacen('1', "2", 1),
+            text.replace("ban", "banish"),
+            text.replace("ban", "grant"),
+            text.replace("user:42", "nobody"),
+            format!("{text}\nmore"),
+        ] {
+            assert_eq!(OverrideRecord::read("7", &text, 2), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn one_override_of_a_kind_for_an_account() {
+        let target = |identity: &str, policy: Option<&str>| Target {
+            identity: identity.parse().unwrap(),
+            policy: policy.map(|policy| policy.parse().unwrap()),
+        };
+        let one = OverrideRecord::id_of(Action::Ban, &target("user:42", None));
+        assert_eq!(one.len(), 16);
+        assert_eq!(one, OverrideRecord::id_of(Action::Ban, &target("user:42", None)));
+        let grant = |units| Action::Grant(NonZeroU32::new(units).unwrap());
+        let own = target("user:42", Some("api"));
+        assert_eq!(OverrideRecord::id_of(grant(1), &own), OverrideRecord::id_of(grant(2), &own));
+        for (action, target) in [
+            (Action::Exempt, target("user:42", None)),
+            (Action::Ban, target("user:43", None)),
+            (Action::Ban, target("user:42", Some("api"))),
+        ] {
+            assert_ne!(one, OverrideRecord::id_of(action, &target));
+        }
+    }
+}

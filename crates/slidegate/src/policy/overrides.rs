@@ -1,0 +1,238 @@
+//! What an operator changes for one identity, for a time: grants, exemptions, bans.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use http::Method;
+
+use crate::limit::clock::Timestamp;
+use crate::limit::name::Name;
+use crate::policy::facts::Facts;
+use crate::policy::identity::Identity;
+use crate::policy::matching::CheckedPolicy;
+use crate::policy::source::Source;
+
+/// A grant, exemption or ban of one identity that an operator sets until a time on the gate's clock
+/// ([`Gate::now`](crate::Gate::now)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The identity, as policies count it and decisions show it.
+    pub identity: Identity,
+    /// The policy it applies to; `None` for all policies.
+    pub policy: Option<Name>,
+    /// What it does.
+    pub action: Action,
+    /// When it ends (exclusive).
+    pub until: Timestamp,
+}
+
+/// What an [`Override`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The policy passes the identity's requests over; without a policy, no policy is for them.
+    Exempt,
+    /// The identity's requests are refused, with nothing spent. A shadow policy refuses nobody.
+    Ban,
+    /// Every quota of the account has this many units more. Several grants add up.
+    Grant(NonZeroU32),
+}
+
+/// All overrides in force, for [`Gate::replace_overrides`](crate::Gate::replace_overrides).
+///
+/// An override holds wherever a policy counts a request for its identity. A ban or an exemption
+/// without a policy holds for every request that has the identity, whichever of its identities
+/// policies count it by, and also if no policy is for it: as with a
+/// [`AccessList`](crate::AccessList), a ban on any reading of a header that is sent twice, an
+/// exemption only if there is no doubt. Of `anonymous` and of `header:~…`, whose text does not tell
+/// where they are read, it holds only where a policy counts by them. An address or a network is
+/// meant as it is written: a ban on `ip:203.0.113.0/24` is for all of it, and `ip:2001:db8::1` is
+/// for one address, even if policies count by /64. What is no [`Network`](crate::policy::Network)
+/// after its `ip:` is nobody's. `everyone` is every request.
+///
+/// The policies' own list of the blocked outweighs all overrides, then come their own
+/// exemptions, then bans by override, then exemptions by override.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::time::Duration;
+///
+/// use slidegate::policy::{Action, Override, Overrides};
+/// use slidegate::{Facts, Gate, Identity, MemoryStore, Policies, Policy, Quota};
+///
+/// let policies = Policies::builder().policy(Policy::new("api").quota(Quota::per_minute(2)));
+/// let gate = Gate::new(policies.build()?, MemoryStore::new());
+///
+/// let ten_more = Override {
+///     identity: "ip:203.0.113.7".parse()?,
+///     policy: Some("api".parse()?),
+///     action: Action::Grant(NonZeroU32::new(10).expect("ten")),
+///     until: gate.now() + Duration::from_secs(600),
+/// };
+/// let out = Override {
+///     identity: Identity::user("mallory"),
+///     policy: None,
+///     action: Action::Ban,
+///     until: gate.now() + Duration::from_secs(3600),
+/// };
+/// gate.replace_overrides(Overrides::new([ten_more, out])?);
+///
+/// let facts = Facts::new(&http::Method::GET, "/").client("203.0.113.7".parse()?);
+/// let decision = gate.decide_now(&facts)?;
+/// assert_eq!(decision.policies()[0].standings()[0].quota(), Quota::per_minute(12));
+/// assert!(!gate.decide_now(&facts.user("mallory"))?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// Those of one identity beside each other.
+    list: Box<[Override]>,
+    by_identity: HashMap<Identity, Range<usize>, RandomState>,
+    /// Where the identities are read that are banned or exempt without a policy.
+    sources: Vec<Source>,
+}
+
+impl Overrides {
+    /// The most overrides at a time.
+    pub const MAX: usize = 10_000;
+
+    /// A set of at most [`Overrides::MAX`] overrides.
+    pub fn new(overrides: impl IntoIterator<Item = Override>) -> Result<Self, TooManyOverrides> {
+        let mut list: Vec<Override> = overrides.into_iter().take(Self::MAX + 1).collect();
+        if list.len() > Self::MAX {
+            return Err(TooManyOverrides);
+        }
+        list.sort_by_cached_key(|entry| entry.identity.canonical());
+        let mut overrides = Self { list: list.into(), ..Self::default() };
+        for (i, entry) in overrides.list.iter().enumerate() {
+            let identity = entry.identity.canonical();
+            overrides.by_identity.entry(identity).or_insert(i..i).end = i + 1;
+            if let Some(source) = entry.source_everywhere()
+                && !overrides.sources.contains(&source)
+            {
+                overrides.sources.push(source);
+            }
+        }
+        Ok(overrides)
+    }
+
+    /// All overrides, those of one identity one after another.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Override> {
+        self.list.iter()
+    }
+
+    /// The number of overrides.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are no overrides.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The overrides as of an instant.
+    pub(crate) fn at(&self, now: Timestamp) -> OverridesAt<'_> {
+        OverridesAt { overrides: self, now }
+    }
+}
+
+impl Override {
+    /// Where to look for the identity in requests that policies count by another.
+    fn source_everywhere(&self) -> Option<Source> {
+        let everywhere = self.policy.is_none() && !matches!(self.action, Action::Grant(_));
+        if everywhere { Source::of(&self.identity) } else { None }
+    }
+}
+
+/// More than [`Overrides::MAX`] overrides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many overrides: expected at most {}", Overrides::MAX)]
+pub struct TooManyOverrides;
+
+/// Overrides as of an instant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OverridesAt<'o> {
+    overrides: &'o Overrides,
+    pub(crate) now: Timestamp,
+}
+
+/// The combined effect of several overrides: the latest end of bans and exemptions, the sum of
+/// grants.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OverrideEffect {
+    pub(crate) banned_until: Option<Timestamp>,
+    pub(crate) exempt_until: Option<Timestamp>,
+    pub(crate) granted: u32,
+}
+
+impl OverridesAt<'_> {
+    /// The overrides of an identity under this policy only.
+    pub(crate) fn under(self, policy: &CheckedPolicy, identity: &Identity) -> OverrideEffect {
+        let effect = self.sum(identity, |entry| entry.policy.as_ref() == Some(&policy.name));
+        // A policy that only watches bans nobody.
+        OverrideEffect { banned_until: effect.banned_until.filter(|_| !policy.shadow), ..effect }
+    }
+
+    /// The overrides of an identity under all policies.
+    pub(crate) fn everywhere(self, identity: &Identity) -> OverrideEffect {
+        self.sum(identity, |entry| entry.policy.is_none())
+    }
+
+    /// The overrides of a request under all policies, whatever they count it by. Grants are not
+    /// looked up: only an account can have more units.
+    pub(crate) fn of_request(self, facts: &Facts<'_>) -> OverrideEffect {
+        let mut effect = OverrideEffect::default();
+        for source in &self.overrides.sources {
+            source.find_listed(facts, |identity| {
+                let found = self.everywhere(identity).banned_until;
+                effect.banned_until = effect.banned_until.max(found);
+                false
+            });
+            if let Some(identity) = source.read(facts) {
+                let found = self.everywhere(&identity).exempt_until;
+                effect.exempt_until = effect.exempt_until.max(found);
+            }
+        }
+        effect
+    }
+
+    /// The overrides under all policies of an address whose network has overrides, and of everyone,
+    /// if the identity is named and there is no request to find more in.
+    pub(crate) fn around(self, identity: &Identity) -> OverrideEffect {
+        let facts = Facts::new(&Method::GET, "");
+        let address = identity.network().filter(|(address, cut)| cut.network(*address).1.is_none());
+        self.of_request(&address.map_or(facts, |(address, _)| facts.client(address)))
+    }
+
+    fn sum(self, identity: &Identity, is_meant: impl Fn(&Override) -> bool) -> OverrideEffect {
+        let mut effect = OverrideEffect::default();
+        let Some(range) = self.overrides.by_identity.get(identity) else { return effect };
+        let in_force = |entry: &&Override| entry.until > self.now && is_meant(entry);
+        for entry in self.overrides.list[range.clone()].iter().filter(in_force) {
+            effect.add(entry);
+        }
+        effect
+    }
+}
+
+impl OverrideEffect {
+    /// What both come to.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            banned_until: self.banned_until.max(other.banned_until),
+            exempt_until: self.exempt_until.max(other.exempt_until),
+            granted: self.granted.saturating_add(other.granted),
+        }
+    }
+
+    fn add(&mut self, entry: &Override) {
+        let until = Some(entry.until);
+        match entry.action {
+            Action::Exempt => self.exempt_until = self.exempt_until.max(until),
+            Action::Ban => self.banned_until = self.banned_until.max(until),
+            Action::Grant(units) => self.granted = self.granted.saturating_add(units.get()),
+        }
+    }
+}
