@@ -13,7 +13,7 @@ mod explain;
 mod gateway;
 mod http1;
 mod listener;
-mod live;
+mod live_config;
 mod logs;
 mod observe;
 mod overrides;

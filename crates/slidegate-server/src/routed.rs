@@ -5,16 +5,20 @@ use axum::body::Body;
 use http::Request;
 use tower_service::Service;
 
-use crate::listener::{Accepted, Answer, Message, RequestBody};
+use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Routed(pub(crate) Router);
 
-impl Answer for Routed {
+impl Handler for Routed {
     type Body = Body;
 
-    async fn answer(&mut self, accepted: Accepted, request: Request<RequestBody>) -> Message<Body> {
+    async fn answer(
+        &mut self,
+        accepted: Accepted,
+        request: Request<RequestBody>,
+    ) -> ServerResponse<Body> {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(accepted);
         // A router without a state is always ready.
@@ -48,8 +52,8 @@ mod tests {
             let mut routed = routed.clone();
             async move {
                 match routed.answer(accepted, request.map(RequestBody::from)).await {
-                    Message::Response { response, .. } => Ok::<_, Infallible>(*response),
-                    Message::Refusal(_) => unreachable!("a router has none"),
+                    ServerResponse::Response { response, .. } => Ok::<_, Infallible>(*response),
+                    ServerResponse::Refusal(_) => unreachable!("a router has none"),
                 }
             }
         });

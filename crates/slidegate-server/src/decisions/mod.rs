@@ -35,8 +35,8 @@ use self::charges::ChargeAsk;
 use self::intent::Intent;
 use self::problem::{Problems, refuse};
 use crate::config::Secret;
-use crate::listener::{Accepted, Answer, Message, RequestBody};
-use crate::live::Live;
+use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::live_config::LiveConfig;
 use crate::observe::{Answered, Door};
 use crate::token::{Token, bearer};
 
@@ -55,7 +55,7 @@ type Reply = Response<Full<Bytes>>;
 /// It is not for the open: whoever can reach it, and has the token if there is one, is believed.
 #[derive(Debug)]
 pub(crate) struct Decisions<S, O> {
-    live: Arc<Live<S>>,
+    live: Arc<LiveConfig<S>>,
     observe: O,
     clock: Arc<SystemClock>,
     /// What callers have to present, if anything.
@@ -69,7 +69,7 @@ impl<S, O: Clone> Clone for Decisions<S, O> {
     }
 }
 
-impl<S, O> Answer for Decisions<S, O>
+impl<S, O> Handler for Decisions<S, O>
 where
     S: Store,
     O: Fn(&Answered<'_>) + Clone + Send + Sync + 'static,
@@ -80,7 +80,7 @@ where
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> Message<Full<Bytes>> {
+    ) -> ServerResponse<Full<Bytes>> {
         self.respond(accepted.peer, request).await.into()
     }
 }
@@ -91,7 +91,7 @@ where
     O: Fn(&Answered<'_>) + Send + Sync,
 {
     /// Tells `observe` of every request that it decides, timed by this clock.
-    pub(crate) fn new(live: Arc<Live<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
+    pub(crate) fn new(live: Arc<LiveConfig<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
         Self { live, observe, clock, token: None }
     }
 

@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::http1::IncomingBody;
-use super::pool::Lease;
-use super::progress::{Flaw, Progress};
+use super::pool::PooledConnection;
+use super::progress::{BodyProgress, UploadError};
 use crate::listener::RequestBody;
 
 /// A body whose next piece may take so long and no longer.
@@ -27,7 +27,7 @@ pub(crate) struct Timed<B = RequestBody> {
     patience: Option<Pin<Box<Sleep>>>,
     waiting: bool,
     /// For whoever waits until it is sent.
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<BodyProgress>>,
 }
 
 impl<B: Body> Timed<B> {
@@ -36,9 +36,9 @@ impl<B: Body> Timed<B> {
     }
 
     /// How far it comes from now on; none if there is nothing to come.
-    pub(crate) fn progress(&mut self) -> Option<Arc<Progress>> {
+    pub(crate) fn progress(&mut self) -> Option<Arc<BodyProgress>> {
         if self.progress.is_none() && !self.body.is_end_stream() {
-            self.progress = Some(Arc::new(Progress::new()));
+            self.progress = Some(Arc::new(BodyProgress::new()));
         }
         self.progress.clone()
     }
@@ -95,8 +95,8 @@ impl Error for BodyError {
 
 impl BodyError {
     /// What the client did, if it is a request's body.
-    pub(crate) fn flaw(&self) -> Flaw {
-        if matches!(self, Self::Stalled) { Flaw::Stalled } else { Flaw::Broken }
+    pub(crate) fn flaw(&self) -> UploadError {
+        if matches!(self, Self::Stalled) { UploadError::Stalled } else { UploadError::Broken }
     }
 }
 
@@ -116,7 +116,7 @@ where
             if let Some(progress) = &self.progress {
                 progress.made();
                 if matches!(frame, Some(Err(_))) {
-                    progress.spoil(Flaw::Broken);
+                    progress.spoil(UploadError::Broken);
                 }
             }
             return Poll::Ready(
@@ -128,7 +128,7 @@ where
         }
         ready!(self.poll_patience(cx));
         if let Some(progress) = &self.progress {
-            progress.spoil(Flaw::Stalled);
+            progress.spoil(UploadError::Stalled);
         }
         Poll::Ready(Some(Err(BodyError::Stalled)))
     }
@@ -143,36 +143,36 @@ where
 }
 
 /// The body of a response: upstream's, or the gateway's own.
-pub(crate) struct UpstreamBody(Kind);
+pub(crate) struct UpstreamBody(UpstreamBodyKind);
 
-enum Kind {
+enum UpstreamBodyKind {
     /// With the connection that it comes over, which is free for others at its end.
     Http1 {
         body: IncomingBody,
-        lease: Lease,
+        lease: PooledConnection,
     },
     Http2 {
         body: Timed<Incoming>,
-        lease: Lease,
+        lease: PooledConnection,
     },
     Full(Option<Bytes>),
 }
 
 impl UpstreamBody {
-    pub(crate) fn http1(body: IncomingBody, lease: Lease) -> Self {
-        Self(Kind::Http1 { body, lease })
+    pub(crate) fn http1(body: IncomingBody, lease: PooledConnection) -> Self {
+        Self(UpstreamBodyKind::Http1 { body, lease })
     }
 
-    pub(crate) fn http2(body: Timed<Incoming>, lease: Lease) -> Self {
-        Self(Kind::Http2 { body, lease })
+    pub(crate) fn http2(body: Timed<Incoming>, lease: PooledConnection) -> Self {
+        Self(UpstreamBodyKind::Http2 { body, lease })
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self(Kind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self(UpstreamBodyKind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     pub(crate) fn empty() -> Self {
-        Self(Kind::Full(None))
+        Self(UpstreamBodyKind::Full(None))
     }
 }
 
@@ -185,9 +185,13 @@ impl Body for UpstreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let (frame, lease) = match &mut self.0 {
-            Kind::Http1 { body, lease } => (ready!(Pin::new(body).poll_frame(cx)), lease),
-            Kind::Http2 { body, lease } => (ready!(Pin::new(body).poll_frame(cx)), lease),
-            Kind::Full(bytes) => {
+            UpstreamBodyKind::Http1 { body, lease } => {
+                (ready!(Pin::new(body).poll_frame(cx)), lease)
+            }
+            UpstreamBodyKind::Http2 { body, lease } => {
+                (ready!(Pin::new(body).poll_frame(cx)), lease)
+            }
+            UpstreamBodyKind::Full(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
         };
@@ -202,17 +206,17 @@ impl Body for UpstreamBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Http1 { body, .. } => body.is_end_stream(),
-            Kind::Http2 { body, .. } => body.is_end_stream(),
-            Kind::Full(bytes) => bytes.is_none(),
+            UpstreamBodyKind::Http1 { body, .. } => body.is_end_stream(),
+            UpstreamBodyKind::Http2 { body, .. } => body.is_end_stream(),
+            UpstreamBodyKind::Full(bytes) => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Http1 { body, .. } => body.size_hint(),
-            Kind::Http2 { body, .. } => body.size_hint(),
-            Kind::Full(bytes) => {
+            UpstreamBodyKind::Http1 { body, .. } => body.size_hint(),
+            UpstreamBodyKind::Http2 { body, .. } => body.size_hint(),
+            UpstreamBodyKind::Full(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
         }
@@ -222,7 +226,9 @@ impl Body for UpstreamBody {
 impl UpstreamBody {
     /// Gives the connection back once nothing more comes over it.
     fn let_go(&mut self) {
-        let Kind::Http1 { body, lease } = mem::replace(&mut self.0, Kind::Full(None)) else {
+        let UpstreamBodyKind::Http1 { body, lease } =
+            mem::replace(&mut self.0, UpstreamBodyKind::Full(None))
+        else {
             return;
         };
         if body.is_end_stream() && body.is_sending() {
@@ -234,7 +240,7 @@ impl UpstreamBody {
 }
 
 /// Lets upstream have the rest of a request that it has answered already.
-fn finish_sending(body: IncomingBody, lease: Lease) {
+fn finish_sending(body: IncomingBody, lease: PooledConnection) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move {
             body.finish_sending().await;

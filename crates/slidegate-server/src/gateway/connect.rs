@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::body::Timed;
-use super::http1::{Connection, Stream};
+use super::http1::{Http1Connection, UpstreamStream};
 use super::upstream::Upstream;
 
 /// Makes connections, each within a time.
@@ -30,9 +30,9 @@ impl Connector {
         Self { timeout, tls: tls(b"http/1.1"), tls_http2: tls(b"h2") }
     }
 
-    pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<Box<Connection>> {
+    pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<Box<Http1Connection>> {
         let stream = self.in_time(self.dial(server)).await?;
-        Ok(Box::new(Connection::new(stream)))
+        Ok(Box::new(Http1Connection::new(stream)))
     }
 
     pub(crate) async fn http2(&self, server: &Upstream) -> io::Result<http2::SendRequest<Timed>> {
@@ -46,19 +46,19 @@ impl Connector {
         tokio::time::timeout(self.timeout, made).await.unwrap_or_else(late)
     }
 
-    async fn dial(&self, server: &Upstream) -> io::Result<Stream> {
+    async fn dial(&self, server: &Upstream) -> io::Result<UpstreamStream> {
         let stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
         if server.scheme != Scheme::HTTPS {
-            return Ok(Stream::Plain(stream));
+            return Ok(UpstreamStream::Plain(stream));
         }
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
         let connector = if server.http2 { &self.tls_http2 } else { &self.tls };
-        Ok(Stream::Tls(Box::new(connector.connect(name, stream).await?)))
+        Ok(UpstreamStream::Tls(Box::new(connector.connect(name, stream).await?)))
     }
 }
 
-async fn http2_over(stream: Stream) -> io::Result<http2::SendRequest<Timed>> {
+async fn http2_over(stream: UpstreamStream) -> io::Result<http2::SendRequest<Timed>> {
     let handshake = http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
     let (sender, connection) = handshake.await.map_err(io::Error::other)?;
     tokio::spawn(connection);

@@ -15,21 +15,21 @@ use smallvec::SmallVec;
 use tower_service::Service;
 
 use super::body::{Timed, UpstreamBody};
+use super::error::GatewayError;
 use super::head;
-use super::http1::{Connection, Exchange, Failure, IncomingBody};
-use super::passage::{self, Passage};
-use super::pool::Lease;
-use super::problem::Problem;
-use super::progress::{Flaw, Progress};
+use super::http1::{Exchange, ExchangeError, Http1Connection, IncomingBody};
+use super::pool::PooledConnection;
+use super::progress::{BodyProgress, UploadError};
+use super::proxy_headers::{self, ProxyHeaders};
 use super::route::{Route, Routes};
 use super::upstream::Upstream;
-use super::{Proxy, tunnel};
+use super::{ReverseProxy, tunnel};
 use crate::listener::{OnUpgrade, RequestBody};
 
 /// Takes what may pass to upstream: the inner service of the middleware.
 #[derive(Clone, Copy)]
 pub(crate) struct Forward<'p> {
-    pub(crate) proxy: &'p Proxy,
+    pub(crate) proxy: &'p ReverseProxy,
     pub(crate) worker: usize,
     pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
@@ -57,23 +57,23 @@ impl<'p> Service<Request<RequestBody>> for Forward<'p> {
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let forward = *self;
         let (request, passage, upgrade) = forward.prepare(request);
-        let mut pending = Pending { request: Some(request), passage, was_sent: false };
+        let mut pending = PendingRequest { request: Some(request), passage, was_sent: false };
         Box::pin(async move {
             let passed = forward.pass(&mut pending, upgrade).await;
-            Ok(passed.unwrap_or_else(|problem| forward.own_up(problem)))
+            Ok(passed.unwrap_or_else(|problem| forward.error_response(problem)))
         })
     }
 }
 
 /// A request until it leaves. It is lent from step to step, because it is large to hand over.
-struct Pending {
+struct PendingRequest {
     request: Option<Request<Timed>>,
-    passage: Passage,
+    passage: ProxyHeaders,
     /// Whether it has been sent to somebody who broke off without a word.
     was_sent: bool,
 }
 
-impl Pending {
+impl PendingRequest {
     /// Whether the request can be sent again should upstream break off without a word: it may have
     /// done so before it read the request, and if not, no harm is done. But only once: it may be the
     /// request that breaks upstream.
@@ -86,21 +86,21 @@ impl Pending {
 /// An attempt that came to nothing.
 enum Failed {
     /// The request can be sent to another server: nothing of it has left, or it does no harm twice.
-    Unsent(Problem),
+    Unsent(GatewayError),
     /// It may have had an effect.
-    Sent(Problem),
+    Sent(GatewayError),
 }
 
 impl Forward<'_> {
     async fn pass(
         &self,
-        pending: &mut Pending,
+        pending: &mut PendingRequest,
         upgrade: Option<OnUpgrade>,
-    ) -> Result<Response<UpstreamBody>, Problem> {
+    ) -> Result<Response<UpstreamBody>, GatewayError> {
         let routes = self.proxy.routes.load_full();
-        let route = self.route(&routes, pending).ok_or(Problem::NoRoute)?;
-        let flight = self.proxy.flights.begin().ok_or(Problem::Crowded)?;
-        let mut problem = Problem::Unreachable;
+        let route = self.route(&routes, pending).ok_or(GatewayError::NoRoute)?;
+        let flight = self.proxy.flights.begin().ok_or(GatewayError::Crowded)?;
+        let mut problem = GatewayError::Unreachable;
         // In the order of now, lest one that fails meanwhile comes up again as the last resort.
         let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
         for server in servers {
@@ -109,8 +109,9 @@ impl Forward<'_> {
                     server.succeeded();
                     self.proxy.observer.upstream_answered(response.status());
                     let observer = self.proxy.observer.clone();
-                    let lease = Lease::new(server.pool(self.worker).clone(), flight, observer);
-                    return self.hand_back(response, lease, upgrade);
+                    let lease =
+                        PooledConnection::new(server.pool(self.worker).clone(), flight, observer);
+                    return self.into_client_response(response, lease, upgrade);
                 }
                 Err(Failed::Unsent(why)) => problem = why,
                 Err(Failed::Sent(problem)) => return Err(problem),
@@ -119,7 +120,7 @@ impl Forward<'_> {
         Err(problem)
     }
 
-    fn own_up(&self, problem: Problem) -> Response<UpstreamBody> {
+    fn error_response(&self, problem: GatewayError) -> Response<UpstreamBody> {
         let mut response = problem.response();
         if let Some(error) = problem.upstream_error() {
             self.proxy.observer.upstream_failed(error);
@@ -128,7 +129,7 @@ impl Forward<'_> {
         response
     }
 
-    fn route<'r>(&self, routes: &'r Routes, pending: &Pending) -> Option<&'r Route> {
+    fn route<'r>(&self, routes: &'r Routes, pending: &PendingRequest) -> Option<&'r Route> {
         match self.paths.read(pending.request.as_ref()?.uri().path()) {
             // Of the service as a whole.
             path if path == "*" => routes.find("/"),
@@ -140,14 +141,14 @@ impl Forward<'_> {
     fn prepare(
         &self,
         request: Request<RequestBody>,
-    ) -> (Request<Timed>, Passage, Option<OnUpgrade>) {
+    ) -> (Request<Timed>, ProxyHeaders, Option<OnUpgrade>) {
         let (mut head, body) = request.into_parts();
         let mut on_upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
         let upgrade = on_upgrade.as_ref().and_then(|_| head::wanted_upgrade(&head));
         on_upgrade = on_upgrade.filter(|_| upgrade.is_some());
         let (sender, is_secure) = (self.sender, self.is_secure);
-        let passage = Passage { sender, is_secure, host: self.proxy.host, upgrade };
+        let passage = ProxyHeaders { sender, is_secure, host: self.proxy.host, upgrade };
         let body = Timed::new(body, self.proxy.timeouts.idle);
         (Request::from_parts(head, body), passage, on_upgrade)
     }
@@ -155,7 +156,7 @@ impl Forward<'_> {
     async fn send(
         &self,
         server: &Upstream,
-        pending: &mut Pending,
+        pending: &mut PendingRequest,
     ) -> Result<Response<Coming>, Failed> {
         if server.http2 {
             let response = Box::pin(self.send_http2(server, pending)).await?;
@@ -167,7 +168,7 @@ impl Forward<'_> {
     async fn send_http1(
         &self,
         server: &Upstream,
-        pending: &mut Pending,
+        pending: &mut PendingRequest,
     ) -> Result<Response<IncomingBody>, Failed> {
         let pool = server.pool(self.worker);
         // Any that were idle may have been closed just now.
@@ -181,8 +182,8 @@ impl Forward<'_> {
                 None => Box::pin(self.connect_http1(server)).await?,
             };
             match self.exchange_http1(server, connection, pending).await {
-                Err(Failure::Unsent) if may_be_idle => {}
-                Err(Failure::Silent) if may_be_idle && pending.is_repeatable() => {
+                Err(ExchangeError::Unsent) if may_be_idle => {}
+                Err(ExchangeError::Silent) if may_be_idle && pending.is_repeatable() => {
                     pending.was_sent = true;
                     may_be_idle = false;
                 }
@@ -191,22 +192,22 @@ impl Forward<'_> {
         }
     }
 
-    async fn connect_http1(&self, server: &Upstream) -> Result<Box<Connection>, Failed> {
+    async fn connect_http1(&self, server: &Upstream) -> Result<Box<Http1Connection>, Failed> {
         let connected = self.proxy.connector.http1(server).await;
         connected.map_err(|error| {
             server.failed(error);
-            Failed::Unsent(Problem::Unreachable)
+            Failed::Unsent(GatewayError::Unreachable)
         })
     }
 
     async fn exchange_http1(
         &self,
         server: &Upstream,
-        connection: Box<Connection>,
-        pending: &mut Pending,
-    ) -> Result<Response<IncomingBody>, Failure> {
+        connection: Box<Http1Connection>,
+        pending: &mut PendingRequest,
+    ) -> Result<Response<IncomingBody>, ExchangeError> {
         let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
-        let Pending { request, passage, .. } = pending;
+        let PendingRequest { request, passage, .. } = pending;
         let begun =
             Exchange::begin(connection, request, passage, &server.authority, patience).await;
         begun?.response(patience, idle).await
@@ -215,7 +216,7 @@ impl Forward<'_> {
     async fn send_http2(
         &self,
         server: &Upstream,
-        pending: &mut Pending,
+        pending: &mut PendingRequest,
     ) -> Result<Response<Incoming>, Failed> {
         let pool = server.pool(self.worker);
         // It may have been closed just now.
@@ -227,7 +228,7 @@ impl Forward<'_> {
         }
         let connection = self.proxy.connector.http2(server).await.map_err(|error| {
             server.failed(error);
-            Failed::Unsent(Problem::Unreachable)
+            Failed::Unsent(GatewayError::Unreachable)
         })?;
         pool.share(&connection);
         self.exchange_http2(server, connection, pending).await
@@ -237,19 +238,19 @@ impl Forward<'_> {
         &self,
         server: &Upstream,
         mut connection: http2::SendRequest<Timed>,
-        pending: &mut Pending,
+        pending: &mut PendingRequest,
     ) -> Result<Response<Incoming>, Failed> {
-        let mut request = pending.request.take().ok_or(Failed::Sent(Problem::Broken))?;
+        let mut request = pending.request.take().ok_or(Failed::Sent(GatewayError::Broken))?;
         let progress = request.body_mut().progress();
         let (scheme, authority) = (&server.scheme, &server.authority);
-        let addressed = passage::for_http2(&request, &pending.passage, scheme, authority);
+        let addressed = proxy_headers::for_http2(&request, &pending.passage, scheme, authority);
         let (head, body) = request.into_parts();
         let sending = connection.try_send_request(addressed.map(|()| body));
         match self.in_time(server, sending, progress).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(unsent)) => {
                 pending.request = Some(Request::from_parts(head, unsent));
-                Err(Failed::Unsent(Problem::Unreachable))
+                Err(Failed::Unsent(GatewayError::Unreachable))
             }
             Err(problem) => Err(Failed::Sent(problem)),
         }
@@ -261,8 +262,8 @@ impl Forward<'_> {
         &self,
         server: &Upstream,
         sending: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Timed>>>>,
-        progress: Option<Arc<Progress>>,
-    ) -> Result<Result<Response<Incoming>, Timed>, Problem> {
+        progress: Option<Arc<BodyProgress>>,
+    ) -> Result<Result<Response<Incoming>, Timed>, GatewayError> {
         let patience = self.proxy.timeouts.response;
         let outcome = match &progress {
             None => tokio::time::timeout(patience, sending).await.ok(),
@@ -280,28 +281,28 @@ impl Forward<'_> {
             },
             None => {
                 server.failed(LATE);
-                Err(Problem::Late)
+                Err(GatewayError::Late)
             }
         }
     }
 
     /// Upstream's response as the client is to have it.
-    fn hand_back(
+    fn into_client_response(
         &self,
         mut response: Response<Coming>,
-        mut lease: Lease,
+        mut lease: PooledConnection,
         upgrade: Option<OnUpgrade>,
-    ) -> Result<Response<UpstreamBody>, Problem> {
+    ) -> Result<Response<UpstreamBody>, GatewayError> {
         *response.version_mut() = Version::HTTP_11;
         if matches!(response.body(), Coming::Http2(_)) {
             // HTTP/2 has no other hop-by-hop field; with HTTP/1.1 none gets as far as here.
             response.headers_mut().remove(header::PROXY_AUTHENTICATE);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let client = upgrade.ok_or(Problem::Broken)?;
+            let client = upgrade.ok_or(GatewayError::Broken)?;
             let (head, coming) = response.into_parts();
-            let Coming::Http1(body) = coming else { return Err(Problem::Broken) };
-            let connection = body.into_upgraded().ok_or(Problem::Broken)?;
+            let Coming::Http1(body) = coming else { return Err(GatewayError::Broken) };
+            let connection = body.into_upgraded().ok_or(GatewayError::Broken)?;
             return Ok(tunnel::open(client, head, *connection, &self.proxy.tunnels));
         }
         Ok(response.map(|coming| match coming {
@@ -325,30 +326,30 @@ enum Coming {
 }
 
 /// What a failure over HTTP/1.1 means for the request.
-fn failed(server: &Upstream, failure: Failure, pending: &mut Pending) -> Failed {
+fn failed(server: &Upstream, failure: ExchangeError, pending: &mut PendingRequest) -> Failed {
     match failure {
-        Failure::Unsent => Failed::Unsent(Problem::Unreachable),
-        Failure::Silent if pending.is_repeatable() => {
+        ExchangeError::Unsent => Failed::Unsent(GatewayError::Unreachable),
+        ExchangeError::Silent if pending.is_repeatable() => {
             pending.was_sent = true;
             Failed::Unsent(broken(server, None))
         }
-        Failure::Silent | Failure::Broken => Failed::Sent(broken(server, None)),
-        Failure::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
-        Failure::Late => {
+        ExchangeError::Silent | ExchangeError::Broken => Failed::Sent(broken(server, None)),
+        ExchangeError::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
+        ExchangeError::Late => {
             server.failed(LATE);
-            Failed::Sent(Problem::Late)
+            Failed::Sent(GatewayError::Late)
         }
     }
 }
 
 /// What to say of an exchange that broke off: it may be the client's doing.
-fn broken(server: &Upstream, flaw: Option<Flaw>) -> Problem {
+fn broken(server: &Upstream, flaw: Option<UploadError>) -> GatewayError {
     match flaw {
-        Some(Flaw::Stalled) => Problem::BodyLate,
-        Some(Flaw::Broken) => Problem::BadRequest("The request's body broke off."),
+        Some(UploadError::Stalled) => GatewayError::BodyLate,
+        Some(UploadError::Broken) => GatewayError::BadRequest("The request's body broke off."),
         None => {
             server.failed("it broke off before it answered");
-            Problem::Broken
+            GatewayError::Broken
         }
     }
 }

@@ -8,8 +8,8 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, uri::Authority,
 };
 
-use super::passage::{hyphened_is, is_a_claim};
-use super::problem::Problem;
+use super::error::GatewayError;
+use super::proxy_headers::{hyphened_is, is_a_claim};
 use crate::config::HeaderRules;
 use crate::http1::{has_too_many_names, tokens};
 
@@ -61,21 +61,21 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
 }
 
 /// What is wrong with a request, if anything is.
-pub(crate) fn objection<B>(request: &Request<B>, rules: HeaderRules) -> Option<Problem> {
+pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Option<GatewayError> {
     if *request.method() == Method::CONNECT {
-        return Some(Problem::NoTunnels);
+        return Some(GatewayError::NoTunnels);
     }
     if rules.refuse_overrides
         && let Some(problem) = override_objection(request)
     {
         return Some(problem);
     }
-    let (uri, said) = (request.uri(), Said::in_headers(request.headers()));
+    let (uri, said) = (request.uri(), FramingFields::in_headers(request.headers()));
     let objection = target_objection(uri)
         .or_else(|| host_objection(uri, &said, request.version()))
         .or_else(|| framing_objection(&said))
         .or_else(|| names_objection(&said, request.headers()));
-    objection.map(Problem::BadRequest)
+    objection.map(GatewayError::BadRequest)
 }
 
 /// The headers by which frameworks let a client ask for another method or path than it sent.
@@ -87,20 +87,20 @@ const OVERRIDES: [&str; 5] = [
     "x-method-override",
 ];
 
-fn override_objection<B>(request: &Request<B>) -> Option<Problem> {
+fn override_objection<B>(request: &Request<B>) -> Option<GatewayError> {
     let method = request.method().as_str();
     if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
-        return Some(Problem::NoTrace);
+        return Some(GatewayError::NoTrace);
     }
     let is_override =
         |name: &HeaderName| OVERRIDES.iter().any(|known| hyphened_is(name.as_str(), known));
     let why = "The request has a header that asks for another method or path.";
-    request.headers().keys().any(is_override).then_some(Problem::BadRequest(why))
+    request.headers().keys().any(is_override).then_some(GatewayError::BadRequest(why))
 }
 
 /// What the headers say of the host and the body, found in one go.
 #[derive(Default)]
-struct Said<'h> {
+struct FramingFields<'h> {
     host: Option<&'h HeaderValue>,
     has_several_hosts: bool,
     coding: Option<&'h HeaderValue>,
@@ -109,7 +109,7 @@ struct Said<'h> {
     names_fields: bool,
 }
 
-impl<'h> Said<'h> {
+impl<'h> FramingFields<'h> {
     fn in_headers(headers: &'h HeaderMap) -> Self {
         let mut said = Self::default();
         for (name, value) in headers {
@@ -127,7 +127,7 @@ impl<'h> Said<'h> {
     }
 }
 
-fn framing_objection(said: &Said<'_>) -> Option<&'static str> {
+fn framing_objection(said: &FramingFields<'_>) -> Option<&'static str> {
     let coding = said.coding?;
     if said.has_several_codings || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
         return Some("The request's body is coded in another way than in chunks.");
@@ -135,7 +135,7 @@ fn framing_objection(said: &Said<'_>) -> Option<&'static str> {
     said.has_length.then_some("The request's body has both a length and chunks.")
 }
 
-fn names_objection(said: &Said<'_>, headers: &HeaderMap) -> Option<&'static str> {
+fn names_objection(said: &FramingFields<'_>, headers: &HeaderMap) -> Option<&'static str> {
     if !said.names_fields {
         return None;
     }
@@ -153,7 +153,7 @@ fn target_objection(uri: &Uri) -> Option<&'static str> {
     names_a_user.then_some("The request's target has a user in it.")
 }
 
-fn host_objection(uri: &Uri, said: &Said<'_>, version: Version) -> Option<&'static str> {
+fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Option<&'static str> {
     if said.has_several_hosts {
         return Some("The request has more than one Host.");
     }
@@ -206,8 +206,8 @@ const PLAIN: [bool; 256] = {
 mod tests {
     use super::*;
 
-    fn objection_to(builder: http::request::Builder) -> Option<Problem> {
-        objection(&builder.body(()).unwrap(), HeaderRules::default())
+    fn objection_to(builder: http::request::Builder) -> Option<GatewayError> {
+        validate(&builder.body(()).unwrap(), HeaderRules::default())
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_has_two_meanings_does_not() {
-        let bad = |request| matches!(objection_to(request), Some(Problem::BadRequest(_)));
+        let bad = |request| matches!(objection_to(request), Some(GatewayError::BadRequest(_)));
         assert!(bad(Request::get("/")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "b")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "a")));
@@ -269,6 +269,6 @@ mod tests {
             assert!(!bad(request(100)) && bad(request(101)), "{list}");
             assert!(bad(request(100).header(list, "y")), "{list} on two lines");
         }
-        assert_eq!(objection_to(Request::connect("a:80")), Some(Problem::NoTunnels));
+        assert_eq!(objection_to(Request::connect("a:80")), Some(GatewayError::NoTunnels));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http::header;
 use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
 
-use super::passage::is_a_claim;
+use super::proxy_headers::is_a_claim;
 use crate::http1::{self, tokens};
 
 /// The protocol that a request wants to change to, if it is one to pass on. HTTP/2 is not: who

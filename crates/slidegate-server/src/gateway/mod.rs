@@ -2,15 +2,15 @@
 
 mod body;
 mod connect;
-mod flight;
+mod error;
 mod forward;
 mod guard;
 mod head;
 mod http1;
-mod passage;
+mod in_flight;
 mod pool;
-mod problem;
 mod progress;
+mod proxy_headers;
 mod route;
 mod tunnel;
 mod upstream;
@@ -28,28 +28,28 @@ use tower_service::Service;
 
 use self::body::UpstreamBody;
 use self::connect::Connector;
-use self::flight::Flights;
 use self::forward::Forward;
+use self::in_flight::InFlightLimit;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
-use crate::listener::{Accepted, Answer, Message, RequestBody};
-use crate::live::{LatestManners, Live};
+use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::live_config::{HttpSettingsCache, LiveConfig};
 use crate::observe::{Answered, Door, Observer};
 
 /// The gateway, for all workers.
 pub(crate) struct Gateway<S> {
-    live: Arc<Live<S>>,
-    proxy: Arc<Proxy>,
+    live: Arc<LiveConfig<S>>,
+    proxy: Arc<ReverseProxy>,
 }
 
 /// The part that knows nothing of limits.
-pub(crate) struct Proxy {
+pub(crate) struct ReverseProxy {
     routes: ArcSwap<Routes>,
     host: HostRule,
     headers: HeaderRules,
     timeouts: Timeouts,
-    flights: Flights,
+    flights: InFlightLimit,
     connector: Connector,
     tunnels: Tunnels,
     observer: Observer,
@@ -62,18 +62,18 @@ impl<S: Store> Gateway<S> {
     /// Its answers are timed by the observer's clock.
     pub(crate) fn new(
         config: &GatewayConfig,
-        live: Arc<Live<S>>,
+        live: Arc<LiveConfig<S>>,
         observer: Observer,
         clock: Arc<SystemClock>,
     ) -> Self {
         let (workers, most_idle) = (config.workers, config.bounds.idle_upstream);
         let routes = Routes::new(&config.routes, workers, most_idle, None);
-        let proxy = Proxy {
+        let proxy = ReverseProxy {
             routes: ArcSwap::from_pointee(routes),
             host: config.host,
             headers: config.headers,
             timeouts: config.timeouts.clone(),
-            flights: Flights::new(config.bounds.in_flight),
+            flights: InFlightLimit::new(config.bounds.in_flight),
             connector: Connector::new(config.timeouts.connect),
             tunnels: Tunnels::default(),
             observer,
@@ -98,25 +98,25 @@ impl<S: Store> Gateway<S> {
     }
 
     /// What answers the requests of one worker's connections.
-    pub(crate) fn worker(&self, index: usize) -> Worker<S> {
-        Worker { manners: self.live.latest_manners(), proxy: self.proxy.clone(), index }
+    pub(crate) fn worker(&self, index: usize) -> GatewayWorker<S> {
+        GatewayWorker { manners: self.live.latest_manners(), proxy: self.proxy.clone(), index }
     }
 }
 
 /// Answers the requests of one worker's connections.
-pub(crate) struct Worker<S> {
-    manners: LatestManners<S>,
-    proxy: Arc<Proxy>,
+pub(crate) struct GatewayWorker<S> {
+    manners: HttpSettingsCache<S>,
+    proxy: Arc<ReverseProxy>,
     index: usize,
 }
 
-impl<S> Clone for Worker<S> {
+impl<S> Clone for GatewayWorker<S> {
     fn clone(&self) -> Self {
         Self { manners: self.manners.clone(), proxy: self.proxy.clone(), index: self.index }
     }
 }
 
-impl<S: Store> Answer for Worker<S> {
+impl<S: Store> Handler for GatewayWorker<S> {
     type Body = ResponseBody<UpstreamBody>;
 
     // Not an `async fn`: that would move the request once more.
@@ -125,7 +125,7 @@ impl<S: Store> Answer for Worker<S> {
         &mut self,
         accepted: Accepted,
         mut request: Request<RequestBody>,
-    ) -> impl Future<Output = Message<Self::Body>> + Send {
+    ) -> impl Future<Output = ServerResponse<Self::Body>> + Send {
         let Self { manners, proxy, index } = self;
         async move {
             let manners = manners.load();
@@ -142,7 +142,7 @@ impl<S: Store> Answer for Worker<S> {
                 paths: manners.paths,
                 sender,
             };
-            let mut response = match guard::objection(&request, proxy.headers) {
+            let mut response = match guard::validate(&request, proxy.headers) {
                 Some(problem) => problem.response().map(ResponseBody::from),
                 None => {
                     let passing = manners.layer.layer(forward).for_server(sender).call(request);
@@ -163,8 +163,10 @@ impl<S: Store> Answer for Worker<S> {
                 at: proxy.clock.now(),
             });
             match aside.refusal {
-                Some(refusal) => Message::Refusal(refusal),
-                None => Message::Response { response: Box::new(response), lines: aside.lines },
+                Some(refusal) => ServerResponse::Refusal(refusal),
+                None => {
+                    ServerResponse::Response { response: Box::new(response), lines: aside.lines }
+                }
             }
         }
     }

@@ -8,8 +8,8 @@ use hyper::client::conn::http2;
 use tokio::time::Instant;
 
 use super::body::Timed;
-use super::flight::Flight;
-use super::http1::Connection;
+use super::http1::Http1Connection;
+use super::in_flight::InFlightPermit;
 use crate::observe::{Observer, UpstreamError};
 
 /// Connections of one worker to one upstream server.
@@ -24,7 +24,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Box<Connection>,
+    connection: Box<Http1Connection>,
     since: Instant,
     until: Instant,
 }
@@ -39,7 +39,7 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 impl Idle {
     /// Whether it is not known to be useless.
     fn is_good(&mut self, now: Instant) -> bool {
-        now < self.until && self.connection.is_quiet(true)
+        now < self.until && self.connection.is_reusable(true)
     }
 }
 
@@ -49,19 +49,19 @@ impl Pool {
     }
 
     /// A connection that was in use before, if there is one that is good for such a request.
-    pub(crate) fn take(&self, is_repeatable: bool) -> Option<Box<Connection>> {
+    pub(crate) fn take(&self, is_repeatable: bool) -> Option<Box<Http1Connection>> {
         let mut idle = self.idle();
         let now = Instant::now();
         while let Some(Idle { mut connection, since, until }) = idle.pop_back() {
             let is_fresh = is_repeatable && now < since + FRESH_FOR;
-            if now < until && connection.is_quiet(is_fresh) {
+            if now < until && connection.is_reusable(is_fresh) {
                 return Some(connection);
             }
         }
         None
     }
 
-    fn put(&self, connection: Box<Connection>, good_for: Duration) {
+    fn put(&self, connection: Box<Http1Connection>, good_for: Duration) {
         let (mut idle, now) = (self.idle(), Instant::now());
         // Those that have been there longest.
         while idle.front_mut().is_some_and(|oldest| !oldest.is_good(now)) {
@@ -90,15 +90,15 @@ impl Pool {
 /// Where a connection goes that a response still comes over, and a place among the requests under
 /// way.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct PooledConnection {
     pool: Arc<Pool>,
     good_for: Duration,
     observer: Observer,
-    _flight: Flight,
+    _flight: InFlightPermit,
 }
 
-impl Lease {
-    pub(crate) fn new(pool: Arc<Pool>, flight: Flight, observer: Observer) -> Self {
+impl PooledConnection {
+    pub(crate) fn new(pool: Arc<Pool>, flight: InFlightPermit, observer: Observer) -> Self {
         Self { pool, good_for: IDLE_FOR, observer, _flight: flight }
     }
 
@@ -113,7 +113,7 @@ impl Lease {
     }
 
     /// The response is complete, and its connection free for others.
-    pub(crate) fn end(self, connection: Box<Connection>) {
+    pub(crate) fn end(self, connection: Box<Http1Connection>) {
         self.pool.put(connection, self.good_for);
     }
 }

@@ -8,24 +8,24 @@ use tokio::time::{Instant, sleep_until};
 
 /// When a body last moved, and who is to move it next.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct BodyProgress {
     began: Instant,
     last_ms: AtomicU64,
     /// The client has not sent the next piece. How long it may take is the body's own affair.
     awaits_client: AtomicBool,
-    flaw: OnceLock<Flaw>,
+    flaw: OnceLock<UploadError>,
 }
 
 /// What the client did to a body that has no good end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum UploadError {
     /// It broke off, or sent what is no body.
     Broken,
     /// It stopped sending, and kept the connection.
     Stalled,
 }
 
-impl Progress {
+impl BodyProgress {
     pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -48,11 +48,11 @@ impl Progress {
     }
 
     /// The body has no good end, by the client's doing.
-    pub(crate) fn spoil(&self, flaw: Flaw) {
+    pub(crate) fn spoil(&self, flaw: UploadError) {
         self.flaw.get_or_init(|| flaw);
     }
 
-    pub(crate) fn flaw(&self) -> Option<Flaw> {
+    pub(crate) fn flaw(&self) -> Option<UploadError> {
         self.flaw.get().copied()
     }
 

@@ -63,9 +63,9 @@ impl Route {
             several => self.turn.fetch_add(1, Ordering::Relaxed) % several,
         };
         let in_turn = move || self.servers[turn..].iter().chain(&self.servers[..turn]);
-        let well = in_turn().filter(|server| server.is_well());
+        let well = in_turn().filter(|server| server.is_healthy());
         // Rather one that may be down than none.
-        well.chain(in_turn().filter(|server| !server.is_well()))
+        well.chain(in_turn().filter(|server| !server.is_healthy()))
     }
 }
 

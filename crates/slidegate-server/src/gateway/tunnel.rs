@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, header, response};
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::body::UpstreamBody;
-use super::http1::Connection;
+use super::http1::Http1Connection;
 use crate::listener::{OnUpgrade, Upgraded};
 
 /// Counts the tunnels that are open.
@@ -16,20 +16,20 @@ use crate::listener::{OnUpgrade, Upgraded};
 pub(crate) struct Tunnels(Arc<AtomicUsize>);
 
 /// A tunnel's part of the count, until dropped.
-struct Open(Tunnels);
+struct OpenTunnel(Tunnels);
 
 impl Tunnels {
     pub(crate) fn open(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn begin(&self) -> Open {
+    fn begin(&self) -> OpenTunnel {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Open(self.clone())
+        OpenTunnel(self.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenTunnel {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ impl Drop for Open {
 pub(crate) fn open(
     client: OnUpgrade,
     mut head: response::Parts,
-    upstream: Connection,
+    upstream: Http1Connection,
     tunnels: &Tunnels,
 ) -> Response<UpstreamBody> {
     let open = tunnels.begin();
@@ -54,7 +54,7 @@ pub(crate) fn open(
     Response::from_parts(head, UpstreamBody::empty())
 }
 
-async fn join(mut client: Upgraded, upstream: Connection) -> io::Result<()> {
+async fn join(mut client: Upgraded, upstream: Http1Connection) -> io::Result<()> {
     let (mut upstream, early) = upstream.into_stream();
     client.write_all(&early).await?;
     client.flush().await?;

@@ -55,8 +55,8 @@ impl Upstream {
         self.authority.port_u16().unwrap_or(usual)
     }
 
-    pub(crate) fn is_well(&self) -> bool {
-        self.health.is_well()
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.health.is_healthy()
     }
 
     pub(crate) fn succeeded(&self) {
@@ -120,7 +120,7 @@ impl Health {
         Self { failures, out_until_ms, start: Instant::now() }
     }
 
-    fn is_well(&self) -> bool {
+    fn is_healthy(&self) -> bool {
         let until_ms = self.out_until_ms.load(Ordering::Relaxed);
         until_ms == 0 || self.now_ms() >= until_ms
     }
@@ -136,7 +136,7 @@ impl Health {
     /// Tells for how long the server is out, if it now is.
     fn failed(&self) -> Option<Duration> {
         // Requests that were under way when it went out tell nothing new.
-        if !self.is_well() {
+        if !self.is_healthy() {
             return None;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -172,16 +172,16 @@ mod tests {
         let health = Health::new();
         assert_eq!(health.failed(), None);
         assert_eq!(health.failed(), None);
-        assert!(health.is_well());
+        assert!(health.is_healthy());
         assert_eq!(health.failed(), Some(Duration::from_secs(1)));
-        assert!(!health.is_well());
+        assert!(!health.is_healthy());
         assert_eq!(health.failed(), None, "it is known");
         tokio::time::advance(Duration::from_millis(1001)).await;
-        assert!(health.is_well(), "it is tried again");
+        assert!(health.is_healthy(), "it is tried again");
         assert_eq!(health.failed(), Some(Duration::from_secs(2)));
-        assert!(!health.is_well());
+        assert!(!health.is_healthy());
         health.succeeded();
-        assert!(health.is_well());
+        assert!(health.is_healthy());
         assert_eq!(health.failed(), None, "counted from the start");
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use self::fields::{
 pub(crate) use self::name::{
     X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, name,
 };
-pub(crate) use self::place::{Place, Places};
+pub(crate) use self::place::{ByteSpan, FieldSpans};
 pub(crate) use self::turn::Turn;
 
 /// Bytes that are not HTTP, or can be read in two ways.

@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 
 /// Where something is in a head's bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ByteSpan {
     start: u32,
     end: u32,
 }
 
 /// Where names and values are. Lent by whoever parses a head, because it is large to hand over.
-pub(crate) type Places = SmallVec<[(Place, Place); 24]>;
+pub(crate) type FieldSpans = SmallVec<[(ByteSpan, ByteSpan); 24]>;
 
-impl Place {
+impl ByteSpan {
     /// The place of a part in the whole that it is of.
     pub(crate) fn of(part: &[u8], whole: &[u8]) -> Self {
         let start = part.as_ptr() as usize - whole.as_ptr() as usize;

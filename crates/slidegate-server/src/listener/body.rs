@@ -11,10 +11,10 @@ use super::http1::Upload;
 
 /// The body of a request.
 #[derive(Debug)]
-pub(crate) struct RequestBody(Kind);
+pub(crate) struct RequestBody(RequestBodyKind);
 
 #[derive(Debug)]
-enum Kind {
+enum RequestBodyKind {
     /// All that there is has come with the head, and is not taken yet.
     Whole(Option<Bytes>),
     /// It comes piece by piece.
@@ -36,23 +36,23 @@ pub(crate) enum RequestBodyError {
 impl Default for RequestBody {
     /// An empty one.
     fn default() -> Self {
-        Self(Kind::Whole(None))
+        Self(RequestBodyKind::Whole(None))
     }
 }
 
 impl RequestBody {
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self(RequestBodyKind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     pub(super) fn upload(upload: Upload) -> Self {
-        Self(Kind::Upload(upload))
+        Self(RequestBodyKind::Upload(upload))
     }
 }
 
 impl From<Incoming> for RequestBody {
     fn from(body: Incoming) -> Self {
-        Self(Kind::Http2(body))
+        Self(RequestBodyKind::Http2(body))
     }
 }
 
@@ -65,9 +65,11 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         match &mut self.0 {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Upload(upload) => upload.poll_frame(cx),
-            Kind::Http2(body) => {
+            RequestBodyKind::Whole(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            RequestBodyKind::Upload(upload) => upload.poll_frame(cx),
+            RequestBodyKind::Http2(body) => {
                 let frame = Pin::new(body).poll_frame(cx);
                 frame.map(|frame| frame.map(|frame| frame.map_err(RequestBodyError::Http2)))
             }
@@ -76,17 +78,19 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(bytes) => bytes.is_none(),
-            Kind::Upload(upload) => upload.has_ended(),
-            Kind::Http2(body) => body.is_end_stream(),
+            RequestBodyKind::Whole(bytes) => bytes.is_none(),
+            RequestBodyKind::Upload(upload) => upload.has_ended(),
+            RequestBodyKind::Http2(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Upload(upload) => upload.size_hint(),
-            Kind::Http2(body) => body.size_hint(),
+            RequestBodyKind::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            RequestBodyKind::Upload(upload) => upload.size_hint(),
+            RequestBodyKind::Http2(body) => body.size_hint(),
         }
     }
 }

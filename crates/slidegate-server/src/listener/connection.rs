@@ -9,12 +9,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::select;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::course::End;
-use super::guarded::{Guarded, Place};
+use super::course::ConnectionEnd;
+use super::guarded::{ConnectionSlot, Guarded};
 use super::http::{Protocols, Version};
 use super::proxy_header::read_proxy_header;
-use super::stream::{Rewound, Socket, Stream};
-use super::{Accepted, Answer, ConnectionCounts, Settings, TrustedPeers, tls};
+use super::stream::{Rewound, Socket, TransportStream};
+use super::{Accepted, ConnectionCounts, Handler, Settings, TrustedPeers, tls};
 use crate::shutdown::Shutdown;
 
 /// How long a connection without a request is kept when it is time to go: its first request may
@@ -23,12 +23,12 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// What all connections of a worker have in common.
 #[derive(Debug)]
-pub(super) struct Manner {
+pub(super) struct ConnectionContext {
     settings: Settings,
     protocols: Protocols,
 }
 
-impl Manner {
+impl ConnectionContext {
     pub(super) fn new(settings: Settings) -> Self {
         Self { protocols: Protocols::new(&settings), settings }
     }
@@ -58,9 +58,9 @@ impl Arrival {
 /// Serves a connection to its end.
 pub(super) async fn attend(
     arrival: Arrival,
-    place: Place,
-    manner: Arc<Manner>,
-    answer: impl Answer,
+    place: ConnectionSlot,
+    manner: Arc<ConnectionContext>,
+    answer: impl Handler,
     mut shutdown: Shutdown,
 ) {
     let opened = select! {
@@ -68,13 +68,13 @@ pub(super) async fn attend(
         opened = open(arrival, &manner.settings) => opened,
         () = no_more_grace(shutdown.clone()) => return,
     };
-    let Open { stream, accepted, version } = match opened {
+    let HttpConnection { stream, accepted, version } = match opened {
         Ok(opened) => opened,
         Err(failure) => return failure.report(&manner.settings.counts),
     };
     let stream = Guarded::new(stream, manner.settings.timeouts.idle, place);
     let end = manner.protocols.speak(version, stream, answer, accepted, &mut shutdown).await;
-    if end == End::TimedOut {
+    if end == ConnectionEnd::TimedOut {
         manner.settings.counts.timed_out();
     }
 }
@@ -85,21 +85,21 @@ async fn no_more_grace(mut shutdown: Shutdown) {
 }
 
 /// A connection on which HTTP has begun.
-struct Open {
-    stream: Rewound<Stream>,
+struct HttpConnection {
+    stream: Rewound<TransportStream>,
     accepted: Accepted,
     version: Version,
 }
 
 /// Why a connection did not come to HTTP.
-enum Failure {
+enum HandshakeError {
     Untrusted { peer: Option<IpAddr> },
     ProxyHeader { peer: Option<IpAddr>, error: io::Error },
     Tls(io::Error),
     Silence(io::Error),
 }
 
-async fn open(arrival: Arrival, settings: &Settings) -> Result<Open, Failure> {
+async fn open(arrival: Arrival, settings: &Settings) -> Result<HttpConnection, HandshakeError> {
     let deadline = Instant::now() + settings.timeouts.head;
     let Arrival { socket, peer } = arrival;
     let mut socket = Rewound::new(socket);
@@ -109,17 +109,17 @@ async fn open(arrival: Arrival, settings: &Settings) -> Result<Open, Failure> {
     };
     let accepted = Accepted { peer, secure: settings.tls.is_some() };
     let Some(tls) = &settings.tls else {
-        return listen_for_http(Stream::Plain(socket), accepted, settings).await;
+        return listen_for_http(TransportStream::Plain(socket), accepted, settings).await;
     };
-    let stream = in_time(deadline, tls.accept(socket)).await.map_err(Failure::Tls)?;
+    let stream = in_time(deadline, tls.accept(socket)).await.map_err(HandshakeError::Tls)?;
     let negotiated = tls::negotiated(&stream);
-    let stream = Stream::Tls(Box::new(stream));
+    let stream = TransportStream::Tls(Box::new(stream));
     match negotiated {
         Some(version @ Version::Http2) => {
-            Ok(Open { stream: Rewound::new(stream), accepted, version })
+            Ok(HttpConnection { stream: Rewound::new(stream), accepted, version })
         }
         Some(version @ Version::Http1) => {
-            Ok(Open { version, ..listen_for_http(stream, accepted, settings).await? })
+            Ok(HttpConnection { version, ..listen_for_http(stream, accepted, settings).await? })
         }
         None => listen_for_http(stream, accepted, settings).await,
     }
@@ -131,35 +131,35 @@ async fn speaks_for(
     socket: &mut Rewound<Socket>,
     trusted: &TrustedPeers,
     deadline: Instant,
-) -> Result<Option<IpAddr>, Failure> {
+) -> Result<Option<IpAddr>, HandshakeError> {
     if !trusted.trusts(peer) {
-        return Err(Failure::Untrusted { peer });
+        return Err(HandshakeError::Untrusted { peer });
     }
     match in_time(deadline, read_proxy_header(socket)).await {
         Ok(source) => Ok(source.or(peer)),
-        Err(error) => Err(Failure::ProxyHeader { peer, error }),
+        Err(error) => Err(HandshakeError::ProxyHeader { peer, error }),
     }
 }
 
 /// Waits for HTTP to begin, to see which version it is.
 async fn listen_for_http(
-    stream: Stream,
+    stream: TransportStream,
     accepted: Accepted,
     settings: &Settings,
-) -> Result<Open, Failure> {
+) -> Result<HttpConnection, HandshakeError> {
     let deadline = Instant::now() + settings.timeouts.head;
     let mut stream = Rewound::new(stream);
     let detected = in_time(deadline, Version::detect(&mut stream)).await;
-    let (version, bytes) = detected.map_err(Failure::Silence)?;
+    let (version, bytes) = detected.map_err(HandshakeError::Silence)?;
     stream.unread(bytes);
-    Ok(Open { stream, accepted, version })
+    Ok(HttpConnection { stream, accepted, version })
 }
 
 async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-impl Failure {
+impl HandshakeError {
     fn report(self, counts: &ConnectionCounts) {
         match self {
             Self::Untrusted { peer } => {

@@ -17,7 +17,7 @@ use crate::shutdown::Shutdown;
 
 /// How a connection came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// By an answer, at somebody's wish, or because something failed midway.
     Over,
     /// The client took too long.
@@ -26,11 +26,11 @@ pub(super) enum End {
 
 /// Drives a connection to its end, which its client, its patience or the shutdown may bring about.
 pub(super) async fn drive(
-    connection: &mut impl Connection,
+    connection: &mut impl HyperConnection,
     patience: Patience,
     activity: &Activity,
     shutdown: &mut Shutdown,
-) -> End {
+) -> ConnectionEnd {
     let mut begun = pin!(shutdown.begun());
     let mut timer = pin!(sleep_until(patience.deadline().unwrap_or_else(Instant::now)));
     let mut course = Course { connection, patience, is_finishing: false };
@@ -47,7 +47,7 @@ pub(super) async fn drive(
                     let error = &error as &dyn std::error::Error;
                     tracing::debug!(error, "a connection broke");
                 }
-                return Poll::Ready(End::Over);
+                return Poll::Ready(ConnectionEnd::Over);
             }
             let phase = course.patience.look_at(activity);
             if is_closing && !course.is_finishing {
@@ -58,7 +58,7 @@ pub(super) async fn drive(
                 return Poll::Pending;
             }
             if phase != Phase::Idle || course.is_finishing {
-                return Poll::Ready(End::TimedOut);
+                return Poll::Ready(ConnectionEnd::TimedOut);
             }
             is_closing = true;
         }
@@ -67,12 +67,12 @@ pub(super) async fn drive(
 }
 
 /// A connection of hyper's.
-pub(super) trait Connection: Future<Output = hyper::Result<()>> + Unpin {
+pub(super) trait HyperConnection: Future<Output = hyper::Result<()>> + Unpin {
     /// Lets requests under way be the last ones.
     fn finish(&mut self);
 }
 
-impl<I, S, B> Connection for http2::Connection<I, S, TokioExecutor>
+impl<I, S, B> HyperConnection for http2::Connection<I, S, TokioExecutor>
 where
     S: HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -93,7 +93,7 @@ struct Course<'a, C> {
     is_finishing: bool,
 }
 
-impl<C: Connection> Course<'_, C> {
+impl<C: HyperConnection> Course<'_, C> {
     fn finish(&mut self) {
         if !self.is_finishing {
             self.is_finishing = true;

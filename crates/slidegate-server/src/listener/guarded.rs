@@ -17,14 +17,14 @@ use super::counts::ConnectionCounts;
 /// A connection's place among those that there may be at once. Its stream holds it, so that an
 /// upgraded connection does so too.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     counts: Arc<ConnectionCounts>,
     _permit: OwnedSemaphorePermit,
     /// Tells the worker, when all are dropped, that nobody is left.
     _worker: mpsc::Sender<Infallible>,
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) fn new(
         counts: &Arc<ConnectionCounts>,
         permit: OwnedSemaphorePermit,
@@ -35,7 +35,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.counts.closed();
     }
@@ -47,12 +47,12 @@ pub(super) struct Guarded<S> {
     stream: S,
     stall: Stall,
     ended: bool,
-    _place: Place,
+    _place: ConnectionSlot,
 }
 
 impl<S> Guarded<S> {
     /// Writing fails if for so long the client takes nothing.
-    pub(super) fn new(stream: S, longest_stall: Duration, place: Place) -> Self {
+    pub(super) fn new(stream: S, longest_stall: Duration, place: ConnectionSlot) -> Self {
         Self { stream, stall: Stall::new(longest_stall), ended: false, _place: place }
     }
 

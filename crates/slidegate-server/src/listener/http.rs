@@ -14,12 +14,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::activity::{Activity, InFlight, LastPart};
-use super::course::{End, drive};
+use super::course::{ConnectionEnd, drive};
 use super::guarded::Guarded;
-use super::http1::{Manners, converse};
+use super::http1::{ConversationSettings, converse};
 use super::patience::Patience;
-use super::stream::{Rewound, Stream};
-use super::{Accepted, Answer, RequestBody, Settings};
+use super::stream::{Rewound, TransportStream};
+use super::{Accepted, Handler, RequestBody, Settings};
 use crate::config::Timeouts;
 use crate::shutdown::Shutdown;
 
@@ -64,14 +64,14 @@ impl Version {
 /// How HTTP is spoken.
 #[derive(Debug)]
 pub(super) struct Protocols {
-    http1: Manners,
+    http1: ConversationSettings,
     http2: http2::Builder<TokioExecutor>,
     timeouts: Timeouts,
 }
 
 impl Protocols {
     pub(super) fn new(settings: &Settings) -> Self {
-        let http1 = Manners::new(&settings.timeouts, settings.head_bytes);
+        let http1 = ConversationSettings::new(&settings.timeouts, settings.head_bytes);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
@@ -84,14 +84,14 @@ impl Protocols {
     }
 
     /// Speaks HTTP on a stream until its end.
-    pub(super) async fn speak<A: Answer>(
+    pub(super) async fn speak<A: Handler>(
         &self,
         version: Version,
-        stream: Guarded<Rewound<Stream>>,
+        stream: Guarded<Rewound<TransportStream>>,
         mut answer: A,
         accepted: Accepted,
         shutdown: &mut Shutdown,
-    ) -> End {
+    ) -> ConnectionEnd {
         match version {
             Version::Http1 => converse(stream, &mut answer, accepted, &self.http1, shutdown).await,
             // Its state is large: apart, no other connection has to carry it.
@@ -99,13 +99,13 @@ impl Protocols {
         }
     }
 
-    async fn speak_http2<A: Answer>(
+    async fn speak_http2<A: Handler>(
         &self,
-        stream: Guarded<Rewound<Stream>>,
+        stream: Guarded<Rewound<TransportStream>>,
         answer: A,
         accepted: Accepted,
         shutdown: &mut Shutdown,
-    ) -> End {
+    ) -> ConnectionEnd {
         let activity = Arc::<Activity>::default();
         let requests = Arc::clone(&activity);
         let service = service_fn(move |request| {
@@ -117,7 +117,7 @@ impl Protocols {
 }
 
 /// Answers one request, and takes note of when it is over.
-async fn answer_one<A: Answer>(
+async fn answer_one<A: Handler>(
     mut answer: A,
     accepted: Accepted,
     request: Request<Incoming>,

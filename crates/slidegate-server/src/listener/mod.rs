@@ -15,10 +15,10 @@ mod course;
 mod guarded;
 mod http;
 mod http1;
-mod message;
 mod patience;
 mod proxy_header;
 mod serve;
+mod server_response;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -39,8 +39,8 @@ use crate::config::{Bounds, Timeouts};
 pub(crate) use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::RequestBody;
 pub(crate) use self::counts::ConnectionCounts;
-pub(crate) use self::message::Message;
 pub(crate) use self::serve::serve;
+pub(crate) use self::server_response::ServerResponse;
 pub(crate) use self::tls::Tls;
 pub(crate) use self::upgrade::{OnUpgrade, Upgraded};
 
@@ -55,7 +55,7 @@ pub(crate) struct Accepted {
 }
 
 /// Answers the requests of all connections.
-pub(crate) trait Answer: Clone + Send + Sync + 'static {
+pub(crate) trait Handler: Clone + Send + Sync + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
@@ -67,7 +67,7 @@ pub(crate) trait Answer: Clone + Send + Sync + 'static {
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = Message<Self::Body>> + Send;
+    ) -> impl Future<Output = ServerResponse<Self::Body>> + Send;
 }
 
 /// How connections are treated. Clones share the counts and the room for connections: give each

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 
 use super::accept::Acceptor;
 use super::bind::Sockets;
-use super::connection::{Arrival, Manner, attend};
-use super::guarded::Place;
-use super::{Answer, Settings};
+use super::connection::{Arrival, ConnectionContext, attend};
+use super::guarded::ConnectionSlot;
+use super::{Handler, Settings};
 use crate::shutdown::{Shutdown, shutdown};
 
 /// Serves connections until it is time to go, and then those that are left for as long as
@@ -22,14 +22,14 @@ use crate::shutdown::{Shutdown, shutdown};
 ///
 /// Returns when all connections are gone, or the time is over. An upgraded connection that is left
 /// then is in the hands of whoever took it over, and ends with the runtime.
-pub(crate) async fn serve<A: Answer>(
+pub(crate) async fn serve<A: Handler>(
     sockets: Sockets,
     settings: Settings,
     answer: A,
     mut stop: Shutdown,
 ) -> io::Result<()> {
     let mut acceptor = Acceptor::new(sockets, &settings.room, &settings.counts)?;
-    let mut worker = Worker::new(settings, answer);
+    let mut worker = ListenerWorker::new(settings, answer);
     loop {
         select! {
             biased;
@@ -46,8 +46,8 @@ pub(crate) async fn serve<A: Answer>(
 }
 
 /// A worker's connections.
-struct Worker<A> {
-    manner: Arc<Manner>,
+struct ListenerWorker<A> {
+    manner: Arc<ConnectionContext>,
     answer: A,
     tasks: JoinSet<()>,
     /// Every connection has a sender, so that this ends with the last of them.
@@ -58,16 +58,16 @@ struct Worker<A> {
     shutdown: Shutdown,
 }
 
-impl<A: Answer> Worker<A> {
+impl<A: Handler> ListenerWorker<A> {
     fn new(settings: Settings, answer: A) -> Self {
         let (here, gone) = mpsc::channel(1);
         let (closing, shutdown) = shutdown();
-        let manner = Arc::new(Manner::new(settings));
+        let manner = Arc::new(ConnectionContext::new(settings));
         Self { manner, answer, tasks: JoinSet::new(), gone, here, closing, shutdown }
     }
 
     fn attend(&mut self, arrival: Arrival, permit: OwnedSemaphorePermit) {
-        let place = Place::new(&self.manner.settings().counts, permit, self.here.clone());
+        let place = ConnectionSlot::new(&self.manner.settings().counts, permit, self.here.clone());
         let (manner, answer) = (Arc::clone(&self.manner), self.answer.clone());
         self.tasks.spawn(attend(arrival, place, manner, answer, self.shutdown.clone()));
     }

@@ -20,7 +20,7 @@ pub(super) enum Socket {
 
 /// A client's stream after the beginnings that are not HTTP's.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum TransportStream {
     Plain(Rewound<Socket>),
     Tls(Box<TlsStream<Rewound<Socket>>>),
 }
@@ -94,4 +94,4 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 }
 
 either_stream!(Socket: Socket::Tcp, Socket::Unix);
-either_stream!(Stream: Stream::Plain, Stream::Tls);
+either_stream!(TransportStream: TransportStream::Plain, TransportStream::Tls);

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::guarded::Guarded;
-use super::stream::{Rewound, Stream};
+use super::stream::{Rewound, TransportStream};
 use crate::streams::either_stream;
 
 /// A client's stream, from the first byte after HTTP. It keeps its place among the connections.
 #[derive(Debug)]
-pub(crate) struct Upgraded(Rewound<Guarded<Rewound<Stream>>>);
+pub(crate) struct Upgraded(Rewound<Guarded<Rewound<TransportStream>>>);
 
 either_stream!(Upgraded: Upgraded);
 
@@ -41,7 +41,7 @@ impl OnUpgrade {
 
 impl Handover {
     /// Hands over the stream, with what was read of it too early.
-    pub(super) fn complete(self, stream: Guarded<Rewound<Stream>>, unread: Bytes) {
+    pub(super) fn complete(self, stream: Guarded<Rewound<TransportStream>>, unread: Bytes) {
         let mut stream = Rewound::new(stream);
         stream.unread(unread);
         // Whoever asked for it may have left.

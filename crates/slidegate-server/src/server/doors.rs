@@ -11,9 +11,9 @@ use super::site::Site;
 use super::workers::Workers;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
-use crate::gateway::{Tunnels, Worker};
+use crate::gateway::{GatewayWorker, Tunnels};
 use crate::listener::{
-    Answer, ConnectionCounts, Listeners, Settings, Sockets, TrustedPeers, serve,
+    ConnectionCounts, Handler, Listeners, Settings, Sockets, TrustedPeers, serve,
 };
 use crate::observe::{ConnectionStats, Door, Observer, StoreReport};
 use crate::routed::Routed;
@@ -99,7 +99,7 @@ fn share(door: &mut Option<Bound>) -> Option<Share> {
     Some((door.sockets.pop()?, door.settings.clone()))
 }
 
-async fn serve_share<A: Answer>(share: Option<(Share, A)>, shutdown: Shutdown) {
+async fn serve_share<A: Handler>(share: Option<(Share, A)>, shutdown: Shutdown) {
     let Some(((sockets, settings), answer)) = share else { return };
     if let Err(error) = serve(sockets, settings, answer, shutdown).await {
         tracing::error!(%error, "a worker cannot listen");
@@ -108,7 +108,7 @@ async fn serve_share<A: Answer>(share: Option<(Share, A)>, shutdown: Shutdown) {
 
 /// Tunnels outlive the connections that they were; they are waited for as long as those.
 async fn serve_gateway<S: Store>(
-    share: Option<(Share, Worker<S>, Tunnels)>,
+    share: Option<(Share, GatewayWorker<S>, Tunnels)>,
     mut shutdown: Shutdown,
     drain: Duration,
 ) {

@@ -11,7 +11,7 @@ use crate::config::{self, Config, KeysFileVersion, Loaded, Problems, Sources};
 use crate::decisions::Decisions;
 use crate::gateway::Gateway;
 use crate::listener::Tls;
-use crate::live::Live;
+use crate::live_config::LiveConfig;
 use crate::observe::{Answered, Observer, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Fixed};
@@ -19,7 +19,7 @@ use crate::shared_bans::{self, SharedBans};
 
 /// What all doors share, and where it came from.
 pub(crate) struct Site<S> {
-    pub(crate) live: Arc<Live<S>>,
+    pub(crate) live: Arc<LiveConfig<S>>,
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
     pub(crate) overrides: Arc<OverrideService<S>>,
@@ -47,9 +47,9 @@ impl<S: Store + StoreReport> Site<S> {
         let (live, bans) = match ban_log {
             Some(log) => {
                 let (queue, begun) = shared_bans::queue();
-                (Live::queueing_bans(&mut config.rules, store, queue), Some((log, begun)))
+                (LiveConfig::queueing_bans(&mut config.rules, store, queue), Some((log, begun)))
             }
-            None => (Live::new(&mut config.rules, store), None),
+            None => (LiveConfig::new(&mut config.rules, store), None),
         };
         let live = Arc::new(live);
         let audit = config.audit.as_ref().map(Trail::begin).transpose()?;

@@ -25,7 +25,7 @@ use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
 use super::Decisions;
 use crate::config::Rules;
-use crate::live::Live;
+use crate::live_config::LiveConfig;
 use crate::observe::Answered;
 
 type Observer = Box<dyn Fn(&Answered<'_>) + Send + Sync>;
@@ -96,7 +96,7 @@ impl<S: Store> DecisionsApi<S> {
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             seen.lock().unwrap().push(line);
         });
-        let live = Arc::new(Live::new(&mut rules, store));
+        let live = Arc::new(LiveConfig::new(&mut rules, store));
         Self { decisions: Decisions::new(live, observe, Arc::new(SystemClock::new())), observed }
     }
 

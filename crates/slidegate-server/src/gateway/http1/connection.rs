@@ -11,13 +11,13 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::stream::Stream;
+use super::stream::UpstreamStream;
 use crate::http1::Alarm;
 
 /// A connection to upstream, with what has come over it and what is to go.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    stream: Stream,
+pub(crate) struct Http1Connection {
+    stream: UpstreamStream,
     pub(super) unread: BytesMut,
     pub(super) unsent: Vec<u8>,
     sent: usize,
@@ -37,8 +37,8 @@ const LEAST_ROOM: usize = 8 * 1024;
 /// What a large body is read by.
 const MOST_ROOM: usize = 64 * 1024;
 
-impl Connection {
-    pub(crate) fn new(stream: Stream) -> Self {
+impl Http1Connection {
+    pub(crate) fn new(stream: UpstreamStream) -> Self {
         Self {
             stream,
             unread: BytesMut::new(),
@@ -57,7 +57,7 @@ impl Connection {
     ///
     /// The kernel is asked, unless little is at stake: then it is enough to know what it has told
     /// already.
-    pub(crate) fn is_quiet(&mut self, at_a_glance: bool) -> bool {
+    pub(crate) fn is_reusable(&mut self, at_a_glance: bool) -> bool {
         let mut byte = [0];
         let is_nothing =
             |read: io::Result<usize>| read.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
@@ -67,10 +67,12 @@ impl Connection {
         };
         self.unread.is_empty()
             && match &mut self.stream {
-                Stream::Plain(stream) if at_a_glance => is_nothing(stream.try_read(&mut byte)),
-                Stream::Plain(stream) => is_silent(stream),
-                Stream::Tls(stream) if !is_silent(stream.get_ref().0) => false,
-                Stream::Tls(stream) => {
+                UpstreamStream::Plain(stream) if at_a_glance => {
+                    is_nothing(stream.try_read(&mut byte))
+                }
+                UpstreamStream::Plain(stream) => is_silent(stream),
+                UpstreamStream::Tls(stream) if !is_silent(stream.get_ref().0) => false,
+                UpstreamStream::Tls(stream) => {
                     let mut context = Context::from_waker(Waker::noop());
                     let mut buffer = ReadBuf::new(&mut byte);
                     Pin::new(stream).poll_read(&mut context, &mut buffer).is_pending()
@@ -79,7 +81,7 @@ impl Connection {
     }
 
     /// The stream, and what has been read of it too early.
-    pub(crate) fn into_stream(self) -> (Stream, BytesMut) {
+    pub(crate) fn into_stream(self) -> (UpstreamStream, BytesMut) {
         (self.stream, self.unread)
     }
 

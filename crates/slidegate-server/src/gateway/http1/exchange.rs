@@ -8,21 +8,21 @@ use http::uri::Authority;
 use http::{Method, Request, Response};
 use http_body::Body;
 
-use super::connection::Connection;
+use super::connection::Http1Connection;
 use super::incoming::IncomingBody;
-use super::outgoing::{self, Outgoing};
-use super::response::{self, Head};
+use super::outgoing::{self, RequestWriter};
+use super::response::{self, ResponseHead};
 use crate::gateway::body::{BodyError, Timed};
-use crate::gateway::passage::Passage;
-use crate::gateway::progress::Flaw;
+use crate::gateway::progress::UploadError;
+use crate::gateway::proxy_headers::ProxyHeaders;
 use crate::http1::Malformed;
 
 /// A connection with a request on it, of whose body there may be more to send.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    pub(super) connection: Box<Connection>,
+    pub(super) connection: Box<Http1Connection>,
     /// Apart, because most requests have no body and none is to carry it.
-    outgoing: Option<Box<Outgoing>>,
+    outgoing: Option<Box<RequestWriter>>,
     method: Method,
     /// How many heads have come that only tell of one to come.
     early: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Exchange {
 
 /// Why there is no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ExchangeError {
     /// Nothing of the request has left.
     Unsent,
     /// Upstream broke off without a word.
@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     /// Upstream does not answer.
     Late,
     /// The request's body has no good end.
-    Body(Flaw),
+    Body(UploadError),
 }
 
 /// What the sending of a body waits for.
@@ -58,28 +58,32 @@ impl Exchange {
     /// Sends a request's head, and takes the request once that has gone, unless the head is all of
     /// it.
     pub(crate) async fn begin(
-        mut connection: Box<Connection>,
+        mut connection: Box<Http1Connection>,
         request: &mut Option<Request<Timed>>,
-        passage: &Passage,
+        passage: &ProxyHeaders,
         upstream: &Authority,
         patience: Duration,
-    ) -> Result<Self, Failure> {
-        let head = request.as_ref().ok_or(Failure::Broken)?;
+    ) -> Result<Self, ExchangeError> {
+        let head = request.as_ref().ok_or(ExchangeError::Broken)?;
         outgoing::write_head(head, passage, upstream, &mut connection.unsent);
         connection.alarm.set(patience);
         connection.has_heard = false;
         poll_fn(|cx| {
             if let Poll::Ready(flushed) = connection.poll_flush(cx) {
-                let failure = if connection.has_sent() { Failure::Broken } else { Failure::Unsent };
+                let failure = if connection.has_sent() {
+                    ExchangeError::Broken
+                } else {
+                    ExchangeError::Unsent
+                };
                 return Poll::Ready(flushed.map_err(|_| failure));
             }
-            connection.alarm.poll(cx).map(|()| Err(Failure::Late))
+            connection.alarm.poll(cx).map(|()| Err(ExchangeError::Late))
         })
         .await?;
         let method = head.method().clone();
         let has_body = !head.body().is_end_stream();
         let outgoing = request.take_if(|_| has_body);
-        let outgoing = outgoing.map(|request| Box::new(Outgoing::new(request)));
+        let outgoing = outgoing.map(|request| Box::new(RequestWriter::new(request)));
         Ok(Self { connection, outgoing, method, early: 0 })
     }
 
@@ -89,7 +93,7 @@ impl Exchange {
         mut self,
         patience: Duration,
         idle: Duration,
-    ) -> Result<Response<IncomingBody>, Failure> {
+    ) -> Result<Response<IncomingBody>, ExchangeError> {
         let head = poll_fn(|cx| self.poll_response(cx, patience)).await?;
         self.connection.alarm.stop();
         Ok(IncomingBody::of(self, head, idle))
@@ -99,16 +103,16 @@ impl Exchange {
         &mut self,
         cx: &mut Context<'_>,
         patience: Duration,
-    ) -> Poll<Result<Head, Failure>> {
+    ) -> Poll<Result<ResponseHead, ExchangeError>> {
         if self.outgoing.is_some()
             && let Err(error) = self.send_in_time(cx, patience)
         {
-            return Poll::Ready(Err(Failure::Body(error.flaw())));
+            return Poll::Ready(Err(ExchangeError::Body(error.flaw())));
         }
         if let Poll::Ready(head) = self.poll_head(cx) {
             return Poll::Ready(head);
         }
-        self.connection.alarm.poll(cx).map(|()| Err(Failure::Late))
+        self.connection.alarm.poll(cx).map(|()| Err(ExchangeError::Late))
     }
 
     /// Ready when nothing more of the request's body can be sent, for whatever reason.
@@ -136,18 +140,18 @@ impl Exchange {
         Ok(sending)
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, Failure>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeError>> {
         loop {
             match response::take(&mut self.connection.unread, &self.method, &mut self.early) {
                 Ok(Some(head)) => return Poll::Ready(Ok(head)),
                 Ok(None) => {}
-                Err(Malformed) => return Poll::Ready(Err(Failure::Broken)),
+                Err(Malformed) => return Poll::Ready(Err(ExchangeError::Broken)),
             }
             match ready!(self.connection.poll_fill(cx)) {
                 Ok(0) | Err(_) if self.connection.has_heard => {
-                    return Poll::Ready(Err(Failure::Broken));
+                    return Poll::Ready(Err(ExchangeError::Broken));
                 }
-                Ok(0) | Err(_) => return Poll::Ready(Err(Failure::Silent)),
+                Ok(0) | Err(_) => return Poll::Ready(Err(ExchangeError::Silent)),
                 Ok(_) => {}
             }
         }

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
-use super::connection::Connection;
+use super::connection::Http1Connection;
 use super::exchange::Exchange;
-use super::response::{Head, Length};
+use super::response::{ResponseHead, ResponseLength};
 use crate::gateway::body::BodyError;
 use crate::http1::{Chunks, Found};
 
@@ -38,19 +38,19 @@ enum Left {
     Nothing,
 }
 
-type Piece = Option<Result<Frame<Bytes>, BodyError>>;
+type BodyPart = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl IncomingBody {
     /// A response, with the body that comes over its connection.
-    pub(super) fn of(exchange: Exchange, head: Head, idle: Duration) -> Response<Self> {
-        let Head { response, length, stays, kept_for } = head;
+    pub(super) fn of(exchange: Exchange, head: ResponseHead, idle: Duration) -> Response<Self> {
+        let ResponseHead { response, length, stays, kept_for } = head;
         let left = match length {
-            Length::Bytes(0) => Left::Nothing,
-            Length::Bytes(count) => Left::Bytes(count),
-            Length::Chunked => Left::Chunks(Chunks::default()),
-            Length::UntilClosed => Left::UntilClosed,
+            ResponseLength::Bytes(0) => Left::Nothing,
+            ResponseLength::Bytes(count) => Left::Bytes(count),
+            ResponseLength::Chunked => Left::Chunks(Chunks::default()),
+            ResponseLength::UntilClosed => Left::UntilClosed,
         };
-        let had_body = length != Length::Bytes(0);
+        let had_body = length != ResponseLength::Bytes(0);
         response.map(|()| Self { exchange, left, had_body, stays, kept_for, idle })
     }
 
@@ -61,7 +61,7 @@ impl IncomingBody {
 
     /// The connection, for another request, if the response is over and upstream has all of its
     /// request and has said nothing more.
-    pub(crate) fn into_connection(self) -> Option<Box<Connection>> {
+    pub(crate) fn into_connection(self) -> Option<Box<Http1Connection>> {
         let is_over = matches!(self.left, Left::Nothing) && self.exchange.has_sent();
         let mut connection = self.exchange.connection;
         if !self.stays || !is_over || !connection.unread.is_empty() {
@@ -73,7 +73,7 @@ impl IncomingBody {
 
     /// The connection, for whatever else is spoken on it from now on, if upstream has all of the
     /// request.
-    pub(crate) fn into_upgraded(self) -> Option<Box<Connection>> {
+    pub(crate) fn into_upgraded(self) -> Option<Box<Http1Connection>> {
         self.exchange.has_sent().then_some(self.exchange.connection)
     }
 
@@ -89,7 +89,7 @@ impl IncomingBody {
     }
 
     /// What is there already, without reading more.
-    fn take(&mut self) -> Option<Piece> {
+    fn take(&mut self) -> Option<BodyPart> {
         let unread = &mut self.exchange.connection.unread;
         match &mut self.left {
             Left::Nothing => Some(None),
@@ -147,7 +147,7 @@ impl Body for IncomingBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Piece> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BodyPart> {
         // Upstream may answer while it still reads.
         if !self.exchange.has_sent() && self.exchange.poll_send(cx).is_err() {
             return Poll::Ready(Some(Err(BodyError::Upload)));

@@ -15,7 +15,7 @@ mod outgoing;
 mod response;
 mod stream;
 
-pub(crate) use self::connection::Connection;
-pub(crate) use self::exchange::{Exchange, Failure};
+pub(crate) use self::connection::Http1Connection;
+pub(crate) use self::exchange::{Exchange, ExchangeError};
 pub(crate) use self::incoming::IncomingBody;
-pub(crate) use self::stream::Stream;
+pub(crate) use self::stream::UpstreamStream;

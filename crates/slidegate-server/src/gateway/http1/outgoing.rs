@@ -11,19 +11,19 @@ use http_body::{Body, Frame};
 
 use crate::gateway::body::{BodyError, Timed};
 use crate::gateway::head;
-use crate::gateway::passage::{Fields, Passage};
+use crate::gateway::proxy_headers::{HeaderSink, ProxyHeaders};
 
 /// The body of a request that is being sent.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct RequestWriter {
     body: Timed,
-    framing: Framing,
+    framing: RequestFraming,
     ended: bool,
 }
 
 /// How upstream knows where the body ends.
 #[derive(Debug)]
-enum Framing {
+enum RequestFraming {
     /// After this many bytes more.
     Length(u64),
     /// By the last chunk, after which come such trailers as were announced.
@@ -33,7 +33,7 @@ enum Framing {
 /// Writes a request's head.
 pub(super) fn write_head(
     request: &Request<Timed>,
-    passage: &Passage,
+    passage: &ProxyHeaders,
     upstream: &Authority,
     bytes: &mut Vec<u8>,
 ) {
@@ -69,13 +69,13 @@ fn says_nothing(request: &Request<Timed>) -> bool {
     has_usually_one || request.headers().contains_key(header::CONTENT_LENGTH)
 }
 
-impl Outgoing {
+impl RequestWriter {
     /// The body of a request whose head has been written.
     pub(super) fn new(request: Request<Timed>) -> Self {
         let (head, body) = request.into_parts();
         let framing = match length_of(&body) {
-            Some(length) => Framing::Length(length),
-            None => Framing::Chunks { announced: head::announced_trailers(&head.headers) },
+            Some(length) => RequestFraming::Length(length),
+            None => RequestFraming::Chunks { announced: head::announced_trailers(&head.headers) },
         };
         Self { body, framing, ended: false }
     }
@@ -101,14 +101,14 @@ impl Outgoing {
 
     fn write(&mut self, data: &[u8], bytes: &mut Vec<u8>) -> Result<(), BodyError> {
         match &mut self.framing {
-            Framing::Length(left) => {
+            RequestFraming::Length(left) => {
                 *left = left.checked_sub(data.len() as u64).ok_or(BodyError::Length)?;
                 self.ended = *left == 0;
                 bytes.extend_from_slice(data);
             }
             // It would be the last.
-            Framing::Chunks { .. } if data.is_empty() => {}
-            Framing::Chunks { .. } => {
+            RequestFraming::Chunks { .. } if data.is_empty() => {}
+            RequestFraming::Chunks { .. } => {
                 write!(bytes, "{:x}\r\n", data.len()).expect("a buffer takes all");
                 bytes.extend_from_slice(data);
                 bytes.extend_from_slice(b"\r\n");
@@ -119,9 +119,9 @@ impl Outgoing {
 
     fn end(&mut self, trailers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), BodyError> {
         match &self.framing {
-            Framing::Length(0) => {}
-            Framing::Length(_) => return Err(BodyError::Length),
-            Framing::Chunks { announced } => {
+            RequestFraming::Length(0) => {}
+            RequestFraming::Length(_) => return Err(BodyError::Length),
+            RequestFraming::Chunks { announced } => {
                 bytes.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers {
                     if announced.contains(name) {

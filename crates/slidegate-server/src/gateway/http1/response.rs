@@ -7,13 +7,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 
-use crate::http1::{self, Malformed, Place, Places, is_hop_by_hop, words};
+use crate::http1::{self, ByteSpan, FieldSpans, Malformed, is_hop_by_hop, words};
 
 /// The head of a response, and what it says of the rest.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
-    pub(super) length: Length,
+    pub(super) length: ResponseLength,
     /// Whether the connection can be used again.
     pub(super) stays: bool,
     /// How long upstream says that it keeps the connection when it is idle.
@@ -22,7 +22,7 @@ pub(super) struct Head {
 
 /// How long a response's body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Length {
+pub(super) enum ResponseLength {
     Bytes(u64),
     Chunked,
     UntilClosed,
@@ -34,12 +34,12 @@ const MOST_FIELDS: usize = 256;
 const MOST_EARLY: u32 = 64;
 
 /// A head as it was parsed, by its places in the bytes.
-struct Parsed {
+struct ParsedResponse {
     length: usize,
     /// Of HTTP 1.
     minor: u8,
     status: StatusCode,
-    reason: Option<Place>,
+    reason: Option<ByteSpan>,
 }
 
 /// Takes the head of the response to such a request, once it is there. Those that only tell of one to
@@ -48,8 +48,8 @@ pub(super) fn take(
     bytes: &mut BytesMut,
     method: &Method,
     early: &mut u32,
-) -> Result<Option<Head>, Malformed> {
-    let mut fields = Places::new();
+) -> Result<Option<ResponseHead>, Malformed> {
+    let mut fields = FieldSpans::new();
     while !bytes.is_empty() {
         fields.clear();
         let Some(parsed) = parse(bytes, &mut fields)? else { return Ok(None) };
@@ -68,7 +68,7 @@ pub(super) fn take(
     Ok(None)
 }
 
-fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Malformed> {
+fn parse(bytes: &[u8], places: &mut FieldSpans) -> Result<Option<ParsedResponse>, Malformed> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -81,13 +81,13 @@ fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Malformed>
                 .reason
                 .filter(|reason| !reason.is_empty() && Some(*reason) != status.canonical_reason());
             places.extend(response.headers.iter().map(|field| {
-                (Place::of(field.name.as_bytes(), bytes), Place::of(field.value, bytes))
+                (ByteSpan::of(field.name.as_bytes(), bytes), ByteSpan::of(field.value, bytes))
             }));
-            Ok(Some(Parsed {
+            Ok(Some(ParsedResponse {
                 length,
                 minor: response.version.ok_or(Malformed)?,
                 status,
-                reason: reason.map(|reason| Place::of(reason.as_bytes(), bytes)),
+                reason: reason.map(|reason| ByteSpan::of(reason.as_bytes(), bytes)),
             }))
         }
         _ => Err(Malformed),
@@ -96,7 +96,7 @@ fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Malformed>
 
 /// What the fields say that are for this connection only, or about the body.
 #[derive(Debug, Default)]
-struct Said {
+struct ResponseFields {
     length: Option<u64>,
     has_several_lengths: bool,
     is_chunked: bool,
@@ -109,16 +109,16 @@ struct Said {
 }
 
 fn understand(
-    parsed: &Parsed,
-    fields: &Places,
+    parsed: &ParsedResponse,
+    fields: &FieldSpans,
     bytes: &Bytes,
     method: &Method,
-) -> Result<Head, Malformed> {
+) -> Result<ResponseHead, Malformed> {
     let mut response = Response::new(());
     *response.status_mut() = parsed.status;
     let headers = response.headers_mut();
     headers.reserve(fields.len());
-    let mut said = Said::default();
+    let mut said = ResponseFields::default();
     for (name, value) in fields {
         let name = http1::name(&bytes[name.range()])?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
@@ -151,10 +151,10 @@ fn understand(
         response.extensions_mut().insert(reason);
     }
     let (length, stays) = said.framing(parsed, method);
-    Ok(Head { response, length, stays, kept_for: said.kept_for })
+    Ok(ResponseHead { response, length, stays, kept_for: said.kept_for })
 }
 
-impl Said {
+impl ResponseFields {
     /// Takes note of a field. Returns whether it is also for others.
     fn hear(&mut self, name: &HeaderName, value: &HeaderValue) -> Result<bool, Malformed> {
         match name.as_str() {
@@ -186,7 +186,7 @@ impl Said {
         Ok(false)
     }
 
-    /// Takes note of a word of `Connection`.
+    /// Takes note of a word of `Http1Connection`.
     fn hear_option(&mut self, word: &str) {
         if word.eq_ignore_ascii_case("close") {
             self.close = true;
@@ -201,16 +201,16 @@ impl Said {
     }
 
     /// How the body is framed, and whether the connection can be used again after it.
-    fn framing(&self, parsed: &Parsed, method: &Method) -> (Length, bool) {
+    fn framing(&self, parsed: &ParsedResponse, method: &Method) -> (ResponseLength, bool) {
         let stays = !self.close && (parsed.minor > 0 || self.keep_alive);
         let has_none = method == Method::HEAD
             || parsed.status.is_informational()
             || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parsed.status);
         match self.length {
-            _ if has_none => (Length::Bytes(0), stays),
-            length if self.is_chunked => (Length::Chunked, stays && length.is_none()),
-            Some(length) => (Length::Bytes(length), stays),
-            None => (Length::UntilClosed, false),
+            _ if has_none => (ResponseLength::Bytes(0), stays),
+            length if self.is_chunked => (ResponseLength::Chunked, stays && length.is_none()),
+            Some(length) => (ResponseLength::Bytes(length), stays),
+            None => (ResponseLength::UntilClosed, false),
         }
     }
 }
@@ -219,11 +219,11 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Option<Head>, Malformed> {
+    fn head(text: &str) -> Result<Option<ResponseHead>, Malformed> {
         take(&mut BytesMut::from(text), &Method::GET, &mut 0)
     }
 
-    fn framing_of(fields: &str) -> Option<(Length, bool)> {
+    fn framing_of(fields: &str) -> Option<(ResponseLength, bool)> {
         let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         let head = head(&text).ok()?.expect("it is complete");
         Some((head.length, head.stays))
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(own, ["one", "two"]);
         let reason = head.response.extensions().get::<ReasonPhrase>().unwrap();
         assert_eq!(reason.as_bytes(), b"Short and stout");
-        assert_eq!((head.length, head.stays), (Length::Bytes(2), true));
+        assert_eq!((head.length, head.stays), (ResponseLength::Bytes(2), true));
     }
 
     #[test]
@@ -263,15 +263,22 @@ mod tests {
 
     #[test]
     fn a_body_ends_where_the_head_says() {
-        assert_eq!(framing_of("Content-Length: 5\r\n"), Some((Length::Bytes(5), true)));
-        assert_eq!(framing_of("Transfer-Encoding: Chunked\r\n"), Some((Length::Chunked, true)));
-        assert_eq!(framing_of(""), Some((Length::UntilClosed, false)));
+        assert_eq!(framing_of("Content-Length: 5\r\n"), Some((ResponseLength::Bytes(5), true)));
+        assert_eq!(
+            framing_of("Transfer-Encoding: Chunked\r\n"),
+            Some((ResponseLength::Chunked, true))
+        );
+        assert_eq!(framing_of(""), Some((ResponseLength::UntilClosed, false)));
         let close = "Connection: x, Close\r\nContent-Length: 5\r\n";
-        assert_eq!(framing_of(close), Some((Length::Bytes(5), false)));
+        assert_eq!(framing_of(close), Some((ResponseLength::Bytes(5), false)));
         let twice = "Content-Length: 5\r\nContent-Length: 5\r\n";
-        assert_eq!(framing_of(twice), Some((Length::Bytes(5), true)));
+        assert_eq!(framing_of(twice), Some((ResponseLength::Bytes(5), true)));
         let both = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
-        assert_eq!(framing_of(both), Some((Length::Chunked, false)), "and it is not used again");
+        assert_eq!(
+            framing_of(both),
+            Some((ResponseLength::Chunked, false)),
+            "and it is not used again"
+        );
         let old = "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n";
         assert!(!head(&format!("{old}\r\n")).unwrap().unwrap().stays);
         assert!(head(&format!("{old}Connection: keep-alive\r\n\r\n")).unwrap().unwrap().stays);
@@ -305,11 +312,11 @@ mod tests {
     fn some_responses_have_no_body_whatever_they_say() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         let head = take(&mut BytesMut::from(text), &Method::HEAD, &mut 0).unwrap().unwrap();
-        assert_eq!(head.length, Length::Bytes(0));
+        assert_eq!(head.length, ResponseLength::Bytes(0));
         assert_eq!(head.response.headers()["content-length"], "5");
         for status in ["204 No Content", "304 Not Modified"] {
             let text = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
-            assert_eq!(self::head(&text).unwrap().unwrap().length, Length::Bytes(0));
+            assert_eq!(self::head(&text).unwrap().unwrap().length, ResponseLength::Bytes(0));
         }
     }
 }

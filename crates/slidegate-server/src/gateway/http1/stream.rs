@@ -7,9 +7,9 @@ use crate::streams::either_stream;
 
 /// A connection to upstream as the kernel or rustls has it.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum UpstreamStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-either_stream!(Stream: Stream::Plain, Stream::Tls);
+either_stream!(UpstreamStream: UpstreamStream::Plain, UpstreamStream::Tls);

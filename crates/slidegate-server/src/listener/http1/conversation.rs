@@ -14,16 +14,16 @@ use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::intake::{self, Intake};
-use super::request::{self, Flaw, Head, Terms};
-use super::response::{self, Outgoing};
+use super::request::{self, MalformedRequest, ParsedHead, Terms};
+use super::response::{self, ResponseWriter};
 use super::wire::Wire;
 use crate::config::Timeouts;
 use crate::http1::{Alarm, Turn};
-use crate::listener::course::End;
+use crate::listener::course::ConnectionEnd;
 use crate::listener::guarded::Guarded;
-use crate::listener::stream::{Rewound, Stream};
+use crate::listener::stream::{Rewound, TransportStream};
 use crate::listener::upgrade::{Handover, handover};
-use crate::listener::{Accepted, Answer, Message, RequestBody};
+use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
 use crate::shutdown::Shutdown;
 
 /// After its last answer a connection is read for a while, and what comes is thrown away: if it
@@ -31,31 +31,31 @@ use crate::shutdown::Shutdown;
 /// overtake the answer.
 const LINGER: Duration = Duration::from_secs(2);
 
-type ClientStream = Guarded<Rewound<Stream>>;
+type ClientStream = Guarded<Rewound<TransportStream>>;
 
 /// How connections are treated.
 #[derive(Debug)]
-pub(in crate::listener) struct Manners {
+pub(in crate::listener) struct ConversationSettings {
     head: Duration,
     idle: Duration,
     head_bytes: usize,
     clock: SystemClock,
 }
 
-impl Manners {
+impl ConversationSettings {
     pub(in crate::listener) fn new(timeouts: &Timeouts, head_bytes: usize) -> Self {
         Self { head: timeouts.head, idle: timeouts.idle, head_bytes, clock: SystemClock::new() }
     }
 }
 
 /// Speaks HTTP/1.1 on a stream until its end.
-pub(in crate::listener) async fn converse<A: Answer>(
+pub(in crate::listener) async fn converse<A: Handler>(
     stream: ClientStream,
     answer: &mut A,
     accepted: Accepted,
-    manners: &Manners,
+    manners: &ConversationSettings,
     shutdown: &mut Shutdown,
-) -> End {
+) -> ConnectionEnd {
     let word = shutdown.clone();
     // If it were told to wait its turn, nobody would wake it.
     let begun = pin!(unconstrained(shutdown.begun()));
@@ -73,7 +73,7 @@ pub(in crate::listener) async fn converse<A: Answer>(
 
 struct Conversation<'a> {
     wire: Wire<ClientStream>,
-    manners: &'a Manners,
+    manners: &'a ConversationSettings,
     alarm: Alarm,
     word: Shutdown,
     /// Wakes the task when it is time to go.
@@ -97,10 +97,10 @@ enum Over {
 }
 
 impl Conversation<'_> {
-    async fn go_on<A: Answer>(&mut self, answer: &mut A, accepted: Accepted) -> Over {
+    async fn go_on<A: Handler>(&mut self, answer: &mut A, accepted: Accepted) -> Over {
         loop {
             let mut request = Request::new(RequestBody::default());
-            let Head { length, terms, expects_word, wants_upgrade } =
+            let ParsedHead { length, terms, expects_word, wants_upgrade } =
                 match self.next_head(&mut request).await {
                     Ok(head) => head,
                     Err(over) => return over,
@@ -128,7 +128,7 @@ impl Conversation<'_> {
 
     /// The next request's head, put into the request. It may take some time to begin, and some to be
     /// complete.
-    async fn next_head(&mut self, request: &mut Request<RequestBody>) -> Result<Head, Over> {
+    async fn next_head(&mut self, request: &mut Request<RequestBody>) -> Result<ParsedHead, Over> {
         let mut awaited = None;
         let mut is_new = true;
         let mut turn = Turn::default();
@@ -189,7 +189,7 @@ impl Conversation<'_> {
         self.word.has_begun()
     }
 
-    async fn refuse(&mut self, flaw: Flaw) -> Over {
+    async fn refuse(&mut self, flaw: MalformedRequest) -> Over {
         response::refuse(flaw, &self.manners.clock, &mut self.wire.unsent);
         match poll_fn(|cx| self.wire.poll_flush(cx)).await {
             Ok(()) => Over::Answered,
@@ -201,10 +201,10 @@ impl Conversation<'_> {
     /// body.
     fn poll_answer<B>(
         &mut self,
-        mut answering: Pin<&mut impl Future<Output = Message<B>>>,
+        mut answering: Pin<&mut impl Future<Output = ServerResponse<B>>>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Message<B>>> {
+    ) -> Poll<Option<ServerResponse<B>>> {
         loop {
             if let Poll::Ready(message) = answering.as_mut().poll(cx) {
                 return Poll::Ready(Some(message));
@@ -237,7 +237,7 @@ impl Conversation<'_> {
     /// Sends an answer. An error if the connection cannot be used again.
     async fn respond<B>(
         &mut self,
-        message: Message<B>,
+        message: ServerResponse<B>,
         terms: Terms,
         intake: &mut Option<Intake>,
     ) -> Result<(), Over>
@@ -251,11 +251,11 @@ impl Conversation<'_> {
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
         let (clock, wire) = (&self.manners.clock, &mut self.wire);
         let (mut outgoing, mut response) = match message {
-            Message::Response { response, lines } => {
+            ServerResponse::Response { response, lines } => {
                 let bytes = &mut wire.unsent;
                 (response::begin(&response, &lines, terms, keeps, clock, bytes), Some(response))
             }
-            Message::Refusal(refusal) => {
+            ServerResponse::Refusal(refusal) => {
                 (response::write_refusal(&refusal, terms, keeps, clock, wire), None)
             }
         };
@@ -289,7 +289,7 @@ impl Conversation<'_> {
 
     fn poll_send<B>(
         &mut self,
-        outgoing: &mut Outgoing,
+        outgoing: &mut ResponseWriter,
         mut body: Option<&mut B>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
@@ -352,7 +352,7 @@ impl Conversation<'_> {
         Poll::Ready(Ok(()))
     }
 
-    async fn close(self, over: Over) -> End {
+    async fn close(self, over: Over) -> ConnectionEnd {
         let Wire { mut stream, unread, .. } = self.wire;
         match over {
             Over::Answered => {
@@ -364,15 +364,15 @@ impl Conversation<'_> {
                 let _ = stream.shutdown().await;
             }
             Over::Broken => {}
-            Over::TimedOut => return End::TimedOut,
+            Over::TimedOut => return ConnectionEnd::TimedOut,
             Over::Upgraded(handover) => handover.complete(stream, unread.freeze()),
         }
-        End::Over
+        ConnectionEnd::Over
     }
 }
 
-fn is_switching<B>(message: &Message<B>) -> bool {
-    matches!(message, Message::Response { response, .. }
+fn is_switching<B>(message: &ServerResponse<B>) -> bool {
+    matches!(message, ServerResponse::Response { response, .. }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS)
 }
 

@@ -10,18 +10,18 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::request::Length;
+use super::request::RequestLength;
 use super::wire::Wire;
 use crate::http1::{Chunks, Found, Malformed};
 use crate::listener::body::{RequestBody, RequestBodyError};
 
-type Piece = Result<Frame<Bytes>, RequestBodyError>;
+type UploadPart = Result<Frame<Bytes>, RequestBodyError>;
 
 /// What the reader and the connection tell each other.
 #[derive(Debug, Default)]
 struct Shared {
     /// There to be taken.
-    piece: Option<Piece>,
+    piece: Option<UploadPart>,
     /// Whether nothing comes after that.
     has_ended: bool,
     is_wanted: bool,
@@ -42,7 +42,7 @@ pub(in crate::listener) struct Upload {
 #[derive(Debug)]
 pub(super) struct Intake {
     shared: Arc<Mutex<Shared>>,
-    framing: Framing,
+    framing: UploadFraming,
     /// Whether the client waits for a word before it sends anything.
     owes_word: bool,
     /// Whether the body broke off, or is none.
@@ -50,7 +50,7 @@ pub(super) struct Intake {
 }
 
 #[derive(Debug)]
-enum Framing {
+enum UploadFraming {
     Length(u64),
     Chunks(Chunks),
 }
@@ -60,21 +60,21 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Gives a request its body. Returns the connection's side of it unless all of it is there already.
 pub(super) fn begin(
-    length: Length,
+    length: RequestLength,
     owes_word: bool,
     unread: &mut BytesMut,
     body: &mut RequestBody,
 ) -> Option<Intake> {
     let (framing, left) = match length {
-        Length::Bytes(0) => return None,
-        Length::Bytes(count) => match usize::try_from(count) {
+        RequestLength::Bytes(0) => return None,
+        RequestLength::Bytes(count) => match usize::try_from(count) {
             Ok(count) if count <= unread.len() => {
                 *body = RequestBody::whole(unread.split_to(count).freeze());
                 return None;
             }
-            _ => (Framing::Length(count), Some(count)),
+            _ => (UploadFraming::Length(count), Some(count)),
         },
-        Length::Chunked => (Framing::Chunks(Chunks::default()), None),
+        RequestLength::Chunked => (UploadFraming::Chunks(Chunks::default()), None),
     };
     let shared = Arc::<Mutex<Shared>>::default();
     *body = RequestBody::upload(Upload { shared: Arc::clone(&shared), left });
@@ -86,7 +86,10 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Upload {
-    pub(in crate::listener) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+    pub(in crate::listener) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<UploadPart>> {
         let mut shared = lock(&self.shared);
         if let Some(piece) = shared.piece.take() {
             if let (Some(left), Ok(Some(data))) =
@@ -175,8 +178,8 @@ impl Intake {
 
     fn has_ended(&self) -> bool {
         match &self.framing {
-            Framing::Length(left) => *left == 0,
-            Framing::Chunks(chunks) => chunks.has_ended(),
+            UploadFraming::Length(left) => *left == 0,
+            UploadFraming::Chunks(chunks) => chunks.has_ended(),
         }
     }
 
@@ -188,7 +191,11 @@ impl Intake {
         shared.is_wanted && shared.piece.is_none()
     }
 
-    fn poll_piece<S>(&mut self, wire: &mut Wire<S>, cx: &mut Context<'_>) -> Poll<Option<Piece>>
+    fn poll_piece<S>(
+        &mut self,
+        wire: &mut Wire<S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<UploadPart>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -218,7 +225,7 @@ impl Intake {
     }
 }
 
-impl Framing {
+impl UploadFraming {
     fn take(&mut self, unread: &mut BytesMut) -> Result<Found, Malformed> {
         match self {
             Self::Length(0) => Ok(Found::End),
@@ -259,7 +266,7 @@ mod tests {
             let (_client, stream) = duplex(64);
             let mut wire = Wire::new(stream);
             let mut body = RequestBody::default();
-            let intake = begin(Length::Bytes(9), false, &mut wire.unread, &mut body);
+            let intake = begin(RequestLength::Bytes(9), false, &mut wire.unread, &mut body);
             let mut intake = intake.expect("nothing has come yet");
             if is_wanted {
                 let mut reader = Context::from_waker(Waker::noop());

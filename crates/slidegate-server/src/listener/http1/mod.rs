@@ -16,5 +16,5 @@ mod request;
 mod response;
 mod wire;
 
-pub(super) use self::conversation::{Manners, converse};
+pub(super) use self::conversation::{ConversationSettings, converse};
 pub(super) use self::intake::Upload;

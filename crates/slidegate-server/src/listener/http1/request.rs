@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use ::http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::http1::{self, Place, Places, words};
+use crate::http1::{self, ByteSpan, FieldSpans, words};
 use crate::listener::body::RequestBody;
 
 /// What the head of a request says of the rest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Head {
-    pub(super) length: Length,
+pub(super) struct ParsedHead {
+    pub(super) length: RequestLength,
     pub(super) terms: Terms,
     /// Whether the client sends its body only after a word of ours.
     pub(super) expects_word: bool,
@@ -20,7 +20,7 @@ pub(super) struct Head {
 
 /// How long a request's body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Length {
+pub(super) enum RequestLength {
     Bytes(u64),
     Chunked,
 }
@@ -39,12 +39,12 @@ pub(super) struct Terms {
 
 /// What is wrong with a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum MalformedRequest {
     Malformed,
     TooLarge,
 }
 
-impl Flaw {
+impl MalformedRequest {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Malformed => StatusCode::BAD_REQUEST,
@@ -57,10 +57,10 @@ impl Flaw {
 const MOST_FIELDS: usize = 100;
 
 /// A head as it was parsed, by its places in the bytes.
-struct Parsed {
+struct ParseOutcome {
     length: usize,
     method: Method,
-    target: Place,
+    target: ByteSpan,
     /// Of HTTP 1.
     minor: u8,
 }
@@ -71,44 +71,47 @@ pub(super) fn take(
     bytes: &mut BytesMut,
     most: usize,
     request: &mut Request<RequestBody>,
-) -> Result<Option<Head>, Flaw> {
-    let mut fields = Places::new();
+) -> Result<Option<ParsedHead>, MalformedRequest> {
+    let mut fields = FieldSpans::new();
     match parse(bytes, &mut fields)? {
         Some(parsed) if parsed.length <= most => {
             let bytes = bytes.split_to(parsed.length).freeze();
             understand(parsed, &fields, bytes, request).map(Some)
         }
         None if bytes.len() <= most => Ok(None),
-        _ => Err(Flaw::TooLarge),
+        _ => Err(MalformedRequest::TooLarge),
     }
 }
 
-fn parse(bytes: &[u8], places: &mut Places) -> Result<Option<Parsed>, Flaw> {
+fn parse(bytes: &[u8], places: &mut FieldSpans) -> Result<Option<ParseOutcome>, MalformedRequest> {
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut fields) {
         Ok(httparse::Status::Partial) => Ok(None),
         Ok(httparse::Status::Complete(length)) => {
             for field in request.headers.iter() {
-                let name = Place::of(field.name.as_bytes(), bytes);
-                places.push((name, Place::of(field.value, bytes)));
+                let name = ByteSpan::of(field.name.as_bytes(), bytes);
+                places.push((name, ByteSpan::of(field.value, bytes)));
             }
             let method = request.method.and_then(|name| Method::from_bytes(name.as_bytes()).ok());
-            Ok(Some(Parsed {
+            Ok(Some(ParseOutcome {
                 length,
-                method: method.ok_or(Flaw::Malformed)?,
-                target: Place::of(request.path.ok_or(Flaw::Malformed)?.as_bytes(), bytes),
-                minor: request.version.ok_or(Flaw::Malformed)?,
+                method: method.ok_or(MalformedRequest::Malformed)?,
+                target: ByteSpan::of(
+                    request.path.ok_or(MalformedRequest::Malformed)?.as_bytes(),
+                    bytes,
+                ),
+                minor: request.version.ok_or(MalformedRequest::Malformed)?,
             }))
         }
-        Err(httparse::Error::TooManyHeaders) => Err(Flaw::TooLarge),
-        Err(_) => Err(Flaw::Malformed),
+        Err(httparse::Error::TooManyHeaders) => Err(MalformedRequest::TooLarge),
+        Err(_) => Err(MalformedRequest::Malformed),
     }
 }
 
 /// What the fields say about the connection and the body.
 #[derive(Debug, Default)]
-struct Said {
+struct RequestFields {
     length: Option<u64>,
     /// Whether chunks are the last coding, if there is a coding.
     chunked: Option<bool>,
@@ -120,26 +123,26 @@ struct Said {
 }
 
 fn understand(
-    parsed: Parsed,
-    fields: &Places,
+    parsed: ParseOutcome,
+    fields: &FieldSpans,
     mut bytes: Bytes,
     request: &mut Request<RequestBody>,
-) -> Result<Head, Flaw> {
+) -> Result<ParsedHead, MalformedRequest> {
     request.headers_mut().reserve(fields.len());
-    let mut said = Said::default();
+    let mut said = RequestFields::default();
     for (name, value) in fields {
-        let name = http1::name(&bytes[name.range()]).map_err(|_| Flaw::Malformed)?;
+        let name = http1::name(&bytes[name.range()]).map_err(|_| MalformedRequest::Malformed)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value.range()));
-        let value = value.map_err(|_| Flaw::Malformed)?;
-        said.hear(&name, &value).ok_or(Flaw::Malformed)?;
+        let value = value.map_err(|_| MalformedRequest::Malformed)?;
+        said.hear(&name, &value).ok_or(MalformedRequest::Malformed)?;
         request.headers_mut().append(name, value);
     }
     let is_old = parsed.minor == 0;
     let length = match (said.chunked, said.length) {
-        (None, length) => Length::Bytes(length.unwrap_or(0)),
-        (Some(true), _) if !is_old => Length::Chunked,
+        (None, length) => RequestLength::Bytes(length.unwrap_or(0)),
+        (Some(true), _) if !is_old => RequestLength::Chunked,
         // Nobody could say where it ends.
-        (Some(_), _) => return Err(Flaw::Malformed),
+        (Some(_), _) => return Err(MalformedRequest::Malformed),
     };
     // Who sends both may mean the one where somebody on the way meant the other.
     let is_clear = said.chunked.is_none() || said.length.is_none();
@@ -153,14 +156,14 @@ fn understand(
     bytes.truncate(parsed.target.range().end);
     bytes.advance(parsed.target.range().start);
     *request.method_mut() = parsed.method;
-    *request.uri_mut() = Uri::from_maybe_shared(bytes).map_err(|_| Flaw::Malformed)?;
+    *request.uri_mut() = Uri::from_maybe_shared(bytes).map_err(|_| MalformedRequest::Malformed)?;
     *request.version_mut() = if is_old { Version::HTTP_10 } else { Version::HTTP_11 };
     let expects_word = said.expects_word && !is_old;
     let wants_upgrade = said.upgrade && !is_old;
-    Ok(Head { length, terms, expects_word, wants_upgrade })
+    Ok(ParsedHead { length, terms, expects_word, wants_upgrade })
 }
 
-impl Said {
+impl RequestFields {
     /// Takes note of a field. None if it makes no sense.
     fn hear(&mut self, name: &HeaderName, value: &HeaderValue) -> Option<()> {
         match name.as_str() {
@@ -199,12 +202,12 @@ mod tests {
 
     const MOST: usize = 64 * 1024;
 
-    fn head(text: &str) -> Result<Option<Head>, Flaw> {
+    fn head(text: &str) -> Result<Option<ParsedHead>, MalformedRequest> {
         take(&mut BytesMut::from(text), MOST, &mut Request::default())
     }
 
     /// The head of a POST with these fields, if it has one meaning.
-    fn post(version: &str, fields: &str) -> Option<Head> {
+    fn post(version: &str, fields: &str) -> Option<ParsedHead> {
         let head = head(&format!("POST /a?b HTTP/{version}\r\n{fields}\r\n"));
         head.map(|head| head.expect("it is complete")).ok()
     }
@@ -219,26 +222,30 @@ mod tests {
         }
         let mut bytes = BytesMut::from(text);
         let mut request = Request::default();
-        let Head { length, terms, .. } = take(&mut bytes, MOST, &mut request).unwrap().unwrap();
+        let ParsedHead { length, terms, .. } =
+            take(&mut bytes, MOST, &mut request).unwrap().unwrap();
         assert_eq!(&bytes[..], b"rest");
         assert_eq!((request.method(), request.uri().path()), (&Method::PUT, "/a%20b"));
         assert_eq!(request.uri().query(), Some("c"));
         let own: Vec<_> = request.headers().get_all("x-own").iter().collect();
         assert_eq!(own, ["one", "two"]);
-        assert_eq!(length, Length::Bytes(0));
+        assert_eq!(length, RequestLength::Bytes(0));
         assert!(terms.keeps && !terms.is_head && !terms.is_old && !terms.takes_trailers);
     }
 
     #[test]
     fn a_body_ends_where_the_head_says() {
         let length = |fields| post("1.1", fields).map(|head| head.length);
-        assert_eq!(length("Content-Length: 5\r\n"), Some(Length::Bytes(5)));
-        assert_eq!(length("Content-Length: 5\r\nContent-Length: 5\r\n"), Some(Length::Bytes(5)));
-        assert_eq!(length("Transfer-Encoding: Chunked\r\n"), Some(Length::Chunked));
-        assert_eq!(length("Transfer-Encoding: gzip, chunked\r\n"), Some(Length::Chunked));
-        assert_eq!(length(""), Some(Length::Bytes(0)));
+        assert_eq!(length("Content-Length: 5\r\n"), Some(RequestLength::Bytes(5)));
+        assert_eq!(
+            length("Content-Length: 5\r\nContent-Length: 5\r\n"),
+            Some(RequestLength::Bytes(5))
+        );
+        assert_eq!(length("Transfer-Encoding: Chunked\r\n"), Some(RequestLength::Chunked));
+        assert_eq!(length("Transfer-Encoding: gzip, chunked\r\n"), Some(RequestLength::Chunked));
+        assert_eq!(length(""), Some(RequestLength::Bytes(0)));
         let both = post("1.1", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n").unwrap();
-        assert_eq!((both.length, both.terms.keeps), (Length::Chunked, false));
+        assert_eq!((both.length, both.terms.keeps), (RequestLength::Chunked, false));
     }
 
     #[test]
@@ -265,7 +272,7 @@ mod tests {
             ["GET /", "GET  / HTTP/1.1", "GET / HTTP/1.2", "GET / HTTP/2.0", "G\0T / HTTP/1.1"]
         {
             let flaw = head(&format!("{line}\r\nHost: h\r\n\r\n")).err();
-            assert_eq!(flaw, Some(Flaw::Malformed), "{line:?}");
+            assert_eq!(flaw, Some(MalformedRequest::Malformed), "{line:?}");
         }
     }
 
@@ -273,12 +280,12 @@ mod tests {
     fn a_head_has_an_end() {
         let many = "X: y\r\n".repeat(MOST_FIELDS + 1);
         let flaw = head(&format!("GET / HTTP/1.1\r\n{many}\r\n")).err();
-        assert_eq!(flaw, Some(Flaw::TooLarge));
+        assert_eq!(flaw, Some(MalformedRequest::TooLarge));
         let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(MOST));
-        assert_eq!(head(&long).err(), Some(Flaw::TooLarge));
+        assert_eq!(head(&long).err(), Some(MalformedRequest::TooLarge));
         assert_eq!(
             head(&format!("{long}\r\n\r\n")).err(),
-            Some(Flaw::TooLarge),
+            Some(MalformedRequest::TooLarge),
             "also if complete"
         );
     }

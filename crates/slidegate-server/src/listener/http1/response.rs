@@ -14,21 +14,21 @@ use slidegate_tower::SharedRefusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::date;
-use super::request::{Flaw, Terms};
+use super::request::{MalformedRequest, Terms};
 use super::wire::Wire;
 use crate::http1::announced_trailers;
 
 /// A response whose head is written.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    framing: Framing,
+pub(super) struct ResponseWriter {
+    framing: ResponseFraming,
     /// Whether the client knows that another request can follow.
     pub(super) keeps: bool,
 }
 
 /// How the client knows where the body ends.
 #[derive(Debug, PartialEq, Eq)]
-enum Framing {
+enum ResponseFraming {
     /// After this many bytes more.
     Length(u64),
     /// By the last chunk, after which come these trailers.
@@ -44,7 +44,7 @@ enum Framing {
 #[error("the response does not have the length that it says")]
 pub(super) struct WrongLength;
 
-type Failure = Box<dyn Error + Send + Sync>;
+type WriteError = Box<dyn Error + Send + Sync>;
 
 /// Writes a response's head, with these lines among its fields. Another request may follow if both
 /// sides wish it.
@@ -55,7 +55,7 @@ pub(super) fn begin<B: Body>(
     keeps: bool,
     clock: &SystemClock,
     bytes: &mut Vec<u8>,
-) -> Outgoing {
+) -> ResponseWriter {
     let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let (mut length, mut has_date, mut says_close) = (None, false, false);
     write_status(response, terms.is_old, bytes);
@@ -77,18 +77,18 @@ pub(super) fn begin<B: Body>(
         put(bytes, name, value.as_bytes());
     }
     bytes.extend_from_slice(lines);
-    let framing = Framing::of(response, length, terms);
+    let framing = ResponseFraming::of(response, length, terms);
     if length.is_none() {
         framing.write(terms.is_head, bytes);
     }
     if !has_date {
         write_date(clock, bytes);
     }
-    let keeps = keeps && terms.keeps && framing != Framing::UntilClosed && !says_close;
+    let keeps = keeps && terms.keeps && framing != ResponseFraming::UntilClosed && !says_close;
     write_end(keeps || is_switching, terms.is_old, bytes);
-    let is_all = terms.is_head || framing == Framing::Length(0);
-    let framing = if is_all { Framing::Nothing } else { framing };
-    Outgoing { framing, keeps: keeps || is_switching }
+    let is_all = terms.is_head || framing == ResponseFraming::Length(0);
+    let framing = if is_all { ResponseFraming::Nothing } else { framing };
+    ResponseWriter { framing, keeps: keeps || is_switching }
 }
 
 /// Writes a whole refusal. Another request may follow if both sides wish it.
@@ -98,7 +98,7 @@ pub(super) fn write_refusal<S>(
     keeps: bool,
     clock: &SystemClock,
     wire: &mut Wire<S>,
-) -> Outgoing
+) -> ResponseWriter
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -111,21 +111,21 @@ where
     if !terms.is_head {
         wire.put(refusal.response().body());
     }
-    Outgoing { framing: Framing::Nothing, keeps }
+    ResponseWriter { framing: ResponseFraming::Nothing, keeps }
 }
 
 /// Writes a whole response to what is no request.
-pub(super) fn refuse(flaw: Flaw, clock: &SystemClock, bytes: &mut Vec<u8>) {
+pub(super) fn refuse(flaw: MalformedRequest, clock: &SystemClock, bytes: &mut Vec<u8>) {
     let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
     *response.status_mut() = flaw.status();
     let terms = Terms { is_head: false, is_old: false, keeps: false, takes_trailers: false };
     begin(&response, b"", terms, false, clock, bytes);
 }
 
-impl Outgoing {
+impl ResponseWriter {
     /// Whether nothing more is to be written.
     pub(super) fn has_ended(&self) -> bool {
-        self.framing == Framing::Nothing
+        self.framing == ResponseFraming::Nothing
     }
 
     /// Writes the next piece of the body, or its end.
@@ -133,7 +133,7 @@ impl Outgoing {
         &mut self,
         frame: Option<Frame<Bytes>>,
         wire: &mut Wire<S>,
-    ) -> Result<(), Failure>
+    ) -> Result<(), WriteError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -146,50 +146,50 @@ impl Outgoing {
         }
     }
 
-    fn write_data<S>(&mut self, data: &Bytes, wire: &mut Wire<S>) -> Result<(), Failure>
+    fn write_data<S>(&mut self, data: &Bytes, wire: &mut Wire<S>) -> Result<(), WriteError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         match &mut self.framing {
-            Framing::Length(left) => {
+            ResponseFraming::Length(left) => {
                 *left = left.checked_sub(data.len() as u64).ok_or(WrongLength)?;
                 if *left == 0 {
-                    self.framing = Framing::Nothing;
+                    self.framing = ResponseFraming::Nothing;
                 }
                 wire.put(data);
             }
-            Framing::UntilClosed => wire.put(data),
+            ResponseFraming::UntilClosed => wire.put(data),
             // It would be the last.
-            Framing::Chunks { .. } if data.is_empty() => {}
-            Framing::Chunks { .. } => {
+            ResponseFraming::Chunks { .. } if data.is_empty() => {}
+            ResponseFraming::Chunks { .. } => {
                 let bytes = &mut wire.unsent;
                 write!(bytes, "{:x}\r\n", data.len()).expect("a buffer takes all");
                 bytes.extend_from_slice(data);
                 bytes.extend_from_slice(b"\r\n");
             }
-            Framing::Nothing => {}
+            ResponseFraming::Nothing => {}
         }
         Ok(())
     }
 
-    fn end(&mut self, trailers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+    fn end(&mut self, trailers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), WriteError> {
         match &self.framing {
-            Framing::Length(_) => return Err(WrongLength.into()),
-            Framing::Chunks { announced } => {
+            ResponseFraming::Length(_) => return Err(WrongLength.into()),
+            ResponseFraming::Chunks { announced } => {
                 bytes.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.iter().filter(|(name, _)| announced.contains(*name)) {
                     put(bytes, name.as_str(), value.as_bytes());
                 }
                 bytes.extend_from_slice(b"\r\n");
             }
-            Framing::UntilClosed | Framing::Nothing => {}
+            ResponseFraming::UntilClosed | ResponseFraming::Nothing => {}
         }
-        self.framing = Framing::Nothing;
+        self.framing = ResponseFraming::Nothing;
         Ok(())
     }
 }
 
-impl Framing {
+impl ResponseFraming {
     fn of<B: Body>(response: &Response<B>, length: Option<u64>, terms: Terms) -> Self {
         if has_no_body(response.status()) {
             return Self::Nothing;

@@ -19,7 +19,8 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::listener::{
-    Accepted, Answer, ConnectionCounts, Listeners, Message, OnUpgrade, RequestBody, Settings, serve,
+    Accepted, ConnectionCounts, Handler, Listeners, OnUpgrade, RequestBody, ServerResponse,
+    Settings, serve,
 };
 use crate::shutdown::{Closing, Shutdown, shutdown};
 
@@ -151,14 +152,14 @@ struct Tester {
 
 type AnyBody = BoxBody<Bytes, Infallible>;
 
-impl Answer for Tester {
+impl Handler for Tester {
     type Body = AnyBody;
 
     async fn answer(
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> Message<AnyBody> {
+    ) -> ServerResponse<AnyBody> {
         let path = request.uri().path().to_owned();
         let response = match path.as_str() {
             "/accepted" => text(format!("{:?} {}", accepted.peer, accepted.secure)),

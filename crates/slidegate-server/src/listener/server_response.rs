@@ -9,7 +9,7 @@ use slidegate_tower::SharedRefusal;
 
 /// What a client is answered.
 #[derive(Debug)]
-pub(crate) enum Message<B> {
+pub(crate) enum ServerResponse<B> {
     Response {
         /// In a box, because it is large and passes many hands.
         response: Box<Response<B>>,
@@ -20,13 +20,13 @@ pub(crate) enum Message<B> {
     Refusal(Arc<SharedRefusal>),
 }
 
-impl<B> From<Response<B>> for Message<B> {
+impl<B> From<Response<B>> for ServerResponse<B> {
     fn from(response: Response<B>) -> Self {
         Self::Response { response: Box::new(response), lines: Vec::new() }
     }
 }
 
-impl<B> Message<B> {
+impl<B> ServerResponse<B> {
     /// The whole response, for HTTP/2.
     pub(super) fn into_response(self) -> Response<Either<B, Full<Bytes>>> {
         match self {

@@ -8,7 +8,7 @@ use crate::observe::UpstreamError;
 
 /// Why the gateway answers in place of upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum GatewayError {
     /// The request cannot be read in one way only.
     BadRequest(&'static str),
     /// `CONNECT` asks for a tunnel, and this is none.
@@ -29,7 +29,7 @@ pub(crate) enum Problem {
     Crowded,
 }
 
-impl Problem {
+impl GatewayError {
     /// What upstream did, if it is upstream's doing or for its sake.
     pub(crate) fn upstream_error(self) -> Option<UpstreamError> {
         match self {

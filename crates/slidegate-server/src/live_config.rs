@@ -13,18 +13,18 @@ use crate::shared_bans::BanQueue;
 
 /// The gate and the rules in force, for every door.
 #[derive(Debug)]
-pub(crate) struct Live<S> {
+pub(crate) struct LiveConfig<S> {
     gate: Arc<Gate<S>>,
-    manners: Arc<ArcSwap<Manners<S>>>,
+    manners: Arc<ArcSwap<HttpSettings<S>>>,
 }
 
 /// The manners in force, for somebody who asks again and again: while they stay the same it costs
 /// next to nothing.
-pub(crate) type LatestManners<S> = Cache<Arc<ArcSwap<Manners<S>>>, Arc<Manners<S>>>;
+pub(crate) type HttpSettingsCache<S> = Cache<Arc<ArcSwap<HttpSettings<S>>>, Arc<HttpSettings<S>>>;
 
 /// How requests are read and answered.
 #[derive(Debug)]
-pub(crate) struct Manners<S> {
+pub(crate) struct HttpSettings<S> {
     /// What clients are told.
     pub(crate) answers: Responder,
     /// How the gateway finds the client behind proxies.
@@ -37,7 +37,7 @@ pub(crate) struct Manners<S> {
     pub(crate) layer: RateLimitLayer<S>,
 }
 
-impl<S: Store> Live<S> {
+impl<S: Store> LiveConfig<S> {
     /// Puts rules in force, whose policies the gate has from now on.
     pub(crate) fn new(rules: &mut Rules, store: S) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
@@ -52,7 +52,7 @@ impl<S: Store> Live<S> {
 
     fn with_gate(gate: Gate<S>, rules: &Rules) -> Self {
         let gate = Arc::new(gate);
-        let manners = Manners::new(&gate, rules);
+        let manners = HttpSettings::new(&gate, rules);
         Self { gate, manners: Arc::new(ArcSwap::from_pointee(manners)) }
     }
 
@@ -60,22 +60,22 @@ impl<S: Store> Live<S> {
         &self.gate
     }
 
-    pub(crate) fn manners(&self) -> Guard<Arc<Manners<S>>> {
+    pub(crate) fn manners(&self) -> Guard<Arc<HttpSettings<S>>> {
         self.manners.load()
     }
 
-    pub(crate) fn latest_manners(&self) -> LatestManners<S> {
+    pub(crate) fn latest_manners(&self) -> HttpSettingsCache<S> {
         Cache::new(Arc::clone(&self.manners))
     }
 
     /// Puts other rules in force. Accounts keep their history.
     pub(crate) fn replace(&self, rules: &mut Rules) {
         self.gate.replace_policies(mem::take(&mut rules.policies));
-        self.manners.store(Arc::new(Manners::new(&self.gate, rules)));
+        self.manners.store(Arc::new(HttpSettings::new(&self.gate, rules)));
     }
 }
 
-impl<S: Store> Manners<S> {
+impl<S: Store> HttpSettings<S> {
     fn new(gate: &Arc<Gate<S>>, rules: &Rules) -> Self {
         let paths = rules.paths();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());

@@ -19,7 +19,7 @@ use crate::http1::{
 
 /// What upstream is to know of a request that the request does not say, or not to be believed.
 #[derive(Debug)]
-pub(crate) struct Passage {
+pub(crate) struct ProxyHeaders {
     pub(crate) sender: ResolvedClient,
     /// Whether it came over TLS.
     pub(crate) is_secure: bool,
@@ -30,12 +30,12 @@ pub(crate) struct Passage {
 }
 
 /// Where fields are written, one after the other.
-pub(crate) trait Fields {
+pub(crate) trait HeaderSink {
     fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>));
 }
 
 /// As HTTP/1.1 has them.
-impl Fields for Vec<u8> {
+impl HeaderSink for Vec<u8> {
     fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         self.extend_from_slice(name.as_str().as_bytes());
         self.extend_from_slice(b": ");
@@ -44,7 +44,7 @@ impl Fields for Vec<u8> {
     }
 }
 
-impl Fields for HeaderMap {
+impl HeaderSink for HeaderMap {
     fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
         let mut value = Vec::new();
         write(&mut value);
@@ -71,33 +71,33 @@ pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
 
 /// Which fields the client has sent, of those that are sent on in one way or another.
 #[derive(Debug, Default)]
-struct Seen<'r> {
+struct ForwardingFields<'r> {
     proto: bool,
     host: bool,
     real_ip: bool,
-    forwarded_for: Lines<'r>,
-    forwarded: Lines<'r>,
+    forwarded_for: FieldValues<'r>,
+    forwarded: FieldValues<'r>,
     cookies: usize,
     te: bool,
 }
 
 /// The lines of a field, of which there is seldom more than one.
 #[derive(Debug, Default)]
-struct Lines<'r> {
+struct FieldValues<'r> {
     first: Option<&'r HeaderValue>,
     are_several: bool,
 }
 
-impl<'r> Lines<'r> {
+impl<'r> FieldValues<'r> {
     fn see(&mut self, line: &'r HeaderValue) {
         self.are_several = self.first.is_some();
         self.first = self.first.or(Some(line));
     }
 }
 
-impl Passage {
+impl ProxyHeaders {
     /// Writes all fields that upstream is to have, but for its own name and the body's length.
-    pub(crate) fn write<B>(&self, request: &Request<B>, fields: &mut impl Fields) {
+    pub(crate) fn write<B>(&self, request: &Request<B>, fields: &mut impl HeaderSink) {
         let headers = request.headers();
         let seen = self.write_own(request, fields);
         if seen.cookies > 0 {
@@ -114,10 +114,14 @@ impl Passage {
     }
 
     /// Writes what the client sent and upstream is to have as it is.
-    fn write_own<'r, B>(&self, request: &'r Request<B>, fields: &mut impl Fields) -> Seen<'r> {
+    fn write_own<'r, B>(
+        &self,
+        request: &'r Request<B>,
+        fields: &mut impl HeaderSink,
+    ) -> ForwardingFields<'r> {
         let headers = request.headers();
         let doomed = connection_fields(headers);
-        let mut seen = Seen::default();
+        let mut seen = ForwardingFields::default();
         for (name, value) in headers {
             let text = name.as_str();
             match text {
@@ -148,7 +152,12 @@ impl Passage {
     }
 
     /// Tells upstream where the request came from.
-    fn write_origin<B>(&self, request: &Request<B>, seen: &Seen<'_>, fields: &mut impl Fields) {
+    fn write_origin<B>(
+        &self,
+        request: &Request<B>,
+        seen: &ForwardingFields<'_>,
+        fields: &mut impl HeaderSink,
+    ) {
         let headers = request.headers();
         let ResolvedClient { peer, client, is_trusted } = self.sender;
         let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
@@ -185,7 +194,7 @@ impl Passage {
 /// A request's head for HTTP/2, which has the host in the target.
 pub(crate) fn for_http2<B>(
     request: &Request<B>,
-    passage: &Passage,
+    passage: &ProxyHeaders,
     scheme: &Scheme,
     upstream: &Authority,
 ) -> Request<()> {
@@ -228,7 +237,12 @@ fn asked_host<B>(request: &Request<B>) -> Option<&[u8]> {
 }
 
 /// Writes the lines of a list, to be continued.
-fn continue_list(value: &mut Vec<u8>, lines: &Lines<'_>, headers: &HeaderMap, name: &HeaderName) {
+fn continue_list(
+    value: &mut Vec<u8>,
+    lines: &FieldValues<'_>,
+    headers: &HeaderMap,
+    name: &HeaderName,
+) {
     let before = value.len();
     match lines.first {
         _ if lines.are_several => join(value, headers, name, b", "),

@@ -5,29 +5,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the requests under way, up to a bound.
 #[derive(Debug, Clone)]
-pub(crate) struct Flights {
+pub(crate) struct InFlightLimit {
     under_way: Arc<AtomicUsize>,
     most: usize,
 }
 
 /// One request's place, free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Flight(Arc<AtomicUsize>);
+pub(crate) struct InFlightPermit(Arc<AtomicUsize>);
 
-impl Flights {
+impl InFlightLimit {
     pub(crate) fn new(most: usize) -> Self {
         Self { under_way: Arc::default(), most }
     }
 
     /// A place, or none if there are too many.
-    pub(crate) fn begin(&self) -> Option<Flight> {
-        let flight = Flight(self.under_way.clone());
+    pub(crate) fn begin(&self) -> Option<InFlightPermit> {
+        let flight = InFlightPermit(self.under_way.clone());
         // Taken first and given back if it is one too many, by dropping it.
         (self.under_way.fetch_add(1, Ordering::Relaxed) < self.most).then_some(flight)
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_come_back() {
-        let flights = Flights::new(2);
+        let flights = InFlightLimit::new(2);
         let first = flights.begin().unwrap();
         let _second = flights.begin().unwrap();
         assert!(flights.begin().is_none());
