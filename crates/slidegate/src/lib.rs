@@ -43,6 +43,7 @@ mod decision;
 mod gate;
 mod inspection;
 pub mod limit;
+mod limiter;
 pub mod policy;
 
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
@@ -52,6 +53,7 @@ pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,
     Timestamp,
 };
+pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
     AccessList, Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan, Policies, Policy,
     PolicyErrors, Scope, Source,

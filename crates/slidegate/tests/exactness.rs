@@ -938,7 +938,7 @@ impl Book {
         let (quota, now) = (quota(limit), Timestamp::from_nanos(self.now_ns));
         self.in_force.retain(|(_, units)| *units != limit.units);
         self.in_force.push((self.now_ns, limit.units));
-        self.ledger.settle(now);
+        self.ledger.expire(now);
         if self.ledger.admits(quota, cost) {
             self.ledger.spend(quota, cost, now);
             self.admitted.add(self.now_ns, cost);

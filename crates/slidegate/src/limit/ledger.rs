@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::limit::clock::Timestamp;
 use crate::limit::entries::Entries;
 use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
+use crate::limit::store::Standing;
 
 /// The spends of one account in the last window, oldest first.
 ///
@@ -54,19 +55,17 @@ impl Ledger {
     /// If the clock has stepped back, entries that now lie in the future are pulled to the
     /// present: they leave after one window at the latest, and no earlier than they should.
     #[inline]
-    pub fn settle(&mut self, now: Timestamp) {
-        let (Some(first_ms), Some(last_ms)) = (self.entries.first_ms(), self.entries.last_ms())
-        else {
-            return;
-        };
-        let present_ms = self.present_ms(now);
-        if first_ms + self.window.ms() <= now.as_millis() || last_ms > present_ms {
-            self.forget_expired(now);
-            self.pull_back(present_ms);
+    pub fn expire(&mut self, now: Timestamp) {
+        let now_ms = now.as_millis();
+        if self.entries.first_ms().is_some_and(|first_ms| first_ms + self.window.ms() <= now_ms) {
+            self.forget_expired(now_ms);
+        }
+        if self.entries.last_ms().is_some_and(|last_ms| last_ms > now_ms) {
+            self.pull_back(self.present_ms(now));
         }
     }
 
-    /// Whether `cost` units fit, as of the last [`settle`](Self::settle).
+    /// Whether `cost` units fit, as of the last [`expire`](Self::expire).
     #[inline]
     pub fn admits(&self, quota: Quota, cost: u32) -> bool {
         cost <= self.remaining(quota)
@@ -82,7 +81,7 @@ impl Ledger {
         let stamp_ms = self.present_ms(now);
         let out_of_order = self.entries.last_ms().is_some_and(|last_ms| last_ms > stamp_ms);
         if out_of_order || self.entries.used() > u32::MAX - cost {
-            // Not after `settle` and `admits`, but nobody is bound to call them.
+            // Not after `expire` and `admits`, but nobody is bound to call them.
             self.pull_back(stamp_ms);
             self.forget_down_to(u32::MAX - cost);
         }
@@ -97,7 +96,7 @@ impl Ledger {
         self.spend(quota, cost, now);
     }
 
-    /// How many units are left, as of the last [`settle`](Self::settle).
+    /// How many units are left, as of the last [`expire`](Self::expire).
     #[inline]
     pub fn remaining(&self, quota: Quota) -> u32 {
         quota.units().get().saturating_sub(self.entries.used())
@@ -125,8 +124,18 @@ impl Ledger {
         Duration::from_nanos(self.reset_after_ns(now))
     }
 
+    /// Where the quota stands, for a request that fits it.
     #[inline]
-    pub(crate) fn reset_after_ns(&self, now: Timestamp) -> u64 {
+    pub(crate) fn standing(&self, quota: Quota, now: Timestamp) -> Standing {
+        Standing {
+            remaining: self.remaining(quota),
+            reset_after_ns: self.reset_after_ns(now),
+            ..Standing::untouched(quota)
+        }
+    }
+
+    #[inline]
+    fn reset_after_ns(&self, now: Timestamp) -> u64 {
         let leaves = self.entries.first_ms().map_or(now, |stamp_ms| self.leaves(stamp_ms));
         leaves.as_nanos().saturating_sub(now.as_nanos())
     }
@@ -163,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// Whether nothing is spent, as of the last [`settle`](Self::settle).
+    /// Whether nothing is spent, as of the last [`expire`](Self::expire).
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 0
     }
@@ -260,8 +269,8 @@ impl Ledger {
     }
 
     #[inline(never)]
-    fn forget_expired(&mut self, now: Timestamp) {
-        let expired = |first_ms: u64| first_ms + self.window.ms() <= now.as_millis();
+    fn forget_expired(&mut self, now_ms: u64) {
+        let expired = |first_ms: u64| first_ms + self.window.ms() <= now_ms;
         while self.entries.first_ms().is_some_and(expired) {
             self.entries.take(0, u32::MAX);
         }
@@ -309,7 +318,7 @@ mod tests {
         ledger.spend(quota, u32::MAX, at(51));
         ledger.spend(quota, u32::MAX, at(52));
         assert_eq!(ledger.remaining(quota), 0);
-        ledger.settle(at(200));
+        ledger.expire(at(200));
         assert!(ledger.is_empty());
     }
 }

@@ -1,66 +1,24 @@
 //! Names of policies and plans.
 
 use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::policy::digest::Digest;
-
 /// The name of a policy or a plan: letters, digits, `_`, `.` and `-`, at most 64 of them.
 ///
 /// Such a name can stand in a structured header field, a key, a metric's label and a URL as it is.
-#[derive(Clone)]
-pub struct Name(Arc<Inner>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<str>);
 
-struct Inner {
-    text: Box<str>,
-    digest: Digest,
-}
-
-const MAX_LEN: usize = 64;
-
-impl Name {
-    /// Stands for the name where comparing texts would take too long.
-    pub(crate) fn digest(&self) -> Digest {
-        self.0.digest
-    }
-}
+pub(crate) const MAX_NAME_LEN: usize = 64;
 
 impl Deref for Name {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0.text
-    }
-}
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || **self == **other
-    }
-}
-
-impl Eq for Name {}
-
-impl PartialOrd for Name {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Name {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
-    }
-}
-
-impl Hash for Name {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
+        &self.0
     }
 }
 
@@ -89,11 +47,8 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
         let starts_well = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-        if starts_well && text.len() <= MAX_LEN && text.bytes().all(good) {
-            Ok(Self(Arc::new(Inner {
-                text: text.into(),
-                digest: Digest::of("name", text.as_bytes()),
-            })))
+        if starts_well && text.len() <= MAX_NAME_LEN && text.bytes().all(good) {
+            Ok(Self(text.into()))
         } else {
             Err(NameError { text: text.to_owned() })
         }

@@ -95,6 +95,7 @@ pub struct Standing {
 
 impl Standing {
     /// The standing of a quota that nothing has been spent from.
+    #[inline]
     pub fn untouched(quota: Quota) -> Self {
         Self {
             quota,
@@ -113,6 +114,7 @@ impl Standing {
 
     /// Says how long until the same request would fit: if that is not zero, it does not fit now.
     #[must_use]
+    #[inline]
     pub fn with_retry_after(self, after: Duration) -> Self {
         Self { retry_after_ns: nanos(after), had_room: false, ..self }
     }
@@ -143,6 +145,7 @@ impl Standing {
     }
 
     /// How many units are left.
+    #[inline]
     pub fn remaining(&self) -> u32 {
         self.remaining
     }

@@ -39,10 +39,6 @@ impl Digest {
         half.copy_from_slice(&hash.finalize()[..16]);
         Self(half)
     }
-
-    pub(crate) fn bits(self) -> u128 {
-        u128::from_le_bytes(self.0)
-    }
 }
 
 fn begin(kind: &str) -> Sha256 {

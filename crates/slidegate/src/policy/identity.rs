@@ -11,12 +11,10 @@ use crate::policy::digest::Digest;
 use crate::policy::network::{Network, Prefixes};
 
 /// The most bytes of an identity's text, kind and colon included.
-const MAX_LEN: usize = 63;
-/// As many as an identity and its length fill.
-pub(crate) const WORDS: usize = (MAX_LEN + 1) / 8;
+pub(crate) const MAX_IDENTITY_LEN: usize = 63;
 
 /// The longest kind beside which a colon, the mark and a digest still fit.
-const MAX_DIGESTED_KIND: usize = MAX_LEN - ":~".len() - 32;
+const MAX_DIGESTED_KIND: usize = MAX_IDENTITY_LEN - ":~".len() - 32;
 
 /// Whose spending is counted, as a short text: `ip:203.0.113.7`, `user:42`, `everyone`.
 ///
@@ -26,7 +24,7 @@ const MAX_DIGESTED_KIND: usize = MAX_LEN - ":~".len() - 32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// Its length, then its text, then zeros.
-    bytes: [u8; MAX_LEN + 1],
+    bytes: [u8; MAX_IDENTITY_LEN + 1],
 }
 
 impl Identity {
@@ -139,16 +137,9 @@ impl Identity {
         &self.bytes[1..=usize::from(self.bytes[0])]
     }
 
-    /// The identity as numbers, as many as it takes, for comparing it with one kept in atomics.
-    pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        let used = usize::from(self.bytes[0]) / 8 + 1;
-        let words = self.bytes.chunks_exact(8).take(used);
-        words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-    }
-
     /// An IPv4 address, digit by digit: nearly every request needs it, and the formatter is slow.
     fn v4(address: Ipv4Addr) -> Self {
-        let mut bytes = [0; MAX_LEN + 1];
+        let mut bytes = [0; MAX_IDENTITY_LEN + 1];
         bytes[1..4].copy_from_slice(b"ip:");
         let mut end = 4;
         for octet in address.octets() {
@@ -164,7 +155,7 @@ impl Identity {
     }
 
     fn text(kind: &str, value: &[u8]) -> Self {
-        let plain = kind.len() + 1 + value.len() <= MAX_LEN && is_plain(value);
+        let plain = kind.len() + 1 + value.len() <= MAX_IDENTITY_LEN && is_plain(value);
         match std::str::from_utf8(value) {
             Ok(value) if plain => Self::of(format_args!("{kind}:{value}")),
             _ => {
@@ -181,13 +172,13 @@ impl Identity {
     }
 
     fn of(text: fmt::Arguments<'_>) -> Self {
-        let mut buffer = ArrayString::<MAX_LEN>::new();
+        let mut buffer = ArrayString::<MAX_IDENTITY_LEN>::new();
         buffer.write_fmt(text).expect("every form of an identity fits its buffer");
         Self::from_text(&buffer)
     }
 
-    fn from_text(from: &ArrayString<MAX_LEN>) -> Self {
-        let mut bytes = [0; MAX_LEN + 1];
+    fn from_text(from: &ArrayString<MAX_IDENTITY_LEN>) -> Self {
+        let mut bytes = [0; MAX_IDENTITY_LEN + 1];
         bytes[0] = from.len() as u8;
         bytes[1..=from.len()].copy_from_slice(from.as_bytes());
         Self { bytes }

@@ -1,28 +1,27 @@
 //! The store in this process's memory: sharded tables behind plain mutexes.
 
-mod book;
-mod denials;
-mod hasher;
-mod index;
-mod ledgers;
-mod placed;
+mod account;
+mod planned;
 mod shard;
 mod snapshot;
 
 use std::future::{Future, ready};
+use std::hash::BuildHasher;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use self::denials::Denials;
-use self::hasher::AccountHasher;
-use self::placed::{Placed, fit_all, place_all};
-use self::shard::Shard;
+use self::account::AccountEntry;
+use self::planned::{AccountKey, PlannedCharge, account_key};
+use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
-use crate::limit::charge::{Charge, Charges};
+use crate::limit::charge::Charges;
 use crate::limit::clock::{Clock, SystemClock, Timestamp};
-use crate::limit::store::{Receipt, Spent, Standings, Store, StoreError};
+use crate::limit::quota::Quota;
+use crate::limit::store::{Receipt, Spent, Standing, Standings, Store, StoreError};
 use crate::limit::warning::Warning;
 
 /// Keeps accounts in memory, exactly, for any number of threads.
@@ -42,9 +41,8 @@ use crate::limit::warning::Warning;
 /// ```
 pub struct MemoryStore {
     shards: Box<[LockedShard]>,
-    denials: Denials,
-    hasher: AccountHasher,
-    clock: StoreClock,
+    hasher: RandomState,
+    clock: Box<dyn Clock>,
     capacity: usize,
     /// Charges that found no room.
     refused: AtomicU64,
@@ -66,56 +64,33 @@ const SHARD_SHIFT: u32 = 32;
 #[must_use]
 pub struct MemoryStoreBuilder {
     capacity: usize,
-    clock: StoreClock,
-}
-
-/// The clock of nearly every store can be read without an indirect call.
-enum StoreClock {
-    System(SystemClock),
-    Other(Box<dyn Clock>),
-}
-
-impl StoreClock {
-    #[inline]
-    fn now(&self) -> Timestamp {
-        match self {
-            Self::System(clock) => clock.now(),
-            Self::Other(clock) => clock.now(),
-        }
-    }
-
-    fn wall(&self) -> Timestamp {
-        match self {
-            Self::System(clock) => clock.wall(),
-            Self::Other(clock) => clock.wall(),
-        }
-    }
+    clock: Box<dyn Clock>,
 }
 
 impl MemoryStoreBuilder {
-    /// How many accounts may be live at once; a million unless said otherwise, and fewer
-    /// than 2^31.
+    /// How many accounts may be live at once; a million unless said otherwise.
     ///
     /// Stores of 2048 and more spread this over shards by chance, so one may be full when a
     /// few places in others are not.
     pub fn capacity(self, accounts: usize) -> Self {
-        Self { capacity: accounts.min((1 << 31) - 1), ..self }
+        Self { capacity: accounts, ..self }
     }
 
     /// Where time comes from.
     pub fn clock(self, clock: impl Clock) -> Self {
-        Self { clock: StoreClock::Other(Box::new(clock)), ..self }
+        Self { clock: Box::new(clock), ..self }
     }
 
     /// Makes the store.
     pub fn build(self) -> MemoryStore {
         let shards = (self.capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS);
         let shards = 1 << shards.ilog2();
-        let shard = |i| Shard::new((self.capacity + i) / shards, self.capacity);
+        // The seed is random, because clients choose identities.
+        let hasher = RandomState::default();
+        let shard = |i| Shard::new(self.capacity.saturating_add(i) / shards, hasher.clone());
         MemoryStore {
             shards: (0..shards).map(|i| LockedShard(Mutex::new(shard(i)))).collect(),
-            denials: Denials::new(shards),
-            hasher: AccountHasher::default(),
+            hasher,
             clock: self.clock,
             capacity: self.capacity,
             refused: AtomicU64::new(0),
@@ -145,7 +120,12 @@ impl MemoryStore {
 
     /// Starts a store.
     pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder { capacity: 1_000_000, clock: StoreClock::System(SystemClock::new()) }
+        MemoryStoreBuilder { capacity: 1_000_000, clock: Box::new(SystemClock::new()) }
+    }
+
+    /// A builder of an empty store with the same capacity and clock.
+    pub(crate) fn into_builder(self) -> MemoryStoreBuilder {
+        MemoryStoreBuilder { capacity: self.capacity, clock: self.clock }
     }
 
     /// Counts what the store holds.
@@ -158,7 +138,7 @@ impl MemoryStore {
         };
         for i in 0..self.shards.len() {
             let shard = self.lock(i);
-            stats.accounts += shard.books().len();
+            stats.accounts += shard.len();
             stats.swept += shard.swept;
         }
         stats
@@ -186,17 +166,17 @@ impl MemoryStore {
     /// [`Store::refund`] for callers that are not async.
     pub fn refund_now(&self, charges: &Charges<'_>, spent: Spent) {
         for charge in charges.as_slice() {
-            let hash = self.hash(charge);
+            let key = account_key(charge);
+            let hash = self.hash(&key);
             let mut shard = self.lock(self.shard_of(hash));
-            self.denials.forget(hash);
-            let book = match spent {
-                Spent::At(_) => shard.book_or_shared(hash, charge),
-                Spent::Newest => shard.own_book(hash, charge),
+            let account = match spent {
+                Spent::At(_) => shard.own_or_shared(hash, &key, charge.policy()),
+                Spent::Newest => shard.own(hash, &key),
             };
-            let Some(book) = book else { continue };
+            let Some(account) = account else { continue };
             let now = self.clock.now();
             for quota in charge.quotas().as_slice() {
-                let Some(ledger) = book.ledger_mut(*quota) else { continue };
+                let Some(ledger) = account.ledger_mut(*quota) else { continue };
                 match spent {
                     Spent::At(at) => ledger.refund_at(charge.cost().get(), at, now),
                     Spent::Newest => ledger.refund_newest(charge.cost().get()),
@@ -207,143 +187,169 @@ impl MemoryStore {
 
     /// [`Store::reset`] for callers that are not async.
     pub fn reset_now(&self, charges: &Charges<'_>) {
-        for charge in charges.as_slice() {
-            let hash = self.hash(charge);
-            let mut shard = self.lock(self.shard_of(hash));
-            self.denials.forget(hash);
-            shard.forget(&self.hasher, hash, charge);
-        }
+        charges.as_slice().iter().for_each(|charge| self.remove(&account_key(charge)));
     }
 
     /// [`Store::reset`] as if it had been done at `at`: what was spent since stays.
     pub fn reset_as_of(&self, charges: &Charges<'_>, at: Timestamp) {
         for charge in charges.as_slice() {
-            let hash = self.hash(charge);
+            let key = account_key(charge);
+            let hash = self.hash(&key);
             let mut shard = self.lock(self.shard_of(hash));
-            self.denials.forget(hash);
-            let Some(book) = shard.own_book(hash, charge) else { continue };
+            let Some(account) = shard.own(hash, &key) else { continue };
             for quota in charge.quotas().as_slice() {
-                if let Some(ledger) = book.ledger_mut(*quota) {
+                if let Some(ledger) = account.ledger_mut(*quota) {
                     ledger.forget_until(at);
                 }
             }
         }
     }
 
-    #[inline]
     fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
-        match charges.as_slice() {
-            [charge] => self.attempt_one(charge, commit),
-            _ => self.attempt_all(charges, commit),
+        let charges = charges.as_slice();
+        if let [charge] = charges {
+            let key = account_key(charge);
+            return self.attempt_one(PlannedCharge::of(charge, &key, self.hash(&key)), commit);
+        }
+        let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
+        let mut planned: SmallVec<[PlannedCharge<'_>; 2]> = charges
+            .iter()
+            .zip(&keys)
+            .map(|(charge, key)| PlannedCharge::of(charge, key, self.hash(key)))
+            .collect();
+        self.attempt_all(&mut planned, commit)
+    }
+
+    /// Decides one charge. If its account is there, that takes one lock and one look-up.
+    fn attempt_one(
+        &self,
+        mut planned: PlannedCharge<'_>,
+        commit: Commit,
+    ) -> Result<Receipt, StoreError> {
+        let known = self.with_account(planned.hash, planned.key, |account, now| {
+            planned.will_spend = planned.fits(Some(account));
+            if commit == Commit::Spend {
+                planned.write(account, now);
+            }
+            let spent = planned.will_spend || planned.shadow;
+            let mut standings = Standings::new();
+            planned.report(Some(account), now, &mut standings);
+            Receipt { spent, at: now, degraded: false, standings }
+        });
+        match known {
+            Some(receipt) => Ok(receipt),
+            None => self.attempt_all(&mut [planned], commit),
         }
     }
 
-    /// Decides one charge: what [`attempt_all`](Self::attempt_all) does, with one lock or, for a
-    /// client that has just been denied, with none.
-    fn attempt_one(&self, charge: &Charge<'_>, commit: Commit) -> Result<Receipt, StoreError> {
-        let hash = self.hash(charge);
-        if let Some(receipt) = self.denials.find(hash, charge, &self.clock) {
-            return Ok(receipt);
-        }
-        let mut receipt = Receipt::default();
-        self.attempt_locked(hash, charge, commit, &mut receipt)?;
-        Ok(receipt)
+    /// Spends from an account that is no policy's, or tells whether it would, and where it stands.
+    pub(crate) fn attempt_key(
+        &self,
+        key: &[u8],
+        quota: Quota,
+        cost: u32,
+        commit: Commit,
+    ) -> (bool, Standing) {
+        let hash = self.hash(key);
+        let known = self.with_account(hash, key, |account, now| {
+            let ledger = account.ledger_or_new(quota);
+            if !ledger.admits(quota, cost) {
+                let wait = ledger.retry_after(quota, cost, now);
+                return (false, ledger.standing(quota, now).with_retry_after(wait));
+            }
+            if commit == Commit::Spend {
+                ledger.spend(quota, cost, now);
+            }
+            (true, ledger.standing(quota, now))
+        });
+        known.unwrap_or_else(|| {
+            let mut planned = [PlannedCharge::new(key, hash, slice::from_ref(&quota), cost)];
+            let receipt = self.attempt_all(&mut planned, commit);
+            let receipt = receipt.expect("a charge that a shared account stands in for");
+            (receipt.spent, receipt.standings[0])
+        })
     }
 
-    // Apart from its caller, so that an answer without a lock does not pay for what this needs;
-    // and the receipt is the caller's, so that it is not copied under the lock.
-    #[inline(never)]
-    fn attempt_locked(
+    /// Works on an account that is there, once what has left its windows is forgotten.
+    #[inline]
+    fn with_account<T>(
         &self,
         hash: u64,
-        charge: &Charge<'_>,
-        commit: Commit,
-        receipt: &mut Receipt,
-    ) -> Result<(), StoreError> {
-        let mut lock = self.lock(self.shard_of(hash));
-        let now = lock.instant(self.clock.now());
-        lock.sweep_a_little(&self.hasher, now, 1);
-        let mut placed = Placed::new(charge, hash);
-        placed.place = match lock.place(hash, charge, now, 0) {
-            Ok(place) => place,
-            Err(error) => {
-                self.count_refused(1, now);
-                return Err(error);
-            }
-        };
-        if placed.place.is_degraded() {
-            receipt.degraded = true;
-            self.count_refused(1, now);
-        }
-        placed.takes = placed.fits(&lock);
-        // Even without a write: placing may have settled the account after a clock's step back.
-        self.denials.forget(hash);
-        if commit == Commit::Spend {
-            placed.write(&mut lock, &self.hasher, now);
-        }
-        receipt.at = now;
-        receipt.spent = placed.takes || charge.is_shadow();
-        placed.report(&lock, now, &mut receipt.standings);
-        if placed.denies_for_sure() {
-            self.denials.remember(hash, charge, receipt);
-        }
-        Ok(())
+        key: &[u8],
+        work: impl FnOnce(&mut AccountEntry, Timestamp) -> T,
+    ) -> Option<T> {
+        let mut shard = self.lock(self.shard_of(hash));
+        let now = shard.instant(self.clock.now());
+        shard.begin(now, 1);
+        let account = shard.own(hash, key)?;
+        account.expire(now);
+        Some(work(account, now))
     }
 
-    /// Decides all charges in one step: places first, then whether they fit, and writes last.
-    #[inline(never)]
-    fn attempt_all(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
-        let mut places: SmallVec<[Placed<'_, '_>; 4]> = charges
-            .as_slice()
-            .iter()
-            .map(|charge| Placed::new(charge, self.hash(charge)))
-            .collect();
-        let mut locks = self.lock_all(&mut places);
+    /// Forgets an account.
+    pub(crate) fn remove(&self, key: &[u8]) {
+        let hash = self.hash(key);
+        self.lock(self.shard_of(hash)).remove(hash, key);
+    }
+
+    /// Decides all charges in one step: slots first, then whether they fit, and writes last.
+    fn attempt_all(
+        &self,
+        planned: &mut [PlannedCharge<'_>],
+        commit: Commit,
+    ) -> Result<Receipt, StoreError> {
+        let mut locks = self.lock_all(planned);
         // Read under the locks, so that the stamps of an account never go back.
         let reading = self.clock.now();
         let now = locks.iter_mut().map(|lock| lock.instant(reading)).max().unwrap_or(reading);
-        for lock in &mut locks {
-            lock.advance_to(now);
-            lock.sweep_a_little(&self.hasher, now, places.len());
-        }
-        if let Err(error) = place_all(&mut places, &mut locks, now) {
+        locks.iter_mut().for_each(|lock| lock.begin(now, planned.len()));
+        if let Err(error) = find_slots(planned, &mut locks, now) {
             self.count_refused(1, now);
             return Err(error);
         }
-        let refused = places.iter().filter(|placed| placed.place.is_degraded()).count();
+        let refused = planned.iter().filter(|charge| charge.slot.is_degraded()).count();
         if refused > 0 {
             self.count_refused(refused as u64, now);
         }
-        let spent = fit_all(&mut places, &locks);
+        let mut spent = true;
+        for charge in &mut *planned {
+            let account = locks[charge.lock].account(charge.slot, charge.policy);
+            charge.will_spend = charge.fits(account);
+            spent &= charge.will_spend || charge.shadow;
+        }
         let mut standings = Standings::new();
-        for placed in &mut places {
-            let lock = &mut locks[placed.lock];
-            self.denials.forget(placed.hash);
-            if commit == Commit::Spend {
-                placed.write(lock, &self.hasher, now);
+        for charge in planned {
+            charge.will_spend &= spent;
+            let shard = &mut locks[charge.lock];
+            if commit == Commit::Spend
+                && (charge.will_spend || charge.count_denied)
+                && let Some((account, slot)) = shard.account_mut(charge)
+            {
+                charge.slot = slot;
+                charge.write(account, now);
             }
-            placed.report(lock, now, &mut standings);
+            charge.report(shard.account(charge.slot, charge.policy), now, &mut standings);
         }
         Ok(Receipt { spent, at: now, degraded: refused > 0, standings })
     }
 
     /// Locks the shards of all charges in ascending order, so that no two calls wait for each
     /// other.
-    fn lock_all(&self, places: &mut [Placed<'_, '_>]) -> SmallVec<[MutexGuard<'_, Shard>; 4]> {
+    fn lock_all(&self, planned: &mut [PlannedCharge<'_>]) -> SmallVec<[MutexGuard<'_, Shard>; 4]> {
         let mut shards: SmallVec<[usize; 8]> =
-            places.iter().map(|placed| self.shard_of(placed.hash)).collect();
+            planned.iter().map(|charge| self.shard_of(charge.hash)).collect();
         shards.sort_unstable();
         shards.dedup();
-        for placed in places {
-            let shard = self.shard_of(placed.hash);
-            placed.lock = shards.binary_search(&shard).expect("every shard is in the list");
+        for charge in planned {
+            let shard = self.shard_of(charge.hash);
+            charge.lock = shards.binary_search(&shard).expect("every shard is in the list");
         }
         shards.into_iter().map(|shard| self.lock(shard)).collect()
     }
 
     #[inline]
-    fn hash(&self, charge: &Charge<'_>) -> u64 {
-        self.hasher.hash(charge.policy(), charge.identity().as_bytes())
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     fn shard_of(&self, hash: u64) -> usize {
@@ -351,8 +357,7 @@ impl MemoryStore {
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        // A shard is whole at every point where code under its lock could panic.
-        self.shards[shard].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[shard].0.lock()
     }
 
     fn count_refused(&self, charges: u64, now: Timestamp) {
@@ -409,9 +414,31 @@ impl Store for MemoryStore {
     }
 }
 
+/// Finds where every charge is counted; makes nothing.
+fn find_slots(
+    planned: &mut [PlannedCharge<'_>],
+    locks: &mut [MutexGuard<'_, Shard>],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    for i in 0..planned.len() {
+        let (before, rest) = planned.split_at_mut(i);
+        let charge = &mut rest[0];
+        let beside = before.iter().filter(|other| other.lock == charge.lock);
+        let new = beside.clone().filter(|other| other.slot == Slot::New).count();
+        charge.slot = locks[charge.lock].slot(charge, now, new)?;
+        // Two charges to one shared account would each be seen to fit alone.
+        if charge.slot == Slot::Overflow
+            && beside.clone().any(|o| o.slot == Slot::Overflow && o.policy == charge.policy)
+        {
+            return Err(StoreError::Full);
+        }
+    }
+    Ok(())
+}
+
 /// Whether an attempt is for real.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Commit {
+pub(crate) enum Commit {
     Spend,
     Nothing,
 }

@@ -1,37 +1,38 @@
 //! One part of a memory store's accounts, behind one lock.
 
+use std::hash::BuildHasher;
 use std::time::Duration;
 
-use super::book::Book;
-use super::hasher::AccountHasher;
-use super::index::Index;
-use crate::limit::charge::Charge;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use super::account::AccountEntry;
+use super::planned::PlannedCharge;
 use crate::limit::clock::Timestamp;
-use crate::limit::name::Name;
 use crate::limit::store::StoreError;
 use crate::policy::OnStoreError;
 
-/// How many books one sweep looks through. A sweep goes on where the last one ended, so every book
-/// that is over is found before long.
-const SWEEP: usize = 16;
+/// How many buckets one sweep looks through. A sweep goes on where the last one ended, so every
+/// account that is over is found before long.
+const SWEEP: usize = 32;
 /// Calls between two sweeps. A sweep touches memory that the call does not need, but in a row; done
 /// seldom, it hardly costs.
 const CALLS_PER_SWEEP: u32 = 256;
-/// How many calls a new account counts as: four books are looked through for each, and two would
+/// How many calls a new account counts as: eight buckets are looked through for each, and two would
 /// already keep up with any stream of them.
 const CALLS_PER_NEW: u32 = 64;
 
+/// Two processors' counters need not agree to the nanosecond.
 const CLOCK_JITTER: Duration = Duration::from_micros(100);
 
-/// Books by account, and the shared books for those who found no place.
+/// Accounts by key, and the shared accounts for those that found no place.
 #[derive(Debug)]
 pub(super) struct Shard {
-    index: Index,
-    books: Vec<Book>,
+    accounts: HashTable<AccountEntry>,
     /// One for each policy that found no place for an account. They do not count as accounts.
-    overflow: Vec<Book>,
+    overflow: Vec<AccountEntry>,
+    hasher: RandomState,
     capacity: usize,
-    most: usize,
     cursor: usize,
     calls: u32,
     last_now: Timestamp,
@@ -39,41 +40,32 @@ pub(super) struct Shard {
 }
 
 /// Where a charge is counted.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
-    /// In a book of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// In an account of its own, in this bucket. Holds until another account is added.
     Own(usize),
-    /// In a book that is yet to be made.
+    /// In an account that is yet to be made. It begins with what the shared account of its policy
+    /// has spent: all of that may be the newcomer's.
     New,
-    /// In a book that is yet to be made, by somebody who may have spent from this shared one.
-    NewFromOverflow(usize),
-    /// In a shared book.
-    Overflow(usize),
-    /// In a shared book that is yet to be made.
-    NewOverflow,
+    /// In the shared account of its policy.
+    Overflow,
     /// Nowhere: it is allowed.
     Waived,
 }
 
-impl Place {
-    pub(super) fn is_overflow(self) -> bool {
-        matches!(self, Self::Overflow(_) | Self::NewOverflow)
-    }
-
+impl Slot {
     pub(super) fn is_degraded(self) -> bool {
-        matches!(self, Self::Overflow(_) | Self::NewOverflow | Self::Waived)
+        matches!(self, Self::Overflow | Self::Waived)
     }
 }
 
 impl Shard {
-    /// Room for `capacity` accounts; a restored snapshot may bring up to `most`.
-    pub(super) fn new(capacity: usize, most: usize) -> Self {
+    pub(super) fn new(capacity: usize, hasher: RandomState) -> Self {
         Self {
-            index: Index::new(most),
-            books: Vec::new(),
+            accounts: HashTable::new(),
             overflow: Vec::new(),
+            hasher,
             capacity,
-            most,
             cursor: 0,
             calls: 0,
             last_now: Timestamp::default(),
@@ -82,246 +74,201 @@ impl Shard {
     }
 
     /// The instant of a call that holds the lock: its reading of the clock, or the last call's if
-    /// that was a hair later. Two processors' counters need not agree to the nanosecond; a larger
-    /// step back is the clock's, and for the ledgers to deal with.
-    pub(super) fn instant(&mut self, reading: Timestamp) -> Timestamp {
-        if reading < self.last_now && self.last_now.saturating_since(reading) < CLOCK_JITTER {
-            return self.last_now;
-        }
-        self.last_now = reading;
-        reading
-    }
-
-    /// Notes that a call has taken place at `now`.
-    pub(super) fn advance_to(&mut self, now: Timestamp) {
-        self.last_now = now;
-    }
-
-    /// Looks through a few books for ones that are over. It moves books: before any is placed.
+    /// that was a hair later. A larger step back is the clock's, and for the ledgers to deal with.
     #[inline]
-    pub(super) fn sweep_a_little(
-        &mut self,
-        hasher: &AccountHasher,
-        now: Timestamp,
-        charges: usize,
-    ) {
+    pub(super) fn instant(&mut self, reading: Timestamp) -> Timestamp {
+        let is_jitter =
+            reading < self.last_now && self.last_now.saturating_since(reading) < CLOCK_JITTER;
+        if !is_jitter {
+            self.last_now = reading;
+        }
+        self.last_now
+    }
+
+    /// Begins a call of so many charges at `now`, with a look at a few accounts that may be over.
+    /// There is memory for as many new accounts, so that none moves while the call goes on.
+    #[inline]
+    pub(super) fn begin(&mut self, now: Timestamp, charges: usize) {
+        self.last_now = now;
         self.calls += 1;
-        if self.calls >= CALLS_PER_SWEEP || self.books.len() + charges > self.capacity {
-            self.sweep(hasher, now, SWEEP);
+        if self.calls >= CALLS_PER_SWEEP || self.accounts.len() + charges > self.capacity {
+            self.sweep(now, SWEEP);
+        }
+        if charges > 1 {
+            self.accounts.reserve(charges, |account| self.hasher.hash_one(account.key.as_bytes()));
         }
     }
 
     /// Finds where a charge is counted; makes nothing. `planned` accounts are to be made besides.
     #[inline]
-    pub(super) fn place(
+    pub(super) fn slot(
         &mut self,
-        hash: u64,
-        charge: &Charge<'_>,
+        charge: &PlannedCharge<'_>,
         now: Timestamp,
         planned: usize,
-    ) -> Result<Place, StoreError> {
-        if let Some(i) = self.find(hash, charge) {
-            self.books[i].settle(now);
-            return Ok(Place::Own(i));
+    ) -> Result<Slot, StoreError> {
+        if let Some(i) = self.find(charge.hash, charge.key) {
+            self.own_mut(i).expire(now);
+            return Ok(Slot::Own(i));
         }
-        self.place_newcomer(charge, now, planned)
+        if let Some(shared) = self.shared_mut(charge.policy) {
+            shared.expire(now);
+        }
+        if self.accounts.len() + planned < self.capacity {
+            return Ok(Slot::New);
+        }
+        match charge.on_store_error {
+            OnStoreError::Local => Ok(Slot::Overflow),
+            OnStoreError::Deny if !charge.shadow => Err(StoreError::Full),
+            OnStoreError::Allow | OnStoreError::Deny => Ok(Slot::Waived),
+        }
     }
 
-    #[inline(never)]
-    fn place_newcomer(
+    /// What has been spent where a charge is counted, if anything.
+    #[inline]
+    pub(super) fn account(&self, slot: Slot, policy: &str) -> Option<&AccountEntry> {
+        match slot {
+            Slot::Own(i) => self.accounts.get_bucket(i),
+            Slot::New | Slot::Overflow => self.overflow.iter().find(|shared| shared.key == policy),
+            Slot::Waived => None,
+        }
+    }
+
+    /// The account of a charge, made if need be, and where it is now.
+    #[inline]
+    pub(super) fn account_mut(
         &mut self,
-        charge: &Charge<'_>,
-        now: Timestamp,
-        planned: usize,
-    ) -> Result<Place, StoreError> {
-        let shared = self.overflow.iter().position(|book| book.policy == *charge.policy());
-        if let Some(i) = shared {
-            self.overflow[i].settle(now);
-        }
-        if self.books.len() + planned < self.capacity {
-            return Ok(match shared {
-                Some(i) if !self.overflow[i].is_over(now) => Place::NewFromOverflow(i),
-                _ => Place::New,
-            });
-        }
-        match charge.store_error_action() {
-            OnStoreError::Local => Ok(shared.map_or(Place::NewOverflow, Place::Overflow)),
-            OnStoreError::Deny if !charge.is_shadow() => Err(StoreError::Full),
-            OnStoreError::Allow | OnStoreError::Deny => Ok(Place::Waived),
+        charge: &PlannedCharge<'_>,
+    ) -> Option<(&mut AccountEntry, Slot)> {
+        match charge.slot {
+            Slot::Own(i) => Some((self.own_mut(i), charge.slot)),
+            Slot::Overflow => Some((self.shared_or_new(charge.policy), charge.slot)),
+            Slot::New => {
+                let i = self.insert_new(charge);
+                Some((self.own_mut(i), Slot::Own(i)))
+            }
+            Slot::Waived => None,
         }
     }
 
-    /// The book of a place, if there is one. Of a newcomer who may have spent from a shared book,
-    /// that one: all of it may be theirs.
-    pub(super) fn book(&self, place: Place) -> Option<&Book> {
-        match place {
-            Place::Own(i) => Some(&self.books[i]),
-            Place::Overflow(i) | Place::NewFromOverflow(i) => Some(&self.overflow[i]),
-            Place::New | Place::NewOverflow | Place::Waived => None,
-        }
+    fn insert_new(&mut self, charge: &PlannedCharge<'_>) -> usize {
+        let account = match self.shared_mut(charge.policy) {
+            Some(shared) => shared.condensed(charge.key),
+            None => AccountEntry::new(charge.key),
+        };
+        self.insert(charge.hash, account)
     }
 
-    /// The book of a place, made if need be, and where it is now.
-    pub(super) fn book_mut(
+    /// The account of a key, or else the shared one that it spends from.
+    pub(super) fn own_or_shared(
         &mut self,
-        hasher: &AccountHasher,
         hash: u64,
-        charge: &Charge<'_>,
-        place: Place,
-    ) -> Option<(&mut Book, Place)> {
-        match place {
-            Place::Own(i) => Some((&mut self.books[i], place)),
-            Place::Overflow(i) => Some((&mut self.overflow[i], place)),
-            Place::NewOverflow => {
-                self.overflow.push(Book::new(charge.policy(), "overflow"));
-                let i = self.overflow.len() - 1;
-                Some((&mut self.overflow[i], Place::Overflow(i)))
-            }
-            Place::New | Place::NewFromOverflow(_) => {
-                let mut book = Book::new(charge.policy(), charge.identity().as_str());
-                if let Place::NewFromOverflow(i) = place {
-                    book.ledgers = self.overflow[i].condensed();
-                }
-                let i = self.insert(hasher, hash, book);
-                Some((&mut self.books[i], Place::Own(i)))
-            }
-            Place::Waived => None,
+        key: &[u8],
+        policy: &str,
+    ) -> Option<&mut AccountEntry> {
+        match self.find(hash, key) {
+            Some(i) => self.accounts.get_bucket_mut(i),
+            None => self.shared_mut(policy),
         }
     }
 
-    /// The account's own book, or else the shared one that it spends from.
-    pub(super) fn book_or_shared(&mut self, hash: u64, charge: &Charge<'_>) -> Option<&mut Book> {
-        match self.find(hash, charge) {
-            Some(i) => Some(&mut self.books[i]),
-            None => self.overflow.iter_mut().find(|book| book.policy == *charge.policy()),
+    pub(super) fn own(&mut self, hash: u64, key: &[u8]) -> Option<&mut AccountEntry> {
+        self.accounts.find_mut(hash, |account| account.is_for(key))
+    }
+
+    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) {
+        if let Ok(entry) = self.accounts.find_entry(hash, |account| account.is_for(key)) {
+            entry.remove();
         }
-    }
-
-    pub(super) fn own_book(&mut self, hash: u64, charge: &Charge<'_>) -> Option<&mut Book> {
-        self.find(hash, charge).map(|i| &mut self.books[i])
-    }
-
-    pub(super) fn forget(&mut self, hasher: &AccountHasher, hash: u64, charge: &Charge<'_>) {
-        if let Some(i) = self.find(hash, charge) {
-            self.remove(hasher, i);
-        }
-    }
-
-    pub(super) fn has(&self, hash: u64, book: &Book) -> bool {
-        self.find_by(hash, &book.policy, book.identity.as_bytes()).is_some()
     }
 
     /// Adds a saved history to an account, which is made if need be.
-    pub(super) fn restore(
-        &mut self,
-        hasher: &AccountHasher,
-        hash: u64,
-        saved: Book,
-        now: Timestamp,
-    ) {
-        match self.find_by(hash, &saved.policy, saved.identity.as_bytes()) {
-            Some(i) => {
+    pub(super) fn restore(&mut self, hash: u64, saved: AccountEntry, now: Timestamp) {
+        match self.own(hash, saved.key.as_bytes()) {
+            Some(own) => {
                 // What has left would count towards the entries that a ledger may have.
-                self.books[i].settle(now);
-                self.books[i].absorb(saved.ledgers.into_vec());
+                own.expire(now);
+                own.absorb(saved.ledgers().iter().cloned());
             }
             None => {
-                self.insert(hasher, hash, saved);
+                self.insert(hash, saved);
             }
         }
     }
 
-    /// Adds a saved history to a policy's shared book, which is made if need be.
-    pub(super) fn restore_overflow(&mut self, saved: &Book, now: Timestamp) {
-        let ledgers = saved.ledgers.as_slice().iter().cloned();
-        match self.overflow.iter_mut().find(|book| book.policy == saved.policy) {
-            Some(book) => {
-                book.settle(now);
-                book.absorb(ledgers);
-            }
-            None => {
-                let mut book = Book::new(&saved.policy, &saved.identity);
-                book.absorb(ledgers);
-                self.overflow.push(book);
-            }
-        }
+    /// Adds a saved history to a policy's shared account, which is made if need be.
+    pub(super) fn restore_shared(&mut self, saved: &AccountEntry, now: Timestamp) {
+        let shared = self.shared_or_new(&saved.key);
+        shared.expire(now);
+        shared.absorb(saved.ledgers().iter().cloned());
     }
 
-    pub(super) fn books(&self) -> &[Book] {
-        &self.books
+    pub(super) fn len(&self) -> usize {
+        self.accounts.len()
     }
 
-    pub(super) fn overflow(&self) -> &[Book] {
+    pub(super) fn accounts(&self) -> impl Iterator<Item = &AccountEntry> {
+        self.accounts.iter()
+    }
+
+    pub(super) fn overflow(&self) -> &[AccountEntry] {
         &self.overflow
     }
 
-    fn find(&self, hash: u64, charge: &Charge<'_>) -> Option<usize> {
-        self.find_by(hash, charge.policy(), charge.identity().as_bytes())
+    /// Looks through all accounts.
+    pub(super) fn sweep_all(&mut self, now: Timestamp) {
+        self.sweep(now, self.accounts.num_buckets());
     }
 
-    fn find_by(&self, hash: u64, policy: &Name, identity: &[u8]) -> Option<usize> {
-        self.index.find(hash, |i| self.books[i].is_for(policy, identity))
+    #[inline]
+    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        self.accounts.find_bucket_index(hash, |account| account.is_for(key))
     }
 
-    fn insert(&mut self, hasher: &AccountHasher, hash: u64, book: Book) -> usize {
-        let i = self.books.len();
-        assert!(i < self.most, "no shard has more accounts than its store");
-        if i == self.books.capacity() {
-            // By a quarter and not by twice: most of a store's memory is here.
-            self.books.reserve_exact((i / 4).max(4));
-        }
-        self.books.push(book);
-        let books = &self.books;
-        self.index.insert(hash, i, |i| hasher.hash_book(&books[i]));
-        // The sweep itself waits for the next call: it would move books that are placed already.
+    #[inline]
+    fn own_mut(&mut self, i: usize) -> &mut AccountEntry {
+        self.accounts.get_bucket_mut(i).expect("an account stays in its bucket during a call")
+    }
+
+    fn shared_mut(&mut self, policy: &str) -> Option<&mut AccountEntry> {
+        self.overflow.iter_mut().find(|shared| shared.key == policy)
+    }
+
+    fn shared_or_new(&mut self, policy: &str) -> &mut AccountEntry {
+        let i = self.overflow.iter().position(|shared| shared.key == policy);
+        let i = i.unwrap_or_else(|| {
+            self.overflow.push(AccountEntry::new(policy.as_bytes()));
+            self.overflow.len() - 1
+        });
+        &mut self.overflow[i]
+    }
+
+    fn insert(&mut self, hash: u64, account: AccountEntry) -> usize {
+        // The sweep itself waits for the next call: it may move accounts.
         self.calls = self.calls.saturating_add(CALLS_PER_NEW);
-        i
+        let hasher = |account: &AccountEntry| self.hasher.hash_one(account.key.as_bytes());
+        self.accounts.insert_unique(hash, account, hasher).bucket_index()
     }
 
-    /// Looks through all books.
-    pub(super) fn sweep_all(&mut self, hasher: &AccountHasher, now: Timestamp) {
-        self.sweep(hasher, now, self.books.len());
-    }
-
-    #[inline(never)]
-    fn sweep(&mut self, hasher: &AccountHasher, now: Timestamp, most: usize) {
+    #[cold]
+    fn sweep(&mut self, now: Timestamp, most: usize) {
         self.calls = 0;
-        let before = self.books.len();
-        for _ in 0..most.min(before) {
-            if self.cursor >= self.books.len() {
-                self.cursor = 0;
+        let before = self.accounts.len();
+        let buckets = self.accounts.num_buckets();
+        for _ in 0..most.min(buckets) {
+            self.cursor = if self.cursor + 1 < buckets { self.cursor + 1 } else { 0 };
+            if let Ok(entry) = self.accounts.get_bucket_entry(self.cursor)
+                && entry.get().is_over(now)
+            {
+                entry.remove();
             }
-            if self.books.get(self.cursor).is_some_and(|book| book.is_over(now)) {
-                self.remove(hasher, self.cursor);
-            } else {
-                self.cursor += 1;
-            }
         }
-        self.overflow.retain(|book| !book.is_over(now));
-        if self.books.len() < before {
-            self.swept += (before - self.books.len()) as u64;
-            self.give_back_memory(hasher);
-        }
-    }
-
-    fn remove(&mut self, hasher: &AccountHasher, i: usize) {
-        let hash = hasher.hash_book(&self.books[i]);
-        let books = &self.books;
-        self.index.remove(hash, i, |i| hasher.hash_book(&books[i]));
-        self.books.swap_remove(i);
-        if let Some(moved) = self.books.get(i) {
-            self.index.relocate(hasher.hash_book(moved), self.books.len(), i);
-        }
-    }
-
-    /// Shrinks what a flood has left behind, once half of it is empty.
-    fn give_back_memory(&mut self, hasher: &AccountHasher) {
-        const SMALL: usize = 64;
-        if self.books.capacity() > SMALL && self.books.len() < self.books.capacity() / 2 {
-            let wanted = self.books.len() * 5 / 4;
-            self.books.shrink_to(wanted);
-            let books = &self.books;
-            self.index.shrink(|i| hasher.hash_book(&books[i]));
+        self.overflow.retain(|shared| !shared.is_over(now));
+        self.swept += (before - self.accounts.len()) as u64;
+        // Shrinks what a flood has left behind.
+        if self.accounts.len() < self.accounts.capacity() / 4 {
+            let wanted = self.accounts.len() * 2;
+            self.accounts.shrink_to(wanted, |account| self.hasher.hash_one(account.key.as_bytes()));
         }
     }
 }

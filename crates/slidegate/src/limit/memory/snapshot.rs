@@ -14,10 +14,10 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::MemoryStore;
-use super::book::Book;
-use super::ledgers;
+use super::account::{AccountEntry, MAX_LEDGERS};
 use crate::limit::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::limit::ledger::Ledger;
+use crate::limit::name::Name;
 use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
@@ -45,8 +45,8 @@ impl MemoryStore {
         for i in 0..self.shards.len() {
             let mut records = Vec::new();
             let shard = self.lock(i);
-            shard.books().iter().for_each(|book| encode(&mut records, ACCOUNT, book, now));
-            shard.overflow().iter().for_each(|book| encode(&mut records, OVERFLOW, book, now));
+            shard.accounts().for_each(|account| encode(&mut records, ACCOUNT, account, now));
+            shard.overflow().iter().for_each(|shared| encode(&mut records, OVERFLOW, shared, now));
             drop(shard);
             out.write_all(&records)?;
         }
@@ -71,8 +71,8 @@ impl MemoryStore {
         let mut overflow = Vec::new();
         loop {
             match input.byte()? {
-                ACCOUNT => accounts.extend(decode(&mut input, aging)?),
-                OVERFLOW => overflow.extend(decode(&mut input, aging)?),
+                ACCOUNT => accounts.extend(decode(&mut input, ACCOUNT, aging)?),
+                OVERFLOW => overflow.extend(decode(&mut input, OVERFLOW, aging)?),
                 END => break,
                 _ => return Err(SnapshotError::Damaged("an unknown kind of record")),
             }
@@ -87,30 +87,31 @@ impl MemoryStore {
     /// Adds the accounts with all shards locked, so that there is room for all of them or none.
     fn put_back(
         &self,
-        accounts: Vec<Book>,
-        overflow: &[Book],
+        accounts: Vec<AccountEntry>,
+        overflow: &[AccountEntry],
         now: Timestamp,
     ) -> Result<usize, SnapshotError> {
         let mut shards: Vec<_> = (0..self.shards.len()).map(|i| self.lock(i)).collect();
-        shards.iter_mut().for_each(|shard| shard.sweep_all(&self.hasher, now));
-        let known = |book: &&Book| {
-            let hash = self.hasher.hash_book(book);
-            shards[self.shard_of(hash)].has(hash, book)
-        };
-        let unknown = accounts.len() - accounts.iter().filter(known).count();
-        let own: usize = shards.iter().map(|shard| shard.books().len()).sum();
+        shards.iter_mut().for_each(|shard| shard.sweep_all(now));
+        let mut unknown = 0;
+        for account in &accounts {
+            let key = account.key.as_bytes();
+            let hash = self.hash(key);
+            let known = shards[self.shard_of(hash)].own(hash, key);
+            unknown += usize::from(known.is_none());
+        }
+        let own: usize = shards.iter().map(|shard| shard.len()).sum();
         if own + unknown > self.capacity {
             return Err(SnapshotError::TooLarge { capacity: self.capacity });
         }
         let restored = accounts.len();
-        for book in accounts {
-            let hash = self.hasher.hash_book(&book);
-            self.denials.forget(hash);
-            shards[self.shard_of(hash)].restore(&self.hasher, hash, book, now);
+        for account in accounts {
+            let hash = self.hash(account.key.as_bytes());
+            shards[self.shard_of(hash)].restore(hash, account, now);
         }
         // Which shard its spenders fall into now is unknown, so all of them remember.
-        for book in overflow {
-            shards.iter_mut().for_each(|shard| shard.restore_overflow(book, now));
+        for shared in overflow {
+            shards.iter_mut().for_each(|shard| shard.restore_shared(shared, now));
         }
         Ok(restored)
     }
@@ -169,16 +170,18 @@ impl Aging {
     }
 }
 
-fn encode(out: &mut Vec<u8>, tag: u8, book: &Book, now: Timestamp) {
-    if book.is_over(now) {
+fn encode(out: &mut Vec<u8>, tag: u8, account: &AccountEntry, now: Timestamp) {
+    if account.is_over(now) {
         return;
     }
     out.push(tag);
-    for text in [&*book.policy, &*book.identity] {
+    // A shared account has the policy's name for its key.
+    let (policy, identity) = account.key.split_once(' ').unwrap_or((&account.key, "overflow"));
+    for text in [policy, identity] {
         out.push(u8::try_from(text.len()).expect("names and identities are at most 64 bytes"));
         out.extend_from_slice(text.as_bytes());
     }
-    let ledgers = book.ledgers.as_slice();
+    let ledgers = account.ledgers();
     out.push(u8::try_from(ledgers.len()).expect("an account has few windows"));
     for ledger in ledgers {
         out.extend_from_slice(&ledger.window_ms().to_le_bytes());
@@ -192,18 +195,24 @@ fn encode(out: &mut Vec<u8>, tag: u8, book: &Book, now: Timestamp) {
 }
 
 /// An account, unless it is over by now.
-fn decode(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Option<Book>, SnapshotError> {
-    let policy = input.text()?.parse().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
-    let mut book = Book::new(&policy, &input.text()?);
+fn decode(
+    input: &mut Hashing<impl Read>,
+    tag: u8,
+    aging: Aging,
+) -> Result<Option<AccountEntry>, SnapshotError> {
+    let (policy, identity) = (input.text()?, input.text()?);
+    policy.parse::<Name>().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
+    let key = if tag == OVERFLOW { policy } else { format!("{policy} {identity}") };
+    let mut account = AccountEntry::new(key.as_bytes());
     let windows = input.byte()?;
-    if usize::from(windows) > ledgers::MOST {
+    if usize::from(windows) > MAX_LEDGERS {
         return Err(SnapshotError::Damaged("the number of windows"));
     }
     for _ in 0..windows {
-        book.absorb([decode_ledger(input, aging)?]);
+        account.absorb([decode_ledger(input, aging)?]);
     }
-    book.settle(aging.now);
-    Ok(Some(book).filter(|book| !book.is_over(aging.now)))
+    account.expire(aging.now);
+    Ok(Some(account).filter(|account| !account.is_over(aging.now)))
 }
 
 fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger, SnapshotError> {

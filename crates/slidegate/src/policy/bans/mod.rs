@@ -3,7 +3,7 @@
 mod record;
 mod shard;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,6 @@ use crate::limit::name::Name;
 use crate::limit::store::StoreError;
 use crate::limit::warning::Warning;
 use crate::policy::ban::{ActiveBan, Ban};
-use crate::policy::digest::Digest;
 use crate::policy::identity::Identity;
 
 /// The accounts of a gate that are banned or on the way to it. They are no accounts of a store:
@@ -206,17 +205,16 @@ impl Bans {
         policies: impl Iterator<Item = &'n Name>,
         now: Timestamp,
     ) -> Vec<ActiveBan> {
-        let names: HashMap<Digest, &Name> = policies.map(|name| (name.digest(), name)).collect();
+        let names: HashSet<&Name> = policies.collect();
         let mut active = Vec::new();
         for shard in &self.shards {
             self.on(shard, |shard| {
                 for ((policy, identity), record) in shard.iter_mut() {
-                    let (Some(policy), Some((rest, retry_after))) =
-                        (names.get(policy), record.rest(now))
-                    else {
+                    let Some((rest, retry_after)) = record.rest(now) else { continue };
+                    if !names.contains(policy) {
                         continue;
-                    };
-                    let account = Account { policy: (*policy).clone(), identity: *identity };
+                    }
+                    let account = Account { policy: policy.clone(), identity: *identity };
                     active.push(ActiveBan { account, rest, retry_after });
                 }
             });
@@ -231,7 +229,7 @@ impl Bans {
 
     /// Forgets the accounts of all policies but these.
     pub(crate) fn keep<'n>(&self, policies: impl Iterator<Item = &'n Name>) {
-        let kept: Vec<Digest> = policies.map(Name::digest).collect();
+        let kept: Vec<&Name> = policies.collect();
         for shard in &self.shards {
             self.on(shard, |shard| shard.keep(&kept));
         }
@@ -253,8 +251,8 @@ impl Bans {
         identity: &Identity,
         work: impl FnOnce(&mut Shard, Key) -> T,
     ) -> T {
-        let key = (policy.digest(), *identity);
-        let shard = self.hasher.hash_one(key) as usize % self.shards.len();
+        let key = (policy.clone(), *identity);
+        let shard = self.hasher.hash_one(&key) as usize % self.shards.len();
         self.on(&self.shards[shard], |shard| work(shard, key))
     }
 

@@ -43,7 +43,7 @@ impl Record {
         if self.denials.window_ms() != quota.window_ms() {
             self.denials = Ledger::new(quota);
         }
-        self.denials.settle(now);
+        self.denials.expire(now);
         if self.denials.remaining(quota) <= 1 {
             self.begin(ban, denied_for, now);
             return true;

@@ -7,12 +7,12 @@ use foldhash::fast::RandomState;
 
 use super::record::Record;
 use crate::limit::clock::Timestamp;
+use crate::limit::name::Name;
 use crate::policy::ban::Ban;
-use crate::policy::digest::Digest;
 use crate::policy::identity::Identity;
 
-/// A policy, by the digest of its name, and an identity.
-pub(super) type Key = (Digest, Identity);
+/// A policy and an identity.
+pub(super) type Key = (Name, Identity);
 
 /// Records by account, aligned so that no two shards share a cache line.
 #[repr(align(128))]
@@ -68,8 +68,8 @@ impl Shard {
     }
 
     /// Forgets the accounts of all policies but these.
-    pub(super) fn keep(&mut self, policies: &[Digest]) {
-        self.records.retain(|(policy, _), _| policies.contains(policy));
+    pub(super) fn keep(&mut self, policies: &[&Name]) {
+        self.records.retain(|(policy, _), _| policies.contains(&policy));
     }
 
     /// Looks through all records, so seldom that it comes to a few for each newcomer, or once in a

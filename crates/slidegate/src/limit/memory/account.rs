@@ -1,0 +1,129 @@
+//! What a memory store keeps of one account.
+
+use compact_str::CompactString;
+
+use crate::limit::clock::Timestamp;
+use crate::limit::ledger::Ledger;
+use crate::limit::quota::Quota;
+
+/// The ledgers of one account, one for each window.
+#[derive(Debug)]
+pub(super) struct AccountEntry {
+    pub(super) key: CompactString,
+    ledgers: Ledgers,
+}
+
+// In a large store, waiting for memory is most of the work.
+const _: () = assert!(size_of::<AccountEntry>() == 64);
+
+/// A list of ledgers. A single one, as nearly every account has, needs no allocation.
+#[derive(Debug)]
+enum Ledgers {
+    One(Ledger),
+    /// None, or several.
+    List(Vec<Ledger>),
+}
+
+/// Windows that policies have had within the longest of them. A policy has a few; only changes of
+/// policy, over and over, add up to more, and then the one that was begun first is forgotten.
+pub(super) const MAX_LEDGERS: usize = 64;
+
+impl AccountEntry {
+    pub(super) fn new(key: &[u8]) -> Self {
+        let key = CompactString::from_utf8(key).expect("keys are made of texts");
+        Self { key, ledgers: Ledgers::List(Vec::new()) }
+    }
+
+    #[inline]
+    pub(super) fn ledgers(&self) -> &[Ledger] {
+        match &self.ledgers {
+            Ledgers::One(ledger) => std::slice::from_ref(ledger),
+            Ledgers::List(ledgers) => ledgers,
+        }
+    }
+
+    #[inline]
+    fn ledgers_mut(&mut self) -> &mut [Ledger] {
+        match &mut self.ledgers {
+            Ledgers::One(ledger) => std::slice::from_mut(ledger),
+            Ledgers::List(ledgers) => ledgers,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_for(&self, key: &[u8]) -> bool {
+        self.key.as_bytes() == key
+    }
+
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        self.ledgers_mut().iter_mut().for_each(|ledger| ledger.expire(now));
+    }
+
+    #[inline]
+    pub(super) fn ledger(&self, quota: Quota) -> Option<&Ledger> {
+        self.ledgers().iter().find(|ledger| ledger.window_ms() == quota.window_ms())
+    }
+
+    pub(super) fn ledger_mut(&mut self, quota: Quota) -> Option<&mut Ledger> {
+        let window_ms = quota.window_ms();
+        self.ledgers_mut().iter_mut().find(|ledger| ledger.window_ms() == window_ms)
+    }
+
+    /// The ledger for the quota's window, begun if need be.
+    #[inline]
+    pub(super) fn ledger_or_new(&mut self, quota: Quota) -> &mut Ledger {
+        let mut windows = self.ledgers().iter().map(Ledger::window_ms);
+        let i = match windows.position(|window_ms| window_ms == quota.window_ms()) {
+            Some(i) => i,
+            None => self.push(Ledger::new(quota)),
+        };
+        &mut self.ledgers_mut()[i]
+    }
+
+    /// Whether the account has nothing left in any window.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.ledgers().iter().all(|ledger| ledger.is_over(now))
+    }
+
+    /// An account of this key with the same standing, in as few entries as can be.
+    pub(super) fn condensed(&self, key: &[u8]) -> Self {
+        let mut account = Self::new(key);
+        account.absorb(self.ledgers().iter().map(Ledger::condensed));
+        account
+    }
+
+    /// Adds another history of the same account to this one.
+    pub(super) fn absorb(&mut self, ledgers: impl IntoIterator<Item = Ledger>) {
+        for ledger in ledgers {
+            let mut own = self.ledgers_mut().iter_mut();
+            match own.find(|own| own.window_ms() == ledger.window_ms()) {
+                Some(own) => *own = own.merged(&ledger),
+                None => {
+                    self.push(ledger);
+                }
+            }
+        }
+    }
+
+    /// Adds a ledger in place of those that are empty; tells where it is.
+    fn push(&mut self, ledger: Ledger) -> usize {
+        let mut kept = match std::mem::replace(&mut self.ledgers, Ledgers::List(Vec::new())) {
+            Ledgers::One(ledger) => vec![ledger],
+            Ledgers::List(ledgers) => ledgers,
+        };
+        kept.retain(|ledger| !ledger.is_empty());
+        if kept.len() == MAX_LEDGERS {
+            kept.remove(0);
+        }
+        let i = kept.len();
+        self.ledgers = match i {
+            0 => Ledgers::One(ledger),
+            _ => {
+                kept.push(ledger);
+                Ledgers::List(kept)
+            }
+        };
+        i
+    }
+}
