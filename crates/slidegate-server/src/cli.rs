@@ -44,7 +44,7 @@ enum Command {
     ///
     /// With an upstream, requests that may pass are passed on to it, and the rest is
     /// refused. Without one, the decision API answers programs that ask. Either way there is
-    /// a door for metrics, health and the operator.
+    /// an endpoint for metrics, health and the operator.
     ///
     /// A flag outweighs the environment, which outweighs the file.
     #[command(verbatim_doc_comment)]

@@ -11,7 +11,7 @@ use slidegate::Facts;
 use slidegate::policy::without_query;
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::config::{self, Environment, File, Rules, Sources};
+use crate::config::{self, Environment, File, LimiterConfig, Sources};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
 }
 
 impl ExplainArguments {
-    fn explain(&self, rules: &Rules) -> anyhow::Result<String> {
+    fn explain(&self, rules: &LimiterConfig) -> anyhow::Result<String> {
         if !self.path.starts_with('/') {
             bail!("--path {:?}: expected a path that starts with /", self.path);
         }

@@ -8,14 +8,14 @@ use http::HeaderName;
 use slidegate::{Gate, Store};
 use slidegate_tower::{ClientAddress, PathReading, RateLimitLayer, Responder};
 
-use crate::config::Rules;
+use crate::config::LimiterConfig;
 use crate::shared_bans::BanQueue;
 
-/// The gate and the rules in force, for every door.
+/// The gate and the rules in force, for every endpoint.
 #[derive(Debug)]
 pub(crate) struct LiveConfig<S> {
     gate: Arc<Gate<S>>,
-    manners: Arc<ArcSwap<HttpSettings<S>>>,
+    settings: Arc<ArcSwap<HttpSettings<S>>>,
 }
 
 /// The manners in force, for somebody who asks again and again: while they stay the same it costs
@@ -39,44 +39,44 @@ pub(crate) struct HttpSettings<S> {
 
 impl<S: Store> LiveConfig<S> {
     /// Puts rules in force, whose policies the gate has from now on.
-    pub(crate) fn new(rules: &mut Rules, store: S) -> Self {
+    pub(crate) fn new(rules: &mut LimiterConfig, store: S) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
         Self::with_gate(gate, rules)
     }
 
     /// The same, with a queue for the bans that begin.
-    pub(crate) fn queueing_bans(rules: &mut Rules, store: S, queue: BanQueue) -> Self {
+    pub(crate) fn queueing_bans(rules: &mut LimiterConfig, store: S, queue: BanQueue) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
         Self::with_gate(gate.on_ban(move |ban| queue.push(ban)), rules)
     }
 
-    fn with_gate(gate: Gate<S>, rules: &Rules) -> Self {
+    fn with_gate(gate: Gate<S>, rules: &LimiterConfig) -> Self {
         let gate = Arc::new(gate);
-        let manners = HttpSettings::new(&gate, rules);
-        Self { gate, manners: Arc::new(ArcSwap::from_pointee(manners)) }
+        let settings = HttpSettings::new(&gate, rules);
+        Self { gate, settings: Arc::new(ArcSwap::from_pointee(settings)) }
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
         &self.gate
     }
 
-    pub(crate) fn manners(&self) -> Guard<Arc<HttpSettings<S>>> {
-        self.manners.load()
+    pub(crate) fn settings(&self) -> Guard<Arc<HttpSettings<S>>> {
+        self.settings.load()
     }
 
     pub(crate) fn latest_manners(&self) -> HttpSettingsCache<S> {
-        Cache::new(Arc::clone(&self.manners))
+        Cache::new(Arc::clone(&self.settings))
     }
 
     /// Puts other rules in force. Accounts keep their history.
-    pub(crate) fn replace(&self, rules: &mut Rules) {
+    pub(crate) fn replace(&self, rules: &mut LimiterConfig) {
         self.gate.replace_policies(mem::take(&mut rules.policies));
-        self.manners.store(Arc::new(HttpSettings::new(&self.gate, rules)));
+        self.settings.store(Arc::new(HttpSettings::new(&self.gate, rules)));
     }
 }
 
 impl<S: Store> HttpSettings<S> {
-    fn new(gate: &Arc<Gate<S>>, rules: &Rules) -> Self {
+    fn new(gate: &Arc<Gate<S>>, rules: &LimiterConfig) -> Self {
         let paths = rules.paths();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
         let layer = RateLimitLayer::new(gate.clone())

@@ -20,7 +20,7 @@ mod overrides;
 mod queue;
 mod reload;
 mod remote;
-mod routed;
+mod router;
 mod server;
 mod shared_bans;
 mod shutdown;

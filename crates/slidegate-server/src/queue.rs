@@ -9,24 +9,24 @@ use std::time::Duration;
 /// has a moment for what it was sent before.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    sender: Sender<T>,
+    sender: QueueSender<T>,
     /// Says nothing; it closes when the thread ends.
     ended: Receiver<()>,
 }
 
 /// Sends to a queue's thread.
 #[derive(Debug)]
-pub(crate) struct Sender<T>(SyncSender<Message<T>>);
+pub(crate) struct QueueSender<T>(SyncSender<QueueMessage<T>>);
 
 /// What the thread is sent.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
-    messages: Receiver<Message<T>>,
+pub(crate) struct QueueReceiver<T> {
+    messages: Receiver<QueueMessage<T>>,
     is_over: bool,
 }
 
 #[derive(Debug)]
-enum Message<T> {
+enum QueueMessage<T> {
     Item(T),
     Last,
 }
@@ -42,18 +42,18 @@ impl<T: Send + 'static> Queue<T> {
     /// Starts the thread.
     pub(crate) fn start(
         name: &str,
-        work: impl FnOnce(Waiting<T>) + Send + 'static,
+        work: impl FnOnce(QueueReceiver<T>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, messages) = mpsc::sync_channel(MOST_WAITING);
         let (alive, ended) = mpsc::channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            work(Waiting { messages, is_over: false });
+            work(QueueReceiver { messages, is_over: false });
             drop::<mpsc::Sender<()>>(alive);
         })?;
-        Ok(Self { sender: Sender(sender), ended })
+        Ok(Self { sender: QueueSender(sender), ended })
     }
 
-    pub(crate) fn sender(&self) -> Sender<T> {
+    pub(crate) fn sender(&self) -> QueueSender<T> {
         self.sender.clone()
     }
 }
@@ -69,7 +69,7 @@ impl<T> Queue<T> {
 impl<T> Drop for Queue<T> {
     fn drop(&mut self) {
         for _ in 0..FAREWELL.as_millis() / PAUSE.as_millis() {
-            if self.sender.0.try_send(Message::Last).is_ok() {
+            if self.sender.0.try_send(QueueMessage::Last).is_ok() {
                 self.ends_within(FAREWELL);
                 return;
             }
@@ -80,30 +80,30 @@ impl<T> Drop for Queue<T> {
     }
 }
 
-impl<T> Sender<T> {
+impl<T> QueueSender<T> {
     /// Tells whether there was room for it.
     pub(crate) fn try_send(&self, item: T) -> bool {
-        self.0.try_send(Message::Item(item)).is_ok()
+        self.0.try_send(QueueMessage::Item(item)).is_ok()
     }
 }
 
-impl<T> Clone for Sender<T> {
+impl<T> Clone for QueueSender<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> QueueReceiver<T> {
     /// The next one, if it is there already.
     pub(crate) fn next_if_there(&mut self) -> Option<T> {
         let message = self.messages.try_recv().ok()?;
         self.item(message)
     }
 
-    fn item(&mut self, message: Message<T>) -> Option<T> {
+    fn item(&mut self, message: QueueMessage<T>) -> Option<T> {
         match message {
-            Message::Item(item) => Some(item),
-            Message::Last => {
+            QueueMessage::Item(item) => Some(item),
+            QueueMessage::Last => {
                 self.is_over = true;
                 None
             }
@@ -112,7 +112,7 @@ impl<T> Waiting<T> {
 }
 
 /// Waits for the next one, until there is to be no more.
-impl<T> Iterator for Waiting<T> {
+impl<T> Iterator for QueueReceiver<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
@@ -135,7 +135,7 @@ mod tests {
     fn what_was_sent_has_arrived_when_the_queue_is_gone() {
         let sum = Arc::new(AtomicUsize::new(0));
         let seen = sum.clone();
-        let work = move |mut waiting: Waiting<usize>| {
+        let work = move |mut waiting: QueueReceiver<usize>| {
             while let Some(first) = waiting.next() {
                 seen.fetch_add(first, Ordering::Relaxed);
                 while let Some(more) = waiting.next_if_there() {
@@ -154,7 +154,7 @@ mod tests {
         let gate = Arc::new(Mutex::new(()));
         let shut = gate.lock().unwrap();
         let behind = gate.clone();
-        let work = move |waiting: Waiting<()>| waiting.for_each(|()| drop(behind.lock()));
+        let work = move |waiting: QueueReceiver<()>| waiting.for_each(|()| drop(behind.lock()));
         let queue = Queue::start("test", work).unwrap();
         let sent = (0..MOST_WAITING + 100).filter(|_| queue.sender().try_send(())).count();
         assert!(sent <= MOST_WAITING + 1, "{sent}");

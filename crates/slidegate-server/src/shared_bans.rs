@@ -41,14 +41,14 @@ pub(crate) struct SharedBans<S> {
     observer: Observer,
     /// Marks the events of this process, which knows of its own bans.
     origin: String,
-    state: Mutex<State>,
+    state: Mutex<SharedBansState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SharedBansState {
     begun: BegunBans,
     /// Bans that Redis does not have yet.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingBan>,
     position: Option<Position>,
     is_cut_off: bool,
     /// Bans that are not shared, and when that was last logged.
@@ -57,7 +57,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingBan {
     account: Account,
     until: Timestamp,
     /// How much longer than the ban it is no use to come back.
@@ -66,14 +66,14 @@ struct Pending {
 
 /// What an event says of an account.
 #[derive(Debug, PartialEq, Eq)]
-struct Message {
+struct BanEvent {
     origin: String,
     account: Account,
-    kind: Kind,
+    kind: BanEventKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BanEventKind {
     /// Banned until the event ends, and so much longer is no use to come back.
     Ban { wait: Duration },
     /// Its ban was lifted.
@@ -113,7 +113,7 @@ impl<S: Store> SharedBans<S> {
         begun: BegunBans,
         observer: Observer,
     ) -> Self {
-        let state = State {
+        let state = SharedBansState {
             begun,
             pending: VecDeque::new(),
             position: None,
@@ -166,21 +166,21 @@ impl<S: Store> SharedBans<S> {
             .collect();
         let lifted = accounts.iter().filter(|account| banning.contains(&account.policy));
         let texts: Vec<String> =
-            lifted.map(|account| self.message(account, Kind::Lift).text()).collect();
+            lifted.map(|account| self.message(account, BanEventKind::Lift).text()).collect();
         for texts in texts.chunks(EventLog::MAX_BATCH) {
             self.log.append(texts.iter().map(|text| (&**text, Duration::ZERO))).await?;
         }
         Ok(())
     }
 
-    fn take_begun(&self, state: &mut State) {
+    fn take_begun(&self, state: &mut SharedBansState) {
         let unshared = state.take_begun(self.gate.now());
         if unshared > 0 {
             self.observer.bans_not_shared(unshared);
         }
     }
 
-    async fn read(&self, state: &mut State) -> Result<(), EventLogError> {
+    async fn read(&self, state: &mut SharedBansState) -> Result<(), EventLogError> {
         // What was in force before the log turned out to be lost.
         let mut known = Vec::new();
         let mut events = Vec::new();
@@ -209,40 +209,41 @@ impl<S: Store> SharedBans<S> {
         for ban in &known {
             self.adopt(ban);
             if state.pending.len() < MAX_PENDING {
-                state.pending.push_back(Pending::of(ban, now));
+                state.pending.push_back(PendingBan::of(ban, now));
             }
         }
         Ok(())
     }
 
     /// Puts in force what the log says, from the last position to its end.
-    fn apply(&self, events: &[LoggedEvent], now_ms: u64, state: &mut State) {
-        let messages: Vec<(&LoggedEvent, Message)> =
+    fn apply(&self, events: &[LoggedEvent], now_ms: u64, state: &mut SharedBansState) {
+        let messages: Vec<(&LoggedEvent, BanEvent)> =
             events.iter().filter_map(read_message).collect();
         // What this gateway has lifted was lifted here before it was appended, and may have been
         // banned again since. So its lifts are not applied: bans before them are left out instead.
         let mut own_lifts = HashMap::new();
         for (place, (_, message)) in messages.iter().enumerate() {
-            if message.kind == Kind::Lift && message.origin == self.origin {
+            if message.kind == BanEventKind::Lift && message.origin == self.origin {
                 own_lifts.insert(message.account.clone(), place);
             }
         }
         let mut lifted = HashSet::new();
         for (place, (event, message)) in messages.into_iter().enumerate() {
-            let Message { origin, account, kind } = message;
+            let BanEvent { origin, account, kind } = message;
             if own_lifts.get(&account).is_some_and(|lift| place <= *lift) {
                 continue;
             }
             match kind {
-                Kind::Lift => {
+                BanEventKind::Lift => {
                     self.gate.lift_ban(&account);
                     state.pending.retain(|pending| pending.account != account);
                     lifted.insert(account);
                 }
                 // A ban that began here is in force already, unless it was lifted just now and
                 // began again before this was read.
-                Kind::Ban { .. } if origin == self.origin && !lifted.contains(&account) => {}
-                Kind::Ban { wait } => {
+                BanEventKind::Ban { .. } if origin == self.origin && !lifted.contains(&account) => {
+                }
+                BanEventKind::Ban { wait } => {
                     let rest = Duration::from_millis(event.until_ms.saturating_sub(now_ms));
                     self.adopt(&ActiveBan { account, rest, retry_after: rest + wait });
                 }
@@ -257,12 +258,12 @@ impl<S: Store> SharedBans<S> {
         }
     }
 
-    async fn publish(&self, state: &mut State) -> Result<(), EventLogError> {
+    async fn publish(&self, state: &mut SharedBansState) -> Result<(), EventLogError> {
         while !state.pending.is_empty() {
             let now = self.gate.now();
             let batch = state.pending.len().min(EventLog::MAX_BATCH);
-            let event = |pending: &Pending| {
-                let kind = Kind::Ban { wait: pending.wait };
+            let event = |pending: &PendingBan| {
+                let kind = BanEventKind::Ban { wait: pending.wait };
                 let rest = pending.until.saturating_since(now).min(EventLog::LONGEST);
                 (self.message(&pending.account, kind).text(), rest)
             };
@@ -274,20 +275,20 @@ impl<S: Store> SharedBans<S> {
         Ok(())
     }
 
-    fn message(&self, account: &Account, kind: Kind) -> Message {
-        Message { origin: self.origin.clone(), account: account.clone(), kind }
+    fn message(&self, account: &Account, kind: BanEventKind) -> BanEvent {
+        BanEvent { origin: self.origin.clone(), account: account.clone(), kind }
     }
 }
 
-fn read_message(event: &LoggedEvent) -> Option<(&LoggedEvent, Message)> {
-    let message = Message::parse(&event.text);
+fn read_message(event: &LoggedEvent) -> Option<(&LoggedEvent, BanEvent)> {
+    let message = BanEvent::parse(&event.text);
     if message.is_none() {
         tracing::debug!(text = event.text, "unknown event in the log of bans");
     }
     Some((event, message?))
 }
 
-impl State {
+impl SharedBansState {
     /// Takes what is in the queue, and tells how many bans are not going to be shared. What waited
     /// there ends a little later at the other gateways, by [`PAUSE`] at most.
     #[must_use]
@@ -295,7 +296,7 @@ impl State {
         let mut unshared = self.begun.dropped.swap(0, Ordering::Relaxed);
         while let Ok(ban) = self.begun.receiver.try_recv() {
             if self.pending.len() < MAX_PENDING {
-                self.pending.push_back(Pending::of(&ban, now));
+                self.pending.push_back(PendingBan::of(&ban, now));
             } else {
                 unshared += 1;
             }
@@ -332,20 +333,20 @@ impl State {
     }
 }
 
-impl Pending {
+impl PendingBan {
     fn of(ban: &ActiveBan, now: Timestamp) -> Self {
         let wait = ban.retry_after.saturating_sub(ban.rest);
         Self { account: ban.account.clone(), until: now + ban.rest, wait }
     }
 }
 
-impl Message {
+impl BanEvent {
     /// Lines, because none of the parts can have a line's end in it.
     fn text(&self) -> String {
         let Account { policy, identity } = &self.account;
         let (word, wait_ms) = match self.kind {
-            Kind::Ban { wait } => ("ban", wait.as_millis()),
-            Kind::Lift => ("lift", 0),
+            BanEventKind::Ban { wait } => ("ban", wait.as_millis()),
+            BanEventKind::Lift => ("lift", 0),
         };
         let (origin, wait_ms) = (&self.origin, wait_ms.to_string());
         [FORMAT, word, origin, policy, identity.as_str(), &wait_ms].join("\n")
@@ -358,8 +359,8 @@ impl Message {
         let account = Account { policy: policy.parse().ok()?, identity: identity.parse().ok()? };
         let wait = Duration::from_millis(wait_ms.parse().ok()?);
         let kind = match word {
-            "ban" => Kind::Ban { wait },
-            "lift" => Kind::Lift,
+            "ban" => BanEventKind::Ban { wait },
+            "lift" => BanEventKind::Lift,
             _ => return None,
         };
         Some(Self { origin: origin.to_owned(), account, kind })
@@ -376,35 +377,35 @@ mod tests {
     use super::*;
     use crate::config::{LogConfig, LogFormat};
 
-    fn message(kind: Kind, identity: &str) -> Message {
+    fn message(kind: BanEventKind, identity: &str) -> BanEvent {
         let account = Account {
             policy: "p".repeat(64).parse().unwrap(),
             identity: identity.parse().unwrap(),
         };
-        Message { origin: "0123456789abcdef".to_owned(), account, kind }
+        BanEvent { origin: "0123456789abcdef".to_owned(), account, kind }
     }
 
     #[test]
     fn texts_read_back_and_fit() {
         let longest = format!("user:{}", "u".repeat(58));
-        for kind in [Kind::Lift, Kind::Ban { wait: Duration::MAX / 1_000_000 }] {
+        for kind in [BanEventKind::Lift, BanEventKind::Ban { wait: Duration::MAX / 1_000_000 }] {
             for identity in ["ip:2001:db8:1:2::/64", "anonymous", "everyone", &longest] {
                 let message = message(kind, identity);
                 let text = message.text();
                 assert!(text.len() <= EventLog::MAX_TEXT_BYTES, "{}", text.len());
-                let read = Message::parse(&text).unwrap();
+                let read = BanEvent::parse(&text).unwrap();
                 assert_eq!((read.origin, read.account), (message.origin, message.account));
-                assert_eq!(read.kind == Kind::Lift, kind == Kind::Lift);
+                assert_eq!(read.kind == BanEventKind::Lift, kind == BanEventKind::Lift);
             }
         }
         let wait = Duration::from_millis(1500);
-        let ban = message(Kind::Ban { wait }, "user:42");
-        assert_eq!(Message::parse(&ban.text()), Some(ban));
+        let ban = message(BanEventKind::Ban { wait }, "user:42");
+        assert_eq!(BanEvent::parse(&ban.text()), Some(ban));
     }
 
     #[test]
     fn what_is_no_event_of_this_version_is_passed_over() {
-        let text = message(Kind::Lift, "user:42").text();
+        let text = message(BanEventKind::Lift, "user:42").text();
         for text in [
             String::new(),
             "hello".to_owned(),
@@ -414,7 +415,7 @@ mod tests {
             format!("{text}\nmore"),
             format!("{text}x"),
         ] {
-            assert_eq!(Message::parse(&text), None, "{text}");
+            assert_eq!(BanEvent::parse(&text), None, "{text}");
         }
     }
 

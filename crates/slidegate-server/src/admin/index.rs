@@ -1,4 +1,4 @@
-//! What there is on this door.
+//! What there is on this endpoint.
 
 /// For people who come with a browser or curl.
 const INDEX: &str = concat!(

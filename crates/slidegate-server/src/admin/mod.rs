@@ -1,4 +1,4 @@
-//! The operator's door: metrics, health, accounts and overrides.
+//! The admin endpoint: metrics, health, accounts and overrides.
 
 mod index;
 mod metrics;

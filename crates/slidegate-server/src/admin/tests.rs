@@ -20,11 +20,11 @@ use crate::shutdown::{Closing, shutdown};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-fn door<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, Closing) {
-    door_with(gate, None)
+fn endpoint<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, Closing) {
+    endpoint_with(gate, None)
 }
 
-fn door_with<S: Store + StoreReport>(
+fn endpoint_with<S: Store + StoreReport>(
     gate: Arc<Gate<S>>,
     token: Option<&Secret>,
 ) -> (Router, Closing) {
@@ -34,8 +34,8 @@ fn door_with<S: Store + StoreReport>(
     (router(Operator { overrides, observer }, shutdown, token), closing)
 }
 
-fn memory_door() -> (Router, Closing) {
-    door(Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new())))
+fn memory_endpoint() -> (Router, Closing) {
+    endpoint(Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new())))
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.
@@ -67,7 +67,7 @@ async fn readiness(router: &Router) -> (StatusCode, Value) {
 
 #[tokio::test]
 async fn the_pages_are_there_and_others_are_problems() {
-    let (router, _closing) = memory_door();
+    let (router, _closing) = memory_endpoint();
     let metrics = ask(&router, Method::GET, "/metrics").await;
     let media_type = metrics.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
     assert!(media_type.starts_with("application/openmetrics-text; version=1.0.0"), "{media_type}");
@@ -90,7 +90,7 @@ async fn the_pages_are_there_and_others_are_problems() {
 #[tokio::test]
 async fn metrics_need_the_token_and_probes_do_not() {
     let gate = Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new()));
-    let (router, _closing) = door_with(gate, Some(&Secret::new("hunter2")));
+    let (router, _closing) = endpoint_with(gate, Some(&Secret::new("hunter2")));
     for (path, shown, status) in [
         ("/metrics", Some("Bearer hunter2"), StatusCode::OK),
         ("/metrics", Some("bearer  hunter2"), StatusCode::OK),
@@ -121,7 +121,7 @@ async fn metrics_need_the_token_and_probes_do_not() {
 
 #[tokio::test]
 async fn memory_is_ready_until_it_drains() {
-    let (router, closing) = memory_door();
+    let (router, closing) = memory_endpoint();
     let (status, said) = readiness(&router).await;
     assert_eq!(status, StatusCode::OK);
     let expected =
@@ -149,7 +149,7 @@ async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
         (OnStoreError::Deny, StatusCode::SERVICE_UNAVAILABLE),
     ] {
         let gate = forsaken(action);
-        let (router, _closing) = door(gate.clone());
+        let (router, _closing) = endpoint(gate.clone());
         let (before, said) = readiness(&router).await;
         assert_eq!((before, &said["state"]), (StatusCode::OK, &Value::from("untried")));
         let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());

@@ -7,7 +7,7 @@ use slidegate_redis::KeyTemplate;
 
 use super::memory;
 use crate::config::{
-    Config, GatewayConfig, LimitsOutline, ListenAddress, Loaded, Outline, PolicyOutline,
+    Config, ConfigSummary, GatewayConfig, ListenAddress, Loaded, PolicySummary, QuotaSummary,
     RedisConfig, RouteConfig, StoreConfig,
 };
 
@@ -51,7 +51,7 @@ fn lines<T: ToString>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
 
-fn plans(outline: &Outline) -> Vec<String> {
+fn plans(outline: &ConfigSummary) -> Vec<String> {
     let mut plans = lines(&outline.plans);
     match outline.api_keys {
         0 => {}
@@ -146,17 +146,17 @@ fn accounts(config: &Config) -> Vec<String> {
 }
 
 /// The quotas of a policy, or those of each plan that its requests may have.
-fn quotas<'o>(policy: &'o PolicyOutline, outline: &'o Outline) -> Vec<(String, &'o [Quota])> {
+fn quotas<'o>(policy: &'o PolicySummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
     match &policy.limits {
-        LimitsOutline::Quotas(quotas) => vec![(String::new(), quotas.as_slice())],
-        LimitsOutline::Plans { .. } => {
+        QuotaSummary::Quotas(quotas) => vec![(String::new(), quotas.as_slice())],
+        QuotaSummary::Plans { .. } => {
             let plans = outline.plans.iter();
             plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
         }
     }
 }
 
-fn in_redis(redis: &RedisConfig, policy: &PolicyOutline, quotas: &[Quota]) -> String {
+fn in_redis(redis: &RedisConfig, policy: &PolicySummary, quotas: &[Quota]) -> String {
     let template = redis.key_templates.get(&policy.name).or(redis.key_template.as_ref());
     let template = template.cloned().unwrap_or_else(KeyTemplate::default).to_string();
     let key_len = template.len() + policy.name.len();

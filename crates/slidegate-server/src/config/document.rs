@@ -7,9 +7,9 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::problem::Problem;
+use crate::config::error::ConfigError;
+use crate::config::location::{Location, Origin};
 use crate::config::reader::Table;
-use crate::config::spot::{Place, Spot};
 
 /// What is being read, and what was found wrong with it so far.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Document {
     /// Where relative paths start.
     folder: PathBuf,
     line_starts: Vec<usize>,
-    problems: RefCell<Vec<Problem>>,
+    problems: RefCell<Vec<ConfigError>>,
 }
 
 impl Document {
@@ -51,27 +51,27 @@ impl Document {
         let torn: Vec<Option<usize>> = errors.iter().map(line).collect();
         let mut problems = self.problems.borrow_mut();
         problems.retain(|problem| {
-            let Place::File { line, .. } = &problem.spot().place else { return true };
+            let Origin::File { line, .. } = &problem.location().origin else { return true };
             problem.has_value() && !torn.contains(line)
         });
         for error in errors {
-            let place = Place::File { name: self.name.clone(), line: line(error) };
+            let origin = Origin::File { name: self.name.clone(), line: line(error) };
             let what = format!("this is not TOML: {}", error.message());
-            problems.push(Problem::new(Spot { place, key: String::new() }, what));
+            problems.push(ConfigError::new(Location { origin, key: String::new() }, what));
         }
     }
 
-    /// The spot of a key whose value begins so many bytes into the text.
-    pub(super) fn spot(&self, at: usize, key: &str) -> Spot {
-        let place = Place::File { name: self.name.clone(), line: Some(self.line(at)) };
-        Spot { place, key: key.to_owned() }
+    /// The location of a key whose value begins so many bytes into the text.
+    pub(super) fn location(&self, at: usize, key: &str) -> Location {
+        let origin = Origin::File { name: self.name.clone(), line: Some(self.line(at)) };
+        Location { origin, key: key.to_owned() }
     }
 
-    pub(super) fn report(&self, problem: Problem) {
+    pub(super) fn report(&self, problem: ConfigError) {
         self.problems.borrow_mut().push(problem);
     }
 
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<ConfigError> {
         self.problems.into_inner()
     }
 

@@ -1,4 +1,4 @@
-//! What the proxying door is to do.
+//! What the proxying endpoint is to do.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use http::Uri;
 
 use crate::config::ListenAddress;
 
-/// The proxying door.
+/// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GatewayConfig {
     pub(crate) listen: Vec<ListenAddress>,

@@ -7,31 +7,31 @@
 //! ```
 //!
 //! A flag outweighs the environment, which outweighs the file, which outweighs the defaults.
-//! [`Problems`] has everything that is wrong, a line each. A reload calls [`load`] again with the
+//! [`ConfigErrors`] has everything that is wrong, a line each. A reload calls [`load`] again with the
 //! same sources. The way of a file is: text, tree with lines (`document`, `reader`), what is written
 //! (`written`), what is said on top (`settle::overlay`), what it means (`settle`), what is probably
 //! not meant (`lint`).
 
 mod document;
-mod doors;
+mod endpoints;
 mod environment;
+mod error;
 mod flags;
 mod gateway;
+mod limiter;
 mod lint;
 mod listen;
-mod outline;
+mod location;
 mod period;
-mod problem;
 mod profile;
 mod reader;
 mod record;
-mod rules;
 mod secret;
 mod settle;
 mod sources;
-mod spot;
 mod store;
 mod suggestion;
+mod summary;
 mod warning;
 mod written;
 
@@ -41,40 +41,40 @@ mod tests;
 use std::path::PathBuf;
 
 use self::document::Document;
-pub(crate) use self::doors::{AdminConfig, DecisionsConfig};
+pub(crate) use self::endpoints::{AdminConfig, DecisionsConfig};
 pub(crate) use self::environment::Environment;
+use self::error::ConfigError;
+pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
 pub(crate) use self::gateway::{
     Bounds, GatewayConfig, HeaderRules, HostRule, RouteConfig, Timeouts, TlsFiles,
 };
+pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::listen::ListenAddress;
-pub(crate) use self::outline::{LimitsOutline, Outline, PolicyOutline};
 pub(crate) use self::period::Period;
-use self::problem::Problem;
-pub(crate) use self::problem::Problems;
 pub(crate) use self::profile::Profile;
 pub(crate) use self::record::{AuditConfig, LogConfig, LogFormat};
-pub(crate) use self::rules::Rules;
 pub(crate) use self::secret::Secret;
 use self::sources::FileText;
 pub(crate) use self::sources::{File, Sources};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
-pub(crate) use self::warning::Warning;
+pub(crate) use self::summary::{ConfigSummary, PolicySummary, QuotaSummary};
+pub(crate) use self::warning::ConfigWarning;
 use self::written::Written;
 
 /// Everything that the server is told.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// The proxying door, if there is an upstream.
+    /// The proxying endpoint, if there is an upstream.
     pub(crate) gateway: Option<GatewayConfig>,
-    /// The door for programs that ask and do the rest themselves.
+    /// The endpoint for programs that ask and do the rest themselves.
     pub(crate) decisions: Option<DecisionsConfig>,
-    /// Metrics, health and the operator's door.
+    /// Metrics, health and the admin endpoint.
     pub(crate) admin: AdminConfig,
     /// Where accounts are kept.
     pub(crate) store: StoreConfig,
     /// What is limited, and what clients are told. The part that a reload can change.
-    pub(crate) rules: Rules,
+    pub(crate) rules: LimiterConfig,
     /// What is logged.
     pub(crate) log: LogConfig,
     /// The trail of what was denied and done, if there is to be one.
@@ -95,24 +95,24 @@ pub(crate) struct KeysFileVersion {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<ConfigWarning>,
 }
 
 /// Reads and checks everything that the server is told; the error has all that is wrong.
-pub(crate) fn load(sources: &Sources) -> Result<Loaded, Problems> {
+pub(crate) fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     load_with(sources, |_, _, _| {})
 }
 
 /// The same, and also checks the files and folders that the server needs to start. A reload does
 /// without: policies can be changed while a disk is full or a certificate is being replaced.
-pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, Problems> {
+pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     load_with(sources, settle::files::check)
 }
 
 fn load_with(
     sources: &Sources,
-    check: impl FnOnce(&Written, Option<&Config>, &mut Vec<Problem>),
-) -> Result<Loaded, Problems> {
+    check: impl FnOnce(&Written, Option<&Config>, &mut Vec<ConfigError>),
+) -> Result<Loaded, ConfigErrors> {
     let mut problems = Vec::new();
     let file = sources.read().unwrap_or_else(|problem| {
         problems.push(problem);
@@ -127,11 +127,11 @@ fn load_with(
             let warnings = lint::lint(&written, &sources.environment, is_open_to_all);
             Ok(Loaded { config, warnings })
         }
-        _ => Err(Problems::new(problems)),
+        _ => Err(ConfigErrors::new(problems)),
     }
 }
 
-fn read(file: &FileText, problems: &mut Vec<Problem>) -> Written {
+fn read(file: &FileText, problems: &mut Vec<ConfigError>) -> Written {
     let document = Document::new(&file.name, &file.folder, &file.text);
     let written = document.read(&file.text, Written::read);
     problems.extend(document.into_problems());

@@ -11,10 +11,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::document::Document;
+use crate::config::error::ConfigError;
+use crate::config::location::{Location, Sourced};
 use crate::config::period::Period;
-use crate::config::problem::Problem;
 use crate::config::secret::Secret;
-use crate::config::spot::{Said, Spot};
 use crate::config::suggestion::nearest;
 
 /// A table. The keys that nobody asks for are unknown, and are reported.
@@ -65,9 +65,9 @@ impl<'d> Table<'d> {
         &self,
         key: &'static str,
         read: impl FnOnce(&Value<'d>) -> Option<T>,
-    ) -> Option<Said<T>> {
+    ) -> Option<Sourced<T>> {
         let value = self.get(key)?;
-        read(&value).map(|read| value.spot().says(read))
+        read(&value).map(|read| value.location().says(read))
     }
 
     /// Every entry of a table whose keys are names.
@@ -80,14 +80,14 @@ impl<'d> Table<'d> {
         entries.into_iter().map(named).collect()
     }
 
-    pub(super) fn spot(&self) -> Spot {
-        self.document.spot(self.at, &self.path)
+    pub(super) fn location(&self) -> Location {
+        self.document.location(self.at, &self.path)
     }
 
     /// Says that a key should have been there.
     pub(super) fn missing(&self, key: &str, expected: impl Display) {
-        let spot = self.document.spot(self.at, &below(&self.path, key));
-        self.document.report(Problem::new(spot, format!("missing: expected {expected}")));
+        let location = self.document.location(self.at, &below(&self.path, key));
+        self.document.report(ConfigError::new(location, format!("missing: expected {expected}")));
     }
 
     fn value(&self, key: &str, node: &'d Spanned<DeValue<'d>>) -> Value<'d> {
@@ -109,8 +109,8 @@ impl<'d> Table<'d> {
                 Some(meant) => format!("unknown key: did you mean {meant}?"),
                 None => format!("unknown key: expected {}", any_of(&known)),
             };
-            let spot = self.document.spot(key.span().start, &below(&self.path, name));
-            self.document.report(Problem::new(spot, expected));
+            let location = self.document.location(key.span().start, &below(&self.path, name));
+            self.document.report(ConfigError::new(location, expected));
         }
     }
 }
@@ -141,8 +141,8 @@ impl<'d> Value<'d> {
     }
 
     /// A value by itself, or the values of a list.
-    pub(super) fn each<T>(&self, read: impl Fn(&Value<'d>) -> Option<T>) -> Vec<Said<T>> {
-        let read = |value: Value<'d>| read(&value).map(|read| value.spot().says(read));
+    pub(super) fn each<T>(&self, read: impl Fn(&Value<'d>) -> Option<T>) -> Vec<Sourced<T>> {
+        let read = |value: Value<'d>| read(&value).map(|read| value.location().says(read));
         match self.node.get_ref() {
             DeValue::Array(nodes) => {
                 let element = |(i, node)| {
@@ -266,18 +266,18 @@ impl<'d> Value<'d> {
         Some(secret).filter(|secret| !secret.is_empty())
     }
 
-    pub(super) fn spot(&self) -> Spot {
-        self.document.spot(self.node.span().start, &self.path)
+    pub(super) fn location(&self) -> Location {
+        self.document.location(self.node.span().start, &self.path)
     }
 
     /// Says what was expected in place of this value.
     pub(super) fn report(&self, expected: impl Display) {
-        let problem = Problem::new(self.spot(), expected).with_value(self.shown());
+        let problem = ConfigError::new(self.location(), expected).with_value(self.shown());
         self.document.report(problem);
     }
 
     /// Says what is wrong in another file, which this value names.
-    pub(super) fn report_elsewhere(&self, problems: Vec<Problem>) {
+    pub(super) fn report_elsewhere(&self, problems: Vec<ConfigError>) {
         problems.into_iter().for_each(|problem| self.document.report(problem));
     }
 
@@ -288,7 +288,7 @@ impl<'d> Value<'d> {
 
     /// The same for a value of the wrong kind, which may be a secret in the wrong place.
     fn report_kind(&self, expected: &str) {
-        let problem = Problem::new(self.spot(), format!("expected {expected}"));
+        let problem = ConfigError::new(self.location(), format!("expected {expected}"));
         self.document.report(problem.with_value(self.kind()));
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::environment::{self, Environment};
+use crate::config::error::{ConfigError, ConfigErrors};
 use crate::config::flags::Flags;
-use crate::config::problem::{Problem, Problems};
-use crate::config::spot::{Place, Spot};
+use crate::config::location::{Location, Origin};
 
 /// Where the server is told what to do. Kept, so that a reload can read it all again.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +63,7 @@ impl File {
         let input = std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
         input.context("standard input cannot be read")?;
         let name = "standard input".to_owned();
-        let text = text(&name, bytes).map_err(|problem| Problems::new(vec![problem]))?;
+        let text = text(&name, bytes).map_err(|problem| ConfigErrors::new(vec![problem]))?;
         Ok(Self::Text { name, text })
     }
 }
@@ -79,7 +79,7 @@ impl Sources {
     }
 
     /// Reads the file, if there is one.
-    pub(super) fn read(&self) -> Result<Option<FileText>, Problem> {
+    pub(super) fn read(&self) -> Result<Option<FileText>, ConfigError> {
         if let Some(File::Text { name, text }) = &self.file {
             let (name, text) = (name.clone(), text.clone());
             return Ok(Some(FileText {
@@ -93,7 +93,7 @@ impl Sources {
     }
 }
 
-fn read(path: &Path) -> Result<FileText, Problem> {
+fn read(path: &Path) -> Result<FileText, ConfigError> {
     let name = path.display().to_string();
     let problem = |what: String| whole(&name, None, what);
     let cannot = |error: std::io::Error| problem(format!("cannot be read: {error}"));
@@ -110,7 +110,7 @@ fn read(path: &Path) -> Result<FileText, Problem> {
 }
 
 /// The text of a file that may be anything.
-pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Problem> {
+pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(whole(name, None, format!("expected at most {MAX_BYTES} bytes")));
     }
@@ -121,9 +121,9 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Problem> {
     })
 }
 
-fn whole(name: &str, line: Option<usize>, what: String) -> Problem {
-    let place = Place::File { name: Arc::from(name), line };
-    Problem::new(Spot { place, key: String::new() }, what)
+fn whole(name: &str, line: Option<usize>, what: String) -> ConfigError {
+    let origin = Origin::File { name: Arc::from(name), line };
+    ConfigError::new(Location { origin, key: String::new() }, what)
 }
 
 #[cfg(unix)]

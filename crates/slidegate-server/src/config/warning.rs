@@ -2,27 +2,27 @@
 
 use std::fmt;
 
-use crate::config::spot::Spot;
+use crate::config::location::Location;
 
 /// Something that is probably not meant, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Warning {
-    spot: Spot,
+pub(crate) struct ConfigWarning {
+    location: Location,
     text: String,
 }
 
-impl Warning {
-    pub(super) fn new(spot: &Spot, text: impl Into<String>) -> Self {
-        Self { spot: spot.clone(), text: text.into() }
+impl ConfigWarning {
+    pub(super) fn new(location: &Location, text: impl Into<String>) -> Self {
+        Self { location: location.clone(), text: text.into() }
     }
 
-    pub(super) fn spot(&self) -> &Spot {
-        &self.spot
+    pub(super) fn location(&self) -> &Location {
+        &self.location
     }
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.spot, self.text)
+        write!(f, "{}: {}", self.location, self.text)
     }
 }

@@ -7,9 +7,9 @@ use serde_json::error::Category;
 use slidegate::Policies;
 
 use super::charges::{self, ChargeAsk};
-use super::json::{Json, Members};
-use super::problem::{Place, Problems};
+use super::json::{Json, JsonMembers};
 use super::request::RequestAsk;
+use super::validation::{JsonPath, ValidationErrors};
 
 /// One question.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ impl<'a> Asks<'a> {
     pub(super) fn parse(
         body: &'a [u8],
         policies: impl Fn() -> Arc<Policies>,
-    ) -> Result<Self, Problems> {
+    ) -> Result<Self, ValidationErrors> {
         let asks = Self::read(body)?;
-        let mut problems = Problems::default();
+        let mut problems = ValidationErrors::default();
         for (i, ask) in asks.as_slice().iter().enumerate() {
-            let item = Place::ROOT.item(i);
-            let place = if matches!(asks, Self::One(_)) { Place::ROOT } else { item };
+            let item = JsonPath::ROOT.item(i);
+            let place = if matches!(asks, Self::One(_)) { JsonPath::ROOT } else { item };
             if let Ask::Charges(list) = ask {
                 charges::check(list, &policies(), &place, &mut problems);
             }
@@ -56,23 +56,23 @@ impl<'a> Asks<'a> {
         }
     }
 
-    fn read(body: &'a [u8]) -> Result<Self, Problems> {
-        let json = Json::parse(body).map_err(|error| Problems::one(not_json(&error)))?;
-        let mut problems = Problems::default();
+    fn read(body: &'a [u8]) -> Result<Self, ValidationErrors> {
+        let json = Json::parse(body).map_err(|error| ValidationErrors::one(not_json(&error)))?;
+        let mut problems = ValidationErrors::default();
         let asks = match json {
             Json::List(items) if items.len() <= MOST_ASKS => {
                 let mut asks = Vec::with_capacity(items.len());
                 for (i, item) in items.into_iter().enumerate() {
-                    asks.extend(Ask::read(item, &Place::ROOT.item(i), &mut problems));
+                    asks.extend(Ask::read(item, &JsonPath::ROOT.item(i), &mut problems));
                 }
                 Some(Self::Many(asks))
             }
             Json::List(items) => {
                 let most = format_args!("{} questions at once; at most {MOST_ASKS}", items.len());
-                problems.add(&Place::ROOT, most);
+                problems.add(&JsonPath::ROOT, most);
                 None
             }
-            one => Ask::read(one, &Place::ROOT, &mut problems).map(Self::One),
+            one => Ask::read(one, &JsonPath::ROOT, &mut problems).map(Self::One),
         };
         match asks {
             Some(asks) if problems.is_empty() => Ok(asks),
@@ -82,7 +82,7 @@ impl<'a> Asks<'a> {
 }
 
 impl<'a> Ask<'a> {
-    fn read(json: Json<'a>, place: &Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(json: Json<'a>, place: &JsonPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let Json::Object(members) = json else {
             problems.expected(place, "an object", &json);
             return None;
@@ -103,9 +103,9 @@ const MOST_MEMBERS: usize = 64;
 /// Says which members are there twice: which of two values was meant is anybody's guess. False if
 /// there are too many to look at.
 pub(crate) fn check_members(
-    members: &Members<'_>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    members: &JsonMembers<'_>,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> bool {
     if members.len() > MOST_MEMBERS {
         let count = members.len();

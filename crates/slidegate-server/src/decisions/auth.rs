@@ -12,14 +12,14 @@ use slidegate::policy::Network;
 use slidegate::{Decision, Facts, StoreError};
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
-use super::problem::{Place, Problems};
+use super::validation::{JsonPath, ValidationErrors};
 
 /// How a proxy tells of a request, and what it makes of the answer.
 ///
 /// Each has one way only. A client's own headers come along, so a way that the proxy does not use
 /// would be the client's to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proxy {
+pub(super) enum AuthProtocol {
     /// Caddy, Traefik, HAProxy: `X-Forwarded-Method` and `X-Forwarded-Uri`; any status goes on to
     /// the client.
     Forwarding,
@@ -49,15 +49,17 @@ pub(super) struct Original<'r> {
 impl<'r> Original<'r> {
     /// What the proxy tells, or what it should have told.
     pub(super) fn of(
-        proxy: Proxy,
+        proxy: AuthProtocol,
         head: &'r request::Parts,
         peer: Option<IpAddr>,
         clients: &ClientAddress,
-    ) -> Result<Self, Problems> {
+    ) -> Result<Self, ValidationErrors> {
         let (method, path) = match proxy {
-            Proxy::Forwarding => told(&head.headers, "x-forwarded-method", "x-forwarded-uri")?,
-            Proxy::Nginx => told(&head.headers, "x-original-method", "x-original-uri")?,
-            Proxy::Envoy => (Cow::Borrowed(&head.method), after_prefix(&head.uri)),
+            AuthProtocol::Forwarding => {
+                told(&head.headers, "x-forwarded-method", "x-forwarded-uri")?
+            }
+            AuthProtocol::Nginx => told(&head.headers, "x-original-method", "x-original-uri")?,
+            AuthProtocol::Envoy => (Cow::Borrowed(&head.method), after_prefix(&head.uri)),
         };
         Ok(Self {
             method,
@@ -82,21 +84,23 @@ fn told<'r>(
     headers: &'r HeaderMap,
     method: &'static str,
     uri: &'static str,
-) -> Result<(Cow<'r, Method>, Cow<'r, str>), Problems> {
-    let mut problems = Problems::default();
+) -> Result<(Cow<'r, Method>, Cow<'r, str>), ValidationErrors> {
+    let mut problems = ValidationErrors::default();
     let mut one = |name| {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {
             (Some(value), None) => return Some(value.as_bytes()),
-            (None, _) => problems.add(&Place::ROOT.member(name), "the proxy must send this header"),
-            _ => problems.add(&Place::ROOT.member(name), "the proxy must send this header once"),
+            (None, _) => {
+                problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header")
+            }
+            _ => problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header once"),
         }
         None
     };
     let (named, uri) = (one(method), one(uri));
     let known = named.and_then(|text| Method::from_bytes(text).ok());
     if named.is_some() && known.is_none() {
-        problems.add(&Place::ROOT.member(method), "not a method");
+        problems.add(&JsonPath::ROOT.member(method), "not a method");
     }
     match (known, uri) {
         (Some(method), Some(uri)) => Ok((Cow::Owned(method), path_of(uri))),
@@ -123,7 +127,7 @@ fn after_prefix(uri: &Uri) -> Cow<'_, str> {
     }
 }
 
-/// The client of the proxy that asks. Only proxies can reach this door, so the one that asks is
+/// The client of the proxy that asks. Only proxies can reach this endpoint, so the one that asks is
 /// believed in what it adds to `X-Forwarded-For`: the last entry. From there on it goes by the
 /// rules of the gateway, which know the proxies before that one.
 fn client(clients: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
@@ -144,7 +148,7 @@ static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
 
 /// What the proxy is answered.
 pub(super) fn answer(
-    proxy: Proxy,
+    proxy: AuthProtocol,
     outcome: &Result<Decision, StoreError>,
     answers: &Responder,
 ) -> Response<Bytes> {
@@ -161,8 +165,8 @@ pub(super) fn answer(
 }
 
 /// A refusal in the form that the proxy passes on to the client.
-pub(super) fn refuse(proxy: Proxy, refusal: Response<Bytes>) -> Response<Bytes> {
-    if proxy == Proxy::Nginx { for_nginx(refusal) } else { refusal }
+pub(super) fn refuse(proxy: AuthProtocol, refusal: Response<Bytes>) -> Response<Bytes> {
+    if proxy == AuthProtocol::Nginx { for_nginx(refusal) } else { refusal }
 }
 
 /// The refusal in headers, under a status that nginx takes for one.

@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 
-use super::problem::refuse;
+use super::validation::refuse;
 
 /// The most bytes of a body: a hundred questions with long headers.
 pub(crate) const MOST_BYTES: usize = 256 * 1024;
@@ -18,7 +18,7 @@ pub(crate) const MOST_BYTES: usize = 256 * 1024;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why there is no whole body.
-enum Failure {
+enum BodyReadError {
     TooLarge,
     BrokenOff,
 }
@@ -44,14 +44,16 @@ where
     };
     match read {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(Failure::TooLarge)) => Err(too_large()),
-        Ok(Err(Failure::BrokenOff)) => Err(refuse(StatusCode::BAD_REQUEST, "the body broke off")),
+        Ok(Err(BodyReadError::TooLarge)) => Err(too_large()),
+        Ok(Err(BodyReadError::BrokenOff)) => {
+            Err(refuse(StatusCode::BAD_REQUEST, "the body broke off"))
+        }
         Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
     }
 }
 
 /// All of a body. The usual one comes in one part, and is not copied.
-async fn whole<B: Body<Data = Bytes>>(body: B) -> Result<Bytes, Failure> {
+async fn whole<B: Body<Data = Bytes>>(body: B) -> Result<Bytes, BodyReadError> {
     let mut body = pin!(body);
     let first = part(body.as_mut()).await?.unwrap_or_default();
     if body.is_end_stream() && first.len() <= MOST_BYTES {
@@ -64,13 +66,15 @@ async fn whole<B: Body<Data = Bytes>>(body: B) -> Result<Bytes, Failure> {
             None => return Ok(whole.freeze()),
         }
     }
-    Err(Failure::TooLarge)
+    Err(BodyReadError::TooLarge)
 }
 
 /// The next part of a body.
-async fn part<B: Body<Data = Bytes>>(mut body: Pin<&mut B>) -> Result<Option<Bytes>, Failure> {
+async fn part<B: Body<Data = Bytes>>(
+    mut body: Pin<&mut B>,
+) -> Result<Option<Bytes>, BodyReadError> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Failure::BrokenOff)?;
+        let frame = frame.map_err(|_| BodyReadError::BrokenOff)?;
         if let Ok(part) = frame.into_data() {
             return Ok(Some(part));
         }

@@ -7,9 +7,9 @@ use slidegate::{Identity, NamedCharge, Policies};
 
 use super::ask::check_members;
 use super::identity;
-use super::json::{Json, Members, shortened};
-use super::problem::{Place, Problems};
+use super::json::{Json, JsonMembers, shortened};
 use super::request;
+use super::validation::{JsonPath, ValidationErrors};
 
 /// One account that a caller wants to spend from.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl ChargeAsk<'_> {
 
 /// Reads a question that has charges, and nothing else.
 pub(super) fn read<'a>(
-    members: Members<'a>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    members: JsonMembers<'a>,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<Vec<ChargeAsk<'a>>> {
     let mut charges = None;
     for (name, value) in members {
@@ -58,8 +58,8 @@ pub(super) fn read<'a>(
 pub(super) fn check(
     charges: &[ChargeAsk<'_>],
     policies: &Policies,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) {
     let place = place.member("charges");
     for (i, charge) in charges.iter().enumerate() {
@@ -77,8 +77,8 @@ pub(super) fn check(
 
 fn list<'a>(
     value: Json<'a>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<Vec<ChargeAsk<'a>>> {
     match value {
         Json::List(items) if (1..=MOST_CHARGES).contains(&items.len()) => {
@@ -102,8 +102,8 @@ fn list<'a>(
 
 fn charge<'a>(
     value: Json<'a>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<ChargeAsk<'a>> {
     let Json::Object(members) = value else {
         problems.expected(place, "an object", &value);

@@ -8,15 +8,15 @@ use http::HeaderName;
 use slidegate::Identity;
 use slidegate::policy::Network;
 
-use super::json::{Json, Members};
-use super::problem::{Place, Problems};
+use super::json::{Json, JsonMembers};
+use super::validation::{JsonPath, ValidationErrors};
 
 /// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
 /// value as it is.
 pub(crate) fn read(
     value: &Json<'_>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<Identity> {
     let read = match value {
         Json::Text(text) => from_text(text),
@@ -65,9 +65,9 @@ fn of_kind(kind: &str, value: &str) -> Result<Identity, &'static str> {
 
 /// The kind and the value of an identity that is written as an object.
 fn parts<'m>(
-    members: &'m Members<'_>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    members: &'m JsonMembers<'_>,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<(&'m str, &'m str)> {
     let (mut kind, mut value) = (None, None);
     for (name, member) in members {

@@ -17,11 +17,11 @@ pub(crate) enum Json<'a> {
     Number(f64),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    Object(Members<'a>),
+    Object(JsonMembers<'a>),
 }
 
 /// The members of an object, in the order they came, repeated ones too.
-pub(crate) type Members<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
+pub(crate) type JsonMembers<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
 /// As many as a question has; more make the list grow.
 pub(super) const FEW: usize = 8;
@@ -41,7 +41,7 @@ impl<'a> Json<'a> {
     pub(super) fn parse_any(text: &'a [u8]) -> Result<Self, serde_json::Error> {
         let left = Cell::new(MOST_VALUES);
         let mut deserializer = serde_json::Deserializer::from_slice(text);
-        let json = Values { left: &left }.deserialize(&mut deserializer)?;
+        let json = BoundedJson { left: &left }.deserialize(&mut deserializer)?;
         deserializer.end()?;
         Ok(json)
     }
@@ -49,11 +49,11 @@ impl<'a> Json<'a> {
 
 /// Reads as many values as are left.
 #[derive(Clone, Copy)]
-struct Values<'c> {
+struct BoundedJson<'c> {
     left: &'c Cell<usize>,
 }
 
-impl<'de> DeserializeSeed<'de> for Values<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedJson<'_> {
     type Value = Json<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
@@ -65,7 +65,7 @@ impl<'de> DeserializeSeed<'de> for Values<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Values<'_> {
+impl<'de> Visitor<'de> for BoundedJson<'_> {
     type Value = Json<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,7 +110,7 @@ impl<'de> Visitor<'de> for Values<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Json<'de>, A::Error> {
         let mut object = Vec::with_capacity(FEW);
-        while let Some(Key(name)) = members.next_key()? {
+        while let Some(ObjectKey(name)) = members.next_key()? {
             object.push((name, members.next_value_seed(self)?));
         }
         Ok(Json::Object(object))
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Values<'_> {
 
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// For messages: long texts are cut, and of lists and objects only the kind is told.
 impl fmt::Display for Json<'_> {

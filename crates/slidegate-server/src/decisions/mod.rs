@@ -1,4 +1,4 @@
-//! The door for programs that ask and do the rest themselves: `POST /v1/decide` for any program,
+//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` for any program,
 //! `/v1/auth` for proxies.
 
 pub(crate) mod ask;
@@ -6,14 +6,14 @@ mod auth;
 pub(crate) mod body;
 mod charges;
 pub(crate) mod identity;
-mod intent;
 pub(crate) mod json;
-pub(crate) mod problem;
+mod mode;
 mod quick;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
+pub(crate) mod validation;
 mod writer;
 
 use std::net::IpAddr;
@@ -30,17 +30,17 @@ use slidegate::{Clock, Decision, NamedCharge, Store, StoreError, Timestamp};
 use slidegate_tower::bad_request;
 
 use self::ask::{Ask, Asks};
-use self::auth::{ENVOY_PREFIX, Original, Proxy};
+use self::auth::{AuthProtocol, ENVOY_PREFIX, Original};
 use self::charges::ChargeAsk;
-use self::intent::Intent;
-use self::problem::{Problems, refuse};
+use self::mode::DecideMode;
+use self::validation::{ValidationErrors, refuse};
 use crate::config::Secret;
 use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
 use crate::live_config::LiveConfig;
-use crate::observe::{Answered, Door};
+use crate::observe::{Endpoint, RequestOutcome};
 use crate::token::{Token, bearer};
 
-/// What this door does, for programs that read it.
+/// What this endpoint does, for programs that read it.
 const OPENAPI: &str = include_str!("openapi.json");
 
 const DECIDE: &str = "/v1/decide";
@@ -72,7 +72,7 @@ impl<S, O: Clone> Clone for Decisions<S, O> {
 impl<S, O> Handler for Decisions<S, O>
 where
     S: Store,
-    O: Fn(&Answered<'_>) + Clone + Send + Sync + 'static,
+    O: Fn(&RequestOutcome<'_>) + Clone + Send + Sync + 'static,
 {
     type Body = Full<Bytes>;
 
@@ -88,7 +88,7 @@ where
 impl<S, O> Decisions<S, O>
 where
     S: Store,
-    O: Fn(&Answered<'_>) + Send + Sync,
+    O: Fn(&RequestOutcome<'_>) + Send + Sync,
 {
     /// Tells `observe` of every request that it decides, timed by this clock.
     pub(crate) fn new(live: Arc<LiveConfig<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
@@ -111,10 +111,10 @@ where
         }
         match head.uri.path() {
             DECIDE => self.decide(&head, body).await,
-            "/v1/auth" => self.auth(Proxy::Forwarding, peer, &head).await,
-            "/v1/auth/nginx" => self.auth(Proxy::Nginx, peer, &head).await,
+            "/v1/auth" => self.auth(AuthProtocol::Forwarding, peer, &head).await,
+            "/v1/auth/nginx" => self.auth(AuthProtocol::Nginx, peer, &head).await,
             OPENAPI_PATH => openapi(&head.method),
-            path if is_envoys(path) => self.auth(Proxy::Envoy, peer, &head).await,
+            path if is_envoys(path) => self.auth(AuthProtocol::Envoy, peer, &head).await,
             _ => refuse(
                 StatusCode::NOT_FOUND,
                 "there is /v1/decide, /v1/auth, /v1/auth/nginx, \
@@ -130,7 +130,7 @@ where
         if head.method != Method::POST {
             return not_allowed("POST");
         }
-        let intent = match Intent::of(head.uri.query()) {
+        let intent = match DecideMode::of(head.uri.query()) {
             Ok(intent) => intent,
             Err(problems) => return problems.response(),
         };
@@ -157,8 +157,8 @@ where
     async fn reply(
         &self,
         asks: &Asks<'_>,
-        intent: Intent,
-    ) -> Result<(StatusCode, Vec<u8>), Problems> {
+        intent: DecideMode,
+    ) -> Result<(StatusCode, Vec<u8>), ValidationErrors> {
         let mut out = Vec::with_capacity(REPLY_BYTES);
         let mut status = StatusCode::OK;
         match asks {
@@ -180,13 +180,13 @@ where
     async fn reply_to(
         &self,
         ask: &Ask<'_>,
-        intent: Intent,
+        intent: DecideMode,
         out: &mut Vec<u8>,
-    ) -> Result<StatusCode, Problems> {
+    ) -> Result<StatusCode, ValidationErrors> {
         let (gate, asked_at) = (self.live.gate(), self.clock.now());
         match ask {
             Ask::Request(request) => {
-                let other_paths = self.live.manners().paths.readings(&request.path);
+                let other_paths = self.live.settings().paths.readings(&request.path);
                 let facts = request.facts(&other_paths);
                 if let Err(error) = gate.check(&facts) {
                     let response = bad_request(&error);
@@ -195,21 +195,21 @@ where
                     return Ok(response.status());
                 }
                 let outcome = match intent {
-                    Intent::Spend => gate.decide(&facts).await,
-                    Intent::Peek => gate.peek(&facts).await,
+                    DecideMode::Spend => gate.decide(&facts).await,
+                    DecideMode::Peek => gate.peek(&facts).await,
                 };
                 self.conclude(ask, intent, asked_at, &outcome, out);
             }
             Ask::Charges(charges) => {
                 let outcome = match intent {
-                    Intent::Spend => gate.decide_named(&named(charges)).await,
-                    Intent::Peek => gate.peek_named(&named(charges)).await,
+                    DecideMode::Spend => gate.decide_named(&named(charges)).await,
+                    DecideMode::Peek => gate.peek_named(&named(charges)).await,
                 };
                 let outcome = match outcome {
                     Ok(decision) => Ok(decision),
                     Err(NamedChargeError::Store(error)) => Err(error),
                     // The policies have changed since the question was read.
-                    Err(error) => return Err(Problems::one(error)),
+                    Err(error) => return Err(ValidationErrors::one(error)),
                 };
                 self.conclude(ask, intent, asked_at, &outcome, out);
             }
@@ -221,7 +221,7 @@ where
     fn conclude(
         &self,
         ask: &Ask<'_>,
-        intent: Intent,
+        intent: DecideMode,
         asked_at: Timestamp,
         outcome: &Result<Decision, StoreError>,
         out: &mut Vec<u8>,
@@ -231,7 +231,7 @@ where
             Ask::Request(request) => &request.headers,
             Ask::Charges(_) => &nothing,
         };
-        let refusal = reply::write(out, outcome, &self.live.manners().answers, headers);
+        let refusal = reply::write(out, outcome, &self.live.settings().answers, headers);
         let status = refusal.map_or(StatusCode::OK, |response| response.status());
         self.tell(ask, intent, asked_at, status, outcome.as_ref().ok());
     }
@@ -240,20 +240,20 @@ where
     fn tell(
         &self,
         ask: &Ask<'_>,
-        intent: Intent,
+        intent: DecideMode,
         asked_at: Timestamp,
         status: StatusCode,
         decision: Option<&Decision>,
     ) {
-        if intent != Intent::Spend {
+        if intent != DecideMode::Spend {
             return;
         }
         let (method, path, client) = match ask {
             Ask::Request(request) => (&request.method, &*request.path, request.client),
             Ask::Charges(_) => (&Method::POST, DECIDE, None),
         };
-        (self.observe)(&Answered {
-            door: Door::Decisions,
+        (self.observe)(&RequestOutcome {
+            endpoint: Endpoint::Decisions,
             method,
             path: without_query(path),
             client,
@@ -265,24 +265,24 @@ where
         });
     }
 
-    async fn auth(&self, proxy: Proxy, peer: Option<IpAddr>, head: &Parts) -> Reply {
+    async fn auth(&self, proxy: AuthProtocol, peer: Option<IpAddr>, head: &Parts) -> Reply {
         let asked_at = self.clock.now();
-        let original = Original::of(proxy, head, peer, &self.live.manners().client_address);
+        let original = Original::of(proxy, head, peer, &self.live.settings().client_address);
         let original = match original {
             Ok(original) => original,
             Err(problems) => return problems.response(),
         };
-        let other_paths = self.live.manners().paths.readings(&original.path);
+        let other_paths = self.live.settings().paths.readings(&original.path);
         let facts = original.facts(&other_paths);
         let (response, outcome) = match self.live.gate().check(&facts) {
             Ok(()) => {
                 let outcome = self.live.gate().decide(&facts).await;
-                (auth::answer(proxy, &outcome, &self.live.manners().answers), outcome.ok())
+                (auth::answer(proxy, &outcome, &self.live.settings().answers), outcome.ok())
             }
             Err(error) => (auth::refuse(proxy, bad_request(&error)), None),
         };
-        (self.observe)(&Answered {
-            door: Door::Decisions,
+        (self.observe)(&RequestOutcome {
+            endpoint: Endpoint::Decisions,
             method: &original.method,
             path: without_query(&original.path),
             client: original.client,

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{FEW, Json, MOST_VALUES, Members};
+use super::json::{FEW, Json, JsonMembers, MOST_VALUES};
 use super::writer::needs_escape;
 
 /// Deeper than any question.
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn object(&mut self, depth: u32) -> Option<Members<'a>> {
+    fn object(&mut self, depth: u32) -> Option<JsonMembers<'a>> {
         let mut members = Vec::with_capacity(FEW);
         loop {
             self.expect(b'"')?;

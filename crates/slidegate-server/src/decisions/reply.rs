@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Response};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
 use slidegate_tower::{Fields, Reason, Refused, Responder, Text};
 
-use super::writer::Writer;
+use super::writer::JsonWriter;
 
 /// Writes the reply to a question about a request with these headers, and gives back the response
 /// that its client is to get in the case of a refusal.
@@ -17,7 +17,7 @@ pub(super) fn write(
     answers: &Responder,
     request: &HeaderMap,
 ) -> Option<Response<Bytes>> {
-    let mut out = Writer(out);
+    let mut out = JsonWriter(out);
     let decision = outcome.as_ref().ok();
     out.put(r#"{"verdict":""#);
     out.put(verdict(outcome));
@@ -50,7 +50,7 @@ pub(super) fn write(
 /// Writes the reply to a question about a request that is malformed, whose client is to get this
 /// response.
 pub(super) fn write_bad_request(out: &mut Vec<u8>, response: &Response<Bytes>) {
-    let mut out = Writer(out);
+    let mut out = JsonWriter(out);
     out.put(r#"{"verdict":"block","reason":"bad-request","degraded":false,"standings":[]"#);
     write_refusal(&mut out, response);
     out.put("}");
@@ -94,7 +94,7 @@ fn ceil_ms(time: Duration) -> u64 {
 }
 
 /// Where every quota stands, with its policy.
-fn write_standings(out: &mut Writer<'_>, policies: &[PolicyStanding]) {
+fn write_standings(out: &mut JsonWriter<'_>, policies: &[PolicyStanding]) {
     let mut is_first = true;
     for policy in policies {
         for standing in policy.standings() {
@@ -107,7 +107,7 @@ fn write_standings(out: &mut Writer<'_>, policies: &[PolicyStanding]) {
     }
 }
 
-fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Standing) {
+fn write_standing(out: &mut JsonWriter<'_>, policy: &PolicyStanding, standing: &Standing) {
     out.put(r#"{"policy":""#);
     // A name needs no escapes.
     out.put(policy.policy());
@@ -139,7 +139,7 @@ fn write_standing(out: &mut Writer<'_>, policy: &PolicyStanding, standing: &Stan
 }
 
 /// The response that the client is to get.
-fn write_refusal(out: &mut Writer<'_>, refusal: &Response<Bytes>) {
+fn write_refusal(out: &mut JsonWriter<'_>, refusal: &Response<Bytes>) {
     out.put(r#","status":"#);
     out.number(refusal.status().as_u16().into());
     out.put(r#","headers":{"#);
@@ -154,9 +154,9 @@ fn write_refusal(out: &mut Writer<'_>, refusal: &Response<Bytes>) {
 }
 
 /// The headers that the client's response is to have.
-fn write_headers(out: &mut Writer<'_>, answers: &Responder, decision: &Decision) {
+fn write_headers(out: &mut JsonWriter<'_>, answers: &Responder, decision: &Decision) {
     out.put(r#","headers":{"#);
-    let mut members = Members { out, is_empty: true };
+    let mut members = HeaderMembers { out, is_empty: true };
     answers.tell(decision, &mut members);
     if !members.is_empty {
         out.put("\"");
@@ -165,12 +165,12 @@ fn write_headers(out: &mut Writer<'_>, answers: &Responder, decision: &Decision)
 }
 
 /// Headers as members of an object. The last value is open.
-struct Members<'w, 'o> {
-    out: &'w mut Writer<'o>,
+struct HeaderMembers<'w, 'o> {
+    out: &'w mut JsonWriter<'o>,
     is_empty: bool,
 }
 
-impl Fields for Members<'_, '_> {
+impl Fields for HeaderMembers<'_, '_> {
     fn begin(&mut self, name: &HeaderName) {
         if self.is_empty {
             self.out.put("\"");
@@ -184,7 +184,7 @@ impl Fields for Members<'_, '_> {
     }
 }
 
-impl Text for Members<'_, '_> {
+impl Text for HeaderMembers<'_, '_> {
     #[inline(always)]
     fn put(&mut self, piece: &str) {
         self.out.put(piece);

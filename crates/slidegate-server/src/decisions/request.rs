@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Facts;
 
-use super::json::{Json, Members};
-use super::problem::{Place, Problems};
+use super::json::{Json, JsonMembers};
+use super::validation::{JsonPath, ValidationErrors};
 
 /// What a caller tells of a request.
 #[derive(Debug)]
@@ -48,7 +48,11 @@ impl Default for RequestAsk<'_> {
 }
 
 impl<'a> RequestAsk<'a> {
-    pub(super) fn read(members: Members<'a>, place: &Place<'_>, problems: &mut Problems) -> Self {
+    pub(super) fn read(
+        members: JsonMembers<'a>,
+        place: &JsonPath<'_>,
+        problems: &mut ValidationErrors,
+    ) -> Self {
         let mut ask = Self::default();
         for (name, value) in members {
             ask.set(&name, value, &place.member(&name), problems);
@@ -56,7 +60,13 @@ impl<'a> RequestAsk<'a> {
         ask
     }
 
-    fn set(&mut self, name: &str, value: Json<'a>, at: &Place<'_>, problems: &mut Problems) {
+    fn set(
+        &mut self,
+        name: &str,
+        value: Json<'a>,
+        at: &JsonPath<'_>,
+        problems: &mut ValidationErrors,
+    ) {
         match (name, value) {
             ("method", Json::Text(text)) => match Method::from_bytes(text.as_bytes()) {
                 Ok(method) => self.method = method,
@@ -113,8 +123,8 @@ impl<'a> RequestAsk<'a> {
 /// Reads a cost; null is none.
 pub(super) fn cost(
     value: &Json<'_>,
-    place: &Place<'_>,
-    problems: &mut Problems,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<NonZeroU32> {
     let units = match value {
         Json::Null => return None,
@@ -127,7 +137,11 @@ pub(super) fn cost(
     units
 }
 
-fn headers(lines: &Members<'_>, place: &Place<'_>, problems: &mut Problems) -> HeaderMap {
+fn headers(
+    lines: &JsonMembers<'_>,
+    place: &JsonPath<'_>,
+    problems: &mut ValidationErrors,
+) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(lines.len().min(MOST_HEADERS));
     for (name, value) in lines {
         let at = place.member(name);

@@ -6,9 +6,9 @@ use std::io::Write;
 ///
 /// What stands between values is written as it is, with the names of members: pieces of a known
 /// length are copied in a few instructions.
-pub(super) struct Writer<'o>(pub(super) &'o mut Vec<u8>);
+pub(super) struct JsonWriter<'o>(pub(super) &'o mut Vec<u8>);
 
-impl Writer<'_> {
+impl JsonWriter<'_> {
     /// Writes JSON, or a part of a text that needs no escapes.
     #[inline(always)]
     pub(super) fn put(&mut self, json: &str) {
@@ -72,9 +72,9 @@ static NEEDS_ESCAPE: [bool; 256] = {
 mod tests {
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Writer<'_>)) -> String {
+    fn written(write: impl FnOnce(&mut JsonWriter<'_>)) -> String {
         let mut out = Vec::new();
-        write(&mut Writer(&mut out));
+        write(&mut JsonWriter(&mut out));
         String::from_utf8(out).unwrap()
     }
 

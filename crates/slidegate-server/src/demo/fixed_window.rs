@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slidegate::{Quota, Timestamp};
 
-use super::proof::{Span, most_within};
+use super::max_in_window::{Span, most_within};
 
 /// The most that the usual counter would have admitted in some interval of the quota's window, had
 /// it been asked at these instants.

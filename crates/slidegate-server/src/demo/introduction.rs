@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use slidegate::Policies;
 
+use super::check;
 use super::client::{Client, Limit};
-use super::finding;
 use crate::terminal::{Paint, Tone};
 
 /// Where a person can reach the demo.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct DemoAddresses {
     pub(super) gateway: SocketAddr,
     pub(super) admin: SocketAddr,
     pub(super) upstream: String,
 }
 
-impl Places {
+impl DemoAddresses {
     /// What is where, what is limited, who takes part, and what to try.
     pub(super) fn introduction(
         &self,
@@ -59,7 +59,7 @@ impl Places {
 
 fn limits(policies: &Policies) -> anyhow::Result<[String; 4]> {
     let quotas = |limit| -> anyhow::Result<String> {
-        let quotas = finding::quotas(policies, limit)?;
+        let quotas = check::quotas(policies, limit)?;
         Ok(quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" + "))
     };
     let (free, pro) = (quotas(Limit::Plan("free"))?, quotas(Limit::Plan("pro"))?);

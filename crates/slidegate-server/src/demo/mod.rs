@@ -1,19 +1,19 @@
 //! `slidegate demo`: a real run on this machine. A gateway, a small API behind it, and clients that
 //! send more than they may.
 
+mod check;
 mod client;
 mod figure;
-mod finding;
 mod fixed_window;
 mod introduction;
-mod notebook;
-mod play;
-mod proof;
+mod log;
+mod max_in_window;
+mod scenario;
 mod screen;
 mod sender;
-mod stage;
+mod server;
+mod stats;
 mod table;
-mod tally;
 mod upstream;
 mod view;
 
@@ -28,16 +28,16 @@ use slidegate::{Clock, Timestamp};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use self::check::Checks;
 use self::client::Client;
-use self::finding::Findings;
-use self::introduction::Places;
-use self::notebook::Notebook;
-use self::play::Part;
-use self::stage::Stage;
-use self::tally::Tally;
-use self::upstream::Upstream;
-use self::view::{Progress, View};
-use crate::server::{self, StopSignals, Workers};
+use self::introduction::DemoAddresses;
+use self::log::RequestLog;
+use self::scenario::ClientSpec;
+use self::server::DemoServer;
+use self::stats::ClientStats;
+use self::upstream::DemoUpstream;
+use self::view::{DemoProgress, DemoView};
+use crate::server::{StopSignals, Workers};
 use crate::shutdown::{Closing, shutdown};
 use crate::terminal::{self, Paint};
 
@@ -85,7 +85,7 @@ const CANNOT_WRITE: &str = "cannot write to standard output";
 
 /// Why the clients are not watched any longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum DemoEnd {
     /// They are done.
     Done,
     /// Somebody has seen enough.
@@ -94,7 +94,7 @@ enum End {
 
 /// Plays, shows what happens, and fails if a limit did not hold.
 pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
-    let control = server::runtime().context("cannot begin")?;
+    let control = crate::server::runtime().context("cannot begin")?;
     let ended = control.block_on(play(arguments));
     control.shutdown_background();
     ended
@@ -102,30 +102,30 @@ pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
 
 async fn play(arguments: &DemoArguments) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
-    let upstream = Upstream::begin()?;
-    let stage = Stage::open(upstream.url()).await?;
-    let (gateway, admin) = (stage.gateway()?, stage.admin()?);
-    let places = Places { gateway, admin, upstream: upstream.url() };
+    let upstream = DemoUpstream::begin()?;
+    let demo_server = DemoServer::open(upstream.url()).await?;
+    let (gateway, admin) = (demo_server.gateway()?, demo_server.admin()?);
+    let places = DemoAddresses { gateway, admin, upstream: upstream.url() };
     let length = Duration::from_secs(arguments.seconds.into());
     let paint = Paint::for_stdout();
-    let policies = stage.site.live.gate().policies();
+    let policies = demo_server.server.live.gate().policies();
     show(&places.introduction(paint, length, &policies)?)?;
 
-    let mut run = Run::begin(&places, length, upstream)?;
+    let mut run = DemoRun::begin(&places, length, upstream)?;
     let end = match run.watch(paint, &mut stop).await {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => End::Stopped,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => DemoEnd::Stopped,
         watched => watched.context(CANNOT_WRITE)?,
     };
     run.end().await;
 
-    let findings = Findings::new(&policies, &run.tallies)?;
-    show(&table::draw(paint, &run.tallies, &findings, run.upstream.answered()))?;
-    if arguments.keep && end == End::Done {
+    let checks = Checks::new(&policies, &run.stats)?;
+    show(&table::draw(paint, &run.stats, &checks, run.upstream.answered()))?;
+    if arguments.keep && end == DemoEnd::Done {
         show(&places.farewell(paint))?;
         stop.next().await;
     }
-    stage.close(&mut stop).await;
-    findings.check()
+    demo_server.close(&mut stop).await;
+    checks.check()
 }
 
 fn show(text: &str) -> anyhow::Result<()> {
@@ -133,51 +133,55 @@ fn show(text: &str) -> anyhow::Result<()> {
 }
 
 /// The clients at work.
-struct Run {
+struct DemoRun {
     clock: Arc<SystemClock>,
     begin: Timestamp,
     length: Duration,
-    upstream: Upstream,
-    tallies: Vec<Tally>,
+    upstream: DemoUpstream,
+    stats: Vec<ClientStats>,
     closing: Closing,
     clients: JoinHandle<()>,
 }
 
-impl Run {
+impl DemoRun {
     /// Each client has a thread of its own, as if it were another machine.
-    fn begin(places: &Places, length: Duration, upstream: Upstream) -> anyhow::Result<Self> {
+    fn begin(
+        places: &DemoAddresses,
+        length: Duration,
+        upstream: DemoUpstream,
+    ) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
         let (begin, gateway) = (clock.now() + HEAD_START, places.gateway);
         let (closing, closed) = shutdown();
-        let (mut tallies, mut threads) = (Vec::new(), Workers::default());
+        let (mut stats, mut threads) = (Vec::new(), Workers::default());
         for client in Client::ALL {
-            let notebook = Arc::new(Notebook::default());
-            tallies.push(Tally::new(client, notebook.clone()));
+            let log = Arc::new(RequestLog::default());
+            stats.push(ClientStats::new(client, log.clone()));
             let (clock, mut closed) = (clock.clone(), closed.clone());
-            let part = Part { client, gateway, clock, begin, length, notebook };
+            let spec = ClientSpec { client, gateway, clock, begin, length, log };
             threads.begin(move || async move {
                 tokio::select! {
-                    () = part.play() => {}
+                    () = spec.play() => {}
                     () = closed.begun() => {}
                 }
             })?;
         }
         let clients = tokio::task::spawn_blocking(move || threads.join());
-        Ok(Self { clock, begin, length, upstream, tallies, closing, clients })
+        Ok(Self { clock, begin, length, upstream, stats, closing, clients })
     }
 
     /// Shows what the clients do until they are done, or somebody has seen enough. An error if
     /// nobody can see it.
-    async fn watch(&mut self, paint: Paint, stop: &mut StopSignals) -> io::Result<End> {
-        let mut view = View::new(paint)?;
+    async fn watch(&mut self, paint: Paint, stop: &mut StopSignals) -> io::Result<DemoEnd> {
+        let mut view = DemoView::new(paint)?;
         let mut frames = interval(FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut late = pin!(sleep(self.length + OVERTIME));
         let end = loop {
             tokio::select! {
-                _ = &mut self.clients => break End::Done,
-                () = &mut late => break End::Done,
-                () = stop.next() => break End::Stopped,
+                _ = &mut self.clients => break DemoEnd::Done,
+                () = &mut late => break DemoEnd::Done,
+                () = stop.next() => break DemoEnd::Stopped,
                 _ = frames.tick() => self.show(&mut view)?,
             }
         };
@@ -185,12 +189,12 @@ impl Run {
         Ok(end)
     }
 
-    fn show(&mut self, view: &mut View) -> io::Result<()> {
+    fn show(&mut self, view: &mut DemoView) -> io::Result<()> {
         self.look();
         let now = self.clock.now();
         let elapsed = now.saturating_since(self.begin);
         let (length, upstream) = (self.length, self.upstream.answered());
-        view.update(&self.tallies, Progress { now, elapsed, length, upstream })
+        view.update(&self.stats, DemoProgress { now, elapsed, length, upstream })
     }
 
     /// Sends the clients home, whatever they are at, and takes the last records.
@@ -203,6 +207,6 @@ impl Run {
     }
 
     fn look(&mut self) {
-        self.tallies.iter_mut().for_each(Tally::look);
+        self.stats.iter_mut().for_each(ClientStats::look);
     }
 }

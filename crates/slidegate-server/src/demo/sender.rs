@@ -15,7 +15,7 @@ use slidegate::limit::SystemClock;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::notebook::{Notebook, Outcome, Record};
+use super::log::{LoggedRequest, Outcome, RequestLog};
 
 /// What a client asks for.
 #[derive(Debug, Clone)]
@@ -28,23 +28,19 @@ pub(super) struct Call {
 }
 
 /// Sends requests over one connection, and writes down what becomes of them.
-pub(super) struct Sender {
+pub(super) struct RequestSender {
     gateway: SocketAddr,
     clock: Arc<SystemClock>,
-    notebook: Arc<Notebook>,
+    log: Arc<RequestLog>,
     connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
 /// Long enough for a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Sender {
-    pub(super) fn new(
-        gateway: SocketAddr,
-        clock: Arc<SystemClock>,
-        notebook: Arc<Notebook>,
-    ) -> Self {
-        Self { gateway, clock, notebook, connection: None }
+impl RequestSender {
+    pub(super) fn new(gateway: SocketAddr, clock: Arc<SystemClock>, log: Arc<RequestLog>) -> Self {
+        Self { gateway, clock, log, connection: None }
     }
 
     /// Makes the connection, so that the first request need not wait for it. If it cannot be made,
@@ -67,7 +63,7 @@ impl Sender {
             }
         };
         let (address, answered) = (call.address, self.clock.now());
-        self.notebook.add(Record { address, sent, answered, outcome });
+        self.log.add(LoggedRequest { address, sent, answered, outcome });
     }
 
     async fn exchange(&mut self, call: &Call) -> anyhow::Result<Outcome> {

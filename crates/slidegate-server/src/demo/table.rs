@@ -2,16 +2,16 @@
 
 use slidegate::Quota;
 
+use super::check::{Check, Checks};
 use super::figure::{grouped, short_time};
-use super::finding::{Finding, Findings};
-use super::tally::Tally;
+use super::stats::ClientStats;
 use crate::terminal::{Paint, Tone};
 
 /// What each client got, beside its quota and the fullest interval of its length.
 pub(super) fn draw(
     paint: Paint,
-    tallies: &[Tally],
-    findings: &Findings,
+    stats: &[ClientStats],
+    checks: &Checks,
     upstream: usize,
 ) -> String {
     let rule = paint.tone(Tone::Faint, &"─".repeat(78));
@@ -20,33 +20,33 @@ pub(super) fn draw(
         "client", "sent", "admitted", "refused", "p99", "most in any window",
     );
     let mut text = format!("{}\n  {rule}\n", paint.tone(Tone::Strong, &headings));
-    for tally in tallies {
-        text += &row(paint, tally, findings);
+    for client_stats in stats {
+        text += &row(paint, client_stats, checks);
     }
-    text += &format!("  {:<51}{}\n", "flood guard", proof(paint, Some(findings.flood)));
-    text + &explanation(paint, tallies, findings, upstream)
+    text += &format!("  {:<51}{}\n", "flood guard", proof(paint, Some(checks.flood)));
+    text + &explanation(paint, stats, checks, upstream)
 }
 
-fn row(paint: Paint, tally: &Tally, findings: &Findings) -> String {
-    let (name, counts) = (tally.client.name(), tally.counts());
+fn row(paint: Paint, client_stats: &ClientStats, checks: &Checks) -> String {
+    let (name, counts) = (client_stats.client.name(), client_stats.counts());
     let [sent, admitted, refused] = [counts.sent, counts.admitted, counts.refused].map(grouped);
-    let p99 = tally.p99().map_or_else(String::new, short_time);
-    let proof = proof(paint, findings.tightest(tally.client));
+    let p99 = client_stats.p99().map_or_else(String::new, short_time);
+    let proof = proof(paint, checks.tightest(client_stats.client));
     format!("  {name:<16}{sent:>7}{admitted:>10}{refused:>9}{p99:>9}{proof}\n")
 }
 
-fn proof(paint: Paint, finding: Option<Finding>) -> String {
-    let Some(finding) = finding else { return String::new() };
-    let (units, window) = (finding.quota.units(), seconds(finding.quota));
-    let verdict = match finding.is_held() {
+fn proof(paint: Paint, check: Option<Check>) -> String {
+    let Some(check) = check else { return String::new() };
+    let (units, window) = (check.quota.units(), seconds(check.quota));
+    let verdict = match check.is_held() {
         true => paint.tone(Tone::Good, "held"),
         false => paint.tone(Tone::Bad, "BROKEN"),
     };
-    format!("{:>6} of {units:<3} in {window:>2} s  {verdict}", finding.most)
+    format!("{:>6} of {units:<3} in {window:>2} s  {verdict}", check.most)
 }
 
-fn explanation(paint: Paint, tallies: &[Tally], findings: &Findings, upstream: usize) -> String {
-    let counts = tallies.iter().map(Tally::counts);
+fn explanation(paint: Paint, stats: &[ClientStats], checks: &Checks, upstream: usize) -> String {
+    let counts = stats.iter().map(ClientStats::counts);
     let sent: usize = counts.clone().map(|counts| counts.sent).sum();
     let failed: usize = counts.map(|counts| counts.failed).sum();
     let (sent, reached) = (grouped(sent), grouped(upstream));
@@ -60,15 +60,15 @@ fn explanation(paint: Paint, tallies: &[Tally], findings: &Findings, upstream: u
     if failed > 0 {
         text += &format!("  {} had no answer.\n", grouped(failed));
     }
-    text + &comparison(paint, findings.fixed_window) + &conclusion(paint, findings)
+    text + &comparison(paint, checks.fixed_window) + &conclusion(paint, checks)
 }
 
 /// Nothing, if the burster met no boundary.
-fn comparison(paint: Paint, fixed_window: Finding) -> String {
+fn comparison(paint: Paint, fixed_window: Check) -> String {
     if fixed_window.is_held() {
         return String::new();
     }
-    let Finding { quota, most } = fixed_window;
+    let Check { quota, most } = fixed_window;
     let most = paint.tone(Tone::Bad, &format!("{most} of {}", quota.units()));
     format!(
         "  A counter that starts again every {} s would have given the burster {most}.\n",
@@ -76,8 +76,8 @@ fn comparison(paint: Paint, fixed_window: Finding) -> String {
     )
 }
 
-fn conclusion(paint: Paint, findings: &Findings) -> String {
-    match findings.check() {
+fn conclusion(paint: Paint, checks: &Checks) -> String {
+    match checks.check() {
         Ok(()) => {
             let held = "Every limit held, and the polite user was never refused.";
             format!("  {}\n", paint.tone(Tone::Good, held))

@@ -20,13 +20,13 @@ use crate::shutdown::{Closing, Shutdown, shutdown};
 
 /// A small API on a thread of its own. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Upstream {
+pub(super) struct DemoUpstream {
     address: SocketAddr,
     answered: Arc<AtomicUsize>,
     _open: Closing,
 }
 
-impl Upstream {
+impl DemoUpstream {
     /// Begins to listen on a port that is free.
     pub(super) fn begin() -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))

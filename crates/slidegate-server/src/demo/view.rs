@@ -8,12 +8,12 @@ use slidegate::Timestamp;
 use super::client::Client;
 use super::figure::{grouped, short_time};
 use super::screen::{Screen, write};
-use super::tally::Tally;
+use super::stats::ClientStats;
 use crate::terminal::{Paint, Tone};
 
 /// How far the run is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Progress {
+pub(super) struct DemoProgress {
     pub(super) now: Timestamp,
     pub(super) elapsed: Duration,
     pub(super) length: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 /// What is seen while the demo runs.
 #[derive(Debug)]
-pub(super) enum View {
+pub(super) enum DemoView {
     /// A table that is drawn in place.
     Table(Screen, Paint),
     /// A line now and then, the next one at this time.
@@ -36,7 +36,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// The bar that shows how far the run is.
 const BAR: usize = 40;
 
-impl View {
+impl DemoView {
     /// The one that fits standard output.
     pub(super) fn new(paint: Paint) -> io::Result<Self> {
         Ok(match Screen::new()? {
@@ -49,13 +49,17 @@ impl View {
     }
 
     /// Shows what is new. An error if nobody can see it.
-    pub(super) fn update(&mut self, tallies: &[Tally], progress: Progress) -> io::Result<()> {
+    pub(super) fn update(
+        &mut self,
+        stats: &[ClientStats],
+        progress: DemoProgress,
+    ) -> io::Result<()> {
         match self {
-            Self::Table(screen, paint) => screen.draw(&table(*paint, tallies, progress)),
+            Self::Table(screen, paint) => screen.draw(&table(*paint, stats, progress)),
             Self::Lines { next } if progress.elapsed < *next => Ok(()),
             Self::Lines { next } => {
                 *next += LINE_EVERY;
-                write(&line(tallies, progress))
+                write(&line(stats, progress))
             }
         }
     }
@@ -69,7 +73,7 @@ impl View {
     }
 }
 
-fn table(paint: Paint, tallies: &[Tally], progress: Progress) -> String {
+fn table(paint: Paint, stats: &[ClientStats], progress: DemoProgress) -> String {
     let spans = format!("{:<16}{:>18}{:>31}", "", "in the last second", "since the beginning");
     let headings = format!(
         "{:<16}{:>8}{:>10}{:>11}{:>10}{:>10}{:>11}",
@@ -80,30 +84,30 @@ fn table(paint: Paint, tallies: &[Tally], progress: Progress) -> String {
         text += &format!("  {}\n", paint.tone(Tone::Faint, &line));
     }
     let last_second = before(progress.now, Duration::from_secs(1));
-    for tally in tallies {
-        text += &row(paint, tally, last_second);
+    for client_stats in stats {
+        text += &row(paint, client_stats, last_second);
     }
-    let sent: usize = tallies.iter().map(|tally| tally.counts().sent).sum();
+    let sent: usize = stats.iter().map(|client_stats| client_stats.counts().sent).sum();
     let (reached, sent) = (grouped(progress.upstream), grouped(sent));
     text += &format!("\n  Of {sent} requests, {reached} have reached the API.\n");
     text + &bar(paint, progress)
 }
 
 /// Faint while the client rests.
-fn row(paint: Paint, tally: &Tally, last_second: Timestamp) -> String {
-    let (now, all) = (tally.counts_since(last_second), tally.counts());
+fn row(paint: Paint, client_stats: &ClientStats, last_second: Timestamp) -> String {
+    let (now, all) = (client_stats.counts_since(last_second), client_stats.counts());
     let figures = [now.sent, now.admitted, all.sent, all.admitted, all.refused].map(grouped);
     let [sent_now, admitted_now, sent, admitted, refused] = figures;
-    let p99 = tally.p99().map_or_else(String::new, short_time);
+    let p99 = client_stats.p99().map_or_else(String::new, short_time);
     let tone = if now.sent > 0 { Tone::Plain } else { Tone::Faint };
     let row = format!(
         "{:<16}{sent_now:>8}{admitted_now:>10}{sent:>11}{admitted:>10}{refused:>10}{p99:>11}",
-        tally.client.name(),
+        client_stats.client.name(),
     );
     format!("  {}\n", paint.tone(tone, &row))
 }
 
-fn bar(paint: Paint, progress: Progress) -> String {
+fn bar(paint: Paint, progress: DemoProgress) -> String {
     let (elapsed, length) = (progress.elapsed.min(progress.length), progress.length);
     let full = (BAR as f64 * elapsed.div_duration_f64(length)) as usize;
     let (full, empty) = ("█".repeat(full), "░".repeat(BAR.saturating_sub(full)));
@@ -121,9 +125,9 @@ fn line_headings() -> String {
     format!("  Admitted of sent, after\n  {:>6}{}\n", "", names.concat())
 }
 
-fn line(tallies: &[Tally], progress: Progress) -> String {
-    let figures = tallies.iter().map(|tally| {
-        let counts = tally.counts();
+fn line(stats: &[ClientStats], progress: DemoProgress) -> String {
+    let figures = stats.iter().map(|client_stats| {
+        let counts = client_stats.counts();
         let of = format!("{} of {}", grouped(counts.admitted), grouped(counts.sent));
         format!("{of:>17}")
     });

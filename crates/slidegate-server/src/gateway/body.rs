@@ -149,22 +149,22 @@ enum UpstreamBodyKind {
     /// With the connection that it comes over, which is free for others at its end.
     Http1 {
         body: IncomingBody,
-        lease: PooledConnection,
+        pooled: PooledConnection,
     },
     Http2 {
         body: Timed<Incoming>,
-        lease: PooledConnection,
+        pooled: PooledConnection,
     },
     Full(Option<Bytes>),
 }
 
 impl UpstreamBody {
-    pub(crate) fn http1(body: IncomingBody, lease: PooledConnection) -> Self {
-        Self(UpstreamBodyKind::Http1 { body, lease })
+    pub(crate) fn http1(body: IncomingBody, pooled: PooledConnection) -> Self {
+        Self(UpstreamBodyKind::Http1 { body, pooled })
     }
 
-    pub(crate) fn http2(body: Timed<Incoming>, lease: PooledConnection) -> Self {
-        Self(UpstreamBodyKind::Http2 { body, lease })
+    pub(crate) fn http2(body: Timed<Incoming>, pooled: PooledConnection) -> Self {
+        Self(UpstreamBodyKind::Http2 { body, pooled })
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
@@ -184,19 +184,19 @@ impl Body for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let (frame, lease) = match &mut self.0 {
-            UpstreamBodyKind::Http1 { body, lease } => {
-                (ready!(Pin::new(body).poll_frame(cx)), lease)
+        let (frame, pooled) = match &mut self.0 {
+            UpstreamBodyKind::Http1 { body, pooled } => {
+                (ready!(Pin::new(body).poll_frame(cx)), pooled)
             }
-            UpstreamBodyKind::Http2 { body, lease } => {
-                (ready!(Pin::new(body).poll_frame(cx)), lease)
+            UpstreamBodyKind::Http2 { body, pooled } => {
+                (ready!(Pin::new(body).poll_frame(cx)), pooled)
             }
             UpstreamBodyKind::Full(bytes) => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
             }
         };
         if matches!(&frame, Some(Err(error)) if !matches!(error, BodyError::Upload)) {
-            lease.fail();
+            pooled.fail();
         }
         if matches!(frame, None | Some(Err(_))) || self.is_end_stream() {
             self.let_go();
@@ -226,25 +226,25 @@ impl Body for UpstreamBody {
 impl UpstreamBody {
     /// Gives the connection back once nothing more comes over it.
     fn let_go(&mut self) {
-        let UpstreamBodyKind::Http1 { body, lease } =
+        let UpstreamBodyKind::Http1 { body, pooled } =
             mem::replace(&mut self.0, UpstreamBodyKind::Full(None))
         else {
             return;
         };
         if body.is_end_stream() && body.is_sending() {
-            finish_sending(body, lease);
+            finish_sending(body, pooled);
         } else if let Some(connection) = body.into_connection() {
-            lease.end(connection);
+            pooled.end(connection);
         }
     }
 }
 
 /// Lets upstream have the rest of a request that it has answered already.
-fn finish_sending(body: IncomingBody, lease: PooledConnection) {
+fn finish_sending(body: IncomingBody, pooled: PooledConnection) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move {
             body.finish_sending().await;
-            drop(lease);
+            drop(pooled);
         });
     }
 }

@@ -56,8 +56,8 @@ impl<'p> Service<Request<RequestBody>> for Forward<'p> {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let forward = *self;
-        let (request, passage, upgrade) = forward.prepare(request);
-        let mut pending = PendingRequest { request: Some(request), passage, was_sent: false };
+        let (request, proxy_headers, upgrade) = forward.prepare(request);
+        let mut pending = PendingRequest { request: Some(request), proxy_headers, was_sent: false };
         Box::pin(async move {
             let passed = forward.pass(&mut pending, upgrade).await;
             Ok(passed.unwrap_or_else(|problem| forward.error_response(problem)))
@@ -68,7 +68,7 @@ impl<'p> Service<Request<RequestBody>> for Forward<'p> {
 /// A request until it leaves. It is lent from step to step, because it is large to hand over.
 struct PendingRequest {
     request: Option<Request<Timed>>,
-    passage: ProxyHeaders,
+    proxy_headers: ProxyHeaders,
     /// Whether it has been sent to somebody who broke off without a word.
     was_sent: bool,
 }
@@ -99,7 +99,7 @@ impl Forward<'_> {
     ) -> Result<Response<UpstreamBody>, GatewayError> {
         let routes = self.proxy.routes.load_full();
         let route = self.route(&routes, pending).ok_or(GatewayError::NoRoute)?;
-        let flight = self.proxy.flights.begin().ok_or(GatewayError::Crowded)?;
+        let permit = self.proxy.in_flight.begin().ok_or(GatewayError::Crowded)?;
         let mut problem = GatewayError::Unreachable;
         // In the order of now, lest one that fails meanwhile comes up again as the last resort.
         let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
@@ -109,9 +109,9 @@ impl Forward<'_> {
                     server.succeeded();
                     self.proxy.observer.upstream_answered(response.status());
                     let observer = self.proxy.observer.clone();
-                    let lease =
-                        PooledConnection::new(server.pool(self.worker).clone(), flight, observer);
-                    return self.into_client_response(response, lease, upgrade);
+                    let pooled =
+                        PooledConnection::new(server.pool(self.worker).clone(), permit, observer);
+                    return self.into_client_response(response, pooled, upgrade);
                 }
                 Err(Failed::Unsent(why)) => problem = why,
                 Err(Failed::Sent(problem)) => return Err(problem),
@@ -148,9 +148,9 @@ impl Forward<'_> {
         let upgrade = on_upgrade.as_ref().and_then(|_| head::wanted_upgrade(&head));
         on_upgrade = on_upgrade.filter(|_| upgrade.is_some());
         let (sender, is_secure) = (self.sender, self.is_secure);
-        let passage = ProxyHeaders { sender, is_secure, host: self.proxy.host, upgrade };
+        let proxy_headers = ProxyHeaders { sender, is_secure, host: self.proxy.host, upgrade };
         let body = Timed::new(body, self.proxy.timeouts.idle);
-        (Request::from_parts(head, body), passage, on_upgrade)
+        (Request::from_parts(head, body), proxy_headers, on_upgrade)
     }
 
     async fn send(
@@ -207,9 +207,9 @@ impl Forward<'_> {
         pending: &mut PendingRequest,
     ) -> Result<Response<IncomingBody>, ExchangeError> {
         let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
-        let PendingRequest { request, passage, .. } = pending;
+        let PendingRequest { request, proxy_headers, .. } = pending;
         let begun =
-            Exchange::begin(connection, request, passage, &server.authority, patience).await;
+            Exchange::begin(connection, request, proxy_headers, &server.authority, patience).await;
         begun?.response(patience, idle).await
     }
 
@@ -243,7 +243,8 @@ impl Forward<'_> {
         let mut request = pending.request.take().ok_or(Failed::Sent(GatewayError::Broken))?;
         let progress = request.body_mut().progress();
         let (scheme, authority) = (&server.scheme, &server.authority);
-        let addressed = proxy_headers::for_http2(&request, &pending.passage, scheme, authority);
+        let addressed =
+            proxy_headers::for_http2(&request, &pending.proxy_headers, scheme, authority);
         let (head, body) = request.into_parts();
         let sending = connection.try_send_request(addressed.map(|()| body));
         match self.in_time(server, sending, progress).await {
@@ -290,7 +291,7 @@ impl Forward<'_> {
     fn into_client_response(
         &self,
         mut response: Response<Coming>,
-        mut lease: PooledConnection,
+        mut pooled: PooledConnection,
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<UpstreamBody>, GatewayError> {
         *response.version_mut() = Version::HTTP_11;
@@ -308,12 +309,12 @@ impl Forward<'_> {
         Ok(response.map(|coming| match coming {
             Coming::Http1(body) => {
                 if let Some(kept_for) = body.kept_for() {
-                    lease.good_for(kept_for.saturating_sub(KEEP_ALIVE_SLACK));
+                    pooled.good_for(kept_for.saturating_sub(KEEP_ALIVE_SLACK));
                 }
-                UpstreamBody::http1(body, lease)
+                UpstreamBody::http1(body, pooled)
             }
             Coming::Http2(body) => {
-                UpstreamBody::http2(Timed::new(body, self.proxy.timeouts.idle), lease)
+                UpstreamBody::http2(Timed::new(body, self.proxy.timeouts.idle), pooled)
             }
         }))
     }

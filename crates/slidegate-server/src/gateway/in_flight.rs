@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Counts the requests under way, up to a bound.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlightLimit {
-    under_way: Arc<AtomicUsize>,
+    in_flight: Arc<AtomicUsize>,
     most: usize,
 }
 
@@ -16,14 +16,14 @@ pub(crate) struct InFlightPermit(Arc<AtomicUsize>);
 
 impl InFlightLimit {
     pub(crate) fn new(most: usize) -> Self {
-        Self { under_way: Arc::default(), most }
+        Self { in_flight: Arc::default(), most }
     }
 
     /// A place, or none if there are too many.
     pub(crate) fn begin(&self) -> Option<InFlightPermit> {
-        let flight = InFlightPermit(self.under_way.clone());
+        let permit = InFlightPermit(self.in_flight.clone());
         // Taken first and given back if it is one too many, by dropping it.
-        (self.under_way.fetch_add(1, Ordering::Relaxed) < self.most).then_some(flight)
+        (self.in_flight.fetch_add(1, Ordering::Relaxed) < self.most).then_some(permit)
     }
 }
 
@@ -39,11 +39,11 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_come_back() {
-        let flights = InFlightLimit::new(2);
-        let first = flights.begin().unwrap();
-        let _second = flights.begin().unwrap();
-        assert!(flights.begin().is_none());
+        let in_flight = InFlightLimit::new(2);
+        let first = in_flight.begin().unwrap();
+        let _second = in_flight.begin().unwrap();
+        assert!(in_flight.begin().is_none());
         drop(first);
-        assert!(flights.begin().is_some());
+        assert!(in_flight.begin().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! The proxying door: what may pass goes to upstream, the rest is refused here.
+//! The proxying endpoint: what may pass goes to upstream, the rest is refused here.
 
 mod body;
 mod connect;
@@ -35,7 +35,7 @@ pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
 use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
 use crate::live_config::{HttpSettingsCache, LiveConfig};
-use crate::observe::{Answered, Door, Observer};
+use crate::observe::{Endpoint, Observer, RequestOutcome};
 
 /// The gateway, for all workers.
 pub(crate) struct Gateway<S> {
@@ -49,7 +49,7 @@ pub(crate) struct ReverseProxy {
     host: HostRule,
     headers: HeaderRules,
     timeouts: Timeouts,
-    flights: InFlightLimit,
+    in_flight: InFlightLimit,
     connector: Connector,
     tunnels: Tunnels,
     observer: Observer,
@@ -73,7 +73,7 @@ impl<S: Store> Gateway<S> {
             host: config.host,
             headers: config.headers,
             timeouts: config.timeouts.clone(),
-            flights: InFlightLimit::new(config.bounds.in_flight),
+            in_flight: InFlightLimit::new(config.bounds.in_flight),
             connector: Connector::new(config.timeouts.connect),
             tunnels: Tunnels::default(),
             observer,
@@ -99,20 +99,20 @@ impl<S: Store> Gateway<S> {
 
     /// What answers the requests of one worker's connections.
     pub(crate) fn worker(&self, index: usize) -> GatewayWorker<S> {
-        GatewayWorker { manners: self.live.latest_manners(), proxy: self.proxy.clone(), index }
+        GatewayWorker { settings: self.live.latest_manners(), proxy: self.proxy.clone(), index }
     }
 }
 
 /// Answers the requests of one worker's connections.
 pub(crate) struct GatewayWorker<S> {
-    manners: HttpSettingsCache<S>,
+    settings: HttpSettingsCache<S>,
     proxy: Arc<ReverseProxy>,
     index: usize,
 }
 
 impl<S> Clone for GatewayWorker<S> {
     fn clone(&self) -> Self {
-        Self { manners: self.manners.clone(), proxy: self.proxy.clone(), index: self.index }
+        Self { settings: self.settings.clone(), proxy: self.proxy.clone(), index: self.index }
     }
 }
 
@@ -126,33 +126,33 @@ impl<S: Store> Handler for GatewayWorker<S> {
         accepted: Accepted,
         mut request: Request<RequestBody>,
     ) -> impl Future<Output = ServerResponse<Self::Body>> + Send {
-        let Self { manners, proxy, index } = self;
+        let Self { settings, proxy, index } = self;
         async move {
-            let manners = manners.load();
+            let settings = settings.load();
             let began = proxy.clock.now();
             // Before anything is read from them, so that policies and upstream see the same.
-            guard::clean(request.headers_mut(), proxy.headers, &manners.identity_headers);
+            guard::clean(request.headers_mut(), proxy.headers, &settings.identity_headers);
             let (method, path) =
                 (request.method().clone(), request.uri().path_and_query().cloned());
-            let sender = manners.client_address.sender(accepted.peer, request.headers());
+            let sender = settings.client_address.sender(accepted.peer, request.headers());
             let forward = Forward {
                 proxy,
                 worker: *index,
                 is_secure: accepted.secure,
-                paths: manners.paths,
+                paths: settings.paths,
                 sender,
             };
             let mut response = match guard::validate(&request, proxy.headers) {
                 Some(problem) => problem.response().map(ResponseBody::from),
                 None => {
-                    let passing = manners.layer.layer(forward).for_server(sender).call(request);
+                    let passing = settings.layer.layer(forward).for_server(sender).call(request);
                     let Ok(response) = passing.await;
                     response
                 }
             };
             let aside = response.body_mut().take_aside().unwrap_or_default();
-            proxy.observer.answered(&Answered {
-                door: Door::Gateway,
+            proxy.observer.answered(&RequestOutcome {
+                endpoint: Endpoint::Gateway,
                 method: &method,
                 path: path.as_ref().map_or("", PathAndQuery::path),
                 client: sender.client,

@@ -94,12 +94,12 @@ pub(crate) struct PooledConnection {
     pool: Arc<Pool>,
     good_for: Duration,
     observer: Observer,
-    _flight: InFlightPermit,
+    _permit: InFlightPermit,
 }
 
 impl PooledConnection {
-    pub(crate) fn new(pool: Arc<Pool>, flight: InFlightPermit, observer: Observer) -> Self {
-        Self { pool, good_for: IDLE_FOR, observer, _flight: flight }
+    pub(crate) fn new(pool: Arc<Pool>, permit: InFlightPermit, observer: Observer) -> Self {
+        Self { pool, good_for: IDLE_FOR, observer, _permit: permit }
     }
 
     /// Upstream closes the connection when it was idle for longer.

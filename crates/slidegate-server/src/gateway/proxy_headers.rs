@@ -194,13 +194,13 @@ impl ProxyHeaders {
 /// A request's head for HTTP/2, which has the host in the target.
 pub(crate) fn for_http2<B>(
     request: &Request<B>,
-    passage: &ProxyHeaders,
+    proxy_headers: &ProxyHeaders,
     scheme: &Scheme,
     upstream: &Authority,
 ) -> Request<()> {
     let mut fields = HeaderMap::new();
-    passage.write(request, &mut fields);
-    let authority = Authority::try_from(passage.host(request, upstream)).ok();
+    proxy_headers.write(request, &mut fields);
+    let authority = Authority::try_from(proxy_headers.host(request, upstream)).ok();
     let mut target = http::uri::Parts::default();
     target.scheme = Some(scheme.clone());
     target.authority = Some(authority.unwrap_or_else(|| upstream.clone()));

@@ -16,7 +16,7 @@ use crate::config::ListenAddress;
 /// a bound of its own, `somaxconn`, usually the same.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that listen, for all workers of a door.
+/// Sockets that listen, for all workers of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     local: Vec<ListenAddress>,

@@ -59,23 +59,23 @@ impl Arrival {
 pub(super) async fn attend(
     arrival: Arrival,
     place: ConnectionSlot,
-    manner: Arc<ConnectionContext>,
+    context: Arc<ConnectionContext>,
     answer: impl Handler,
     mut shutdown: Shutdown,
 ) {
     let opened = select! {
         biased;
-        opened = open(arrival, &manner.settings) => opened,
+        opened = open(arrival, &context.settings) => opened,
         () = no_more_grace(shutdown.clone()) => return,
     };
     let HttpConnection { stream, accepted, version } = match opened {
         Ok(opened) => opened,
-        Err(failure) => return failure.report(&manner.settings.counts),
+        Err(failure) => return failure.report(&context.settings.counts),
     };
-    let stream = Guarded::new(stream, manner.settings.timeouts.idle, place);
-    let end = manner.protocols.speak(version, stream, answer, accepted, &mut shutdown).await;
+    let stream = Guarded::new(stream, context.settings.timeouts.idle, place);
+    let end = context.protocols.speak(version, stream, answer, accepted, &mut shutdown).await;
     if end == ConnectionEnd::TimedOut {
-        manner.settings.counts.timed_out();
+        context.settings.counts.timed_out();
     }
 }
 

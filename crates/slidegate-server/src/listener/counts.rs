@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counted over all workers of a door.
+/// Counted over all workers of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounts {
     open: AtomicU64,

@@ -71,7 +71,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
 }
 
 /// How connections are treated. Clones share the counts and the room for connections: give each
-/// worker of one door a clone.
+/// worker of one endpoint a clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     timeouts: Timeouts,

@@ -1,4 +1,4 @@
-//! A worker's share of a door: taking connections until it is time to go, and then seeing the last
+//! A worker's share of an endpoint: taking connections until it is time to go, and then seeing the last
 //! ones out.
 
 use std::convert::Infallible;
@@ -47,7 +47,7 @@ pub(crate) async fn serve<A: Handler>(
 
 /// A worker's connections.
 struct ListenerWorker<A> {
-    manner: Arc<ConnectionContext>,
+    context: Arc<ConnectionContext>,
     answer: A,
     tasks: JoinSet<()>,
     /// Every connection has a sender, so that this ends with the last of them.
@@ -62,18 +62,18 @@ impl<A: Handler> ListenerWorker<A> {
     fn new(settings: Settings, answer: A) -> Self {
         let (here, gone) = mpsc::channel(1);
         let (closing, shutdown) = shutdown();
-        let manner = Arc::new(ConnectionContext::new(settings));
-        Self { manner, answer, tasks: JoinSet::new(), gone, here, closing, shutdown }
+        let context = Arc::new(ConnectionContext::new(settings));
+        Self { context, answer, tasks: JoinSet::new(), gone, here, closing, shutdown }
     }
 
     fn attend(&mut self, arrival: Arrival, permit: OwnedSemaphorePermit) {
-        let place = ConnectionSlot::new(&self.manner.settings().counts, permit, self.here.clone());
-        let (manner, answer) = (Arc::clone(&self.manner), self.answer.clone());
-        self.tasks.spawn(attend(arrival, place, manner, answer, self.shutdown.clone()));
+        let place = ConnectionSlot::new(&self.context.settings().counts, permit, self.here.clone());
+        let (context, answer) = (Arc::clone(&self.context), self.answer.clone());
+        self.tasks.spawn(attend(arrival, place, context, answer, self.shutdown.clone()));
     }
 
     async fn drain(self) {
-        let Self { manner, mut tasks, mut gone, here, closing, .. } = self;
+        let Self { context, mut tasks, mut gone, here, closing, .. } = self;
         drop(here);
         closing.begin();
         let all_gone = async {
@@ -82,7 +82,7 @@ impl<A: Handler> ListenerWorker<A> {
             }
             gone.recv().await;
         };
-        if timeout(manner.settings().timeouts.drain, all_gone).await.is_err() {
+        if timeout(context.settings().timeouts.drain, all_gone).await.is_err() {
             tracing::warn!(connections = tasks.len(), "cutting connections that are still busy");
             tasks.shutdown().await;
         }

@@ -11,28 +11,28 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::queue::Writers;
-pub(crate) use self::queue::{Lines, dropped_lines};
+pub(crate) use self::queue::{LogQueue, dropped_lines};
 use crate::config::{LogConfig, LogFormat};
 
 /// How a line looks, decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum LogStyle {
     Json,
     Pretty { colour: bool },
 }
 
 /// Begins to log. Lines that are still on their way when the queue is dropped are waited for, a
 /// moment.
-pub(crate) fn init(config: &LogConfig) -> anyhow::Result<Lines> {
+pub(crate) fn init(config: &LogConfig) -> anyhow::Result<LogQueue> {
     let queue = queue::start(io::stderr())?;
-    let look = Look::of(config.format, &io::stderr());
+    let look = LogStyle::of(config.format, &io::stderr());
     subscriber(look, &config.level, Writers::to(&queue))?
         .try_init()
         .context("logging has begun already")?;
     Ok(queue)
 }
 
-impl Look {
+impl LogStyle {
     fn of(format: LogFormat, stderr: &impl IsTerminal) -> Self {
         let terminal = stderr.is_terminal();
         let objected = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -45,7 +45,7 @@ impl Look {
 }
 
 fn subscriber<W>(
-    look: Look,
+    look: LogStyle,
     level: &str,
     writers: W,
 ) -> anyhow::Result<Box<dyn tracing::Subscriber + Send + Sync>>
@@ -59,11 +59,11 @@ where
     // What cannot be written is not to be written about: that panics if standard error is closed.
     let lines = tracing_subscriber::fmt::layer().with_writer(writers).log_internal_errors(false);
     Ok(match look {
-        Look::Json => {
+        LogStyle::Json => {
             let json = lines.json().flatten_event(true);
             Box::new(registry.with(json.with_current_span(false).with_span_list(false)))
         }
-        Look::Pretty { colour } => Box::new(registry.with(lines.with_ansi(colour))),
+        LogStyle::Pretty { colour } => Box::new(registry.with(lines.with_ansi(colour))),
     })
 }
 
@@ -98,13 +98,13 @@ pub(crate) mod tests {
 
     /// The lines that are logged meanwhile, as JSON.
     pub(crate) fn lines_of(level: &str, work: impl FnOnce()) -> Vec<Value> {
-        let text = logged(Look::Json, level, work);
+        let text = logged(LogStyle::Json, level, work);
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     static ALONE: Mutex<()> = Mutex::new(());
 
-    fn logged(look: Look, level: &str, work: impl FnOnce()) -> String {
+    fn logged(look: LogStyle, level: &str, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writers = kept.clone();
         let subscriber = subscriber(look, level, move || writers.clone()).unwrap();
@@ -135,10 +135,10 @@ pub(crate) mod tests {
     #[test]
     fn pretty_lines_stay_lines_whatever_is_in_them() {
         let log = || tracing::info!(path = "/a\nforged\x1b[31m", "hello");
-        let text = logged(Look::Pretty { colour: false }, "info", log);
+        let text = logged(LogStyle::Pretty { colour: false }, "info", log);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains('\x1b') && text.contains("hello"), "{text}");
-        assert!(logged(Look::Pretty { colour: true }, "info", log).contains("\x1b["));
+        assert!(logged(LogStyle::Pretty { colour: true }, "info", log).contains("\x1b["));
     }
 
     #[test]
@@ -148,7 +148,7 @@ pub(crate) mod tests {
             tracing::info!(target: "slidegate::access", "not this");
         });
         assert_eq!(lines.len(), 1);
-        let error = subscriber(Look::Json, "slidegate=loud", io::sink).err().unwrap();
+        let error = subscriber(LogStyle::Json, "slidegate=loud", io::sink).err().unwrap();
         assert!(error.to_string().contains("slidegate=loud"), "{error}");
     }
 }

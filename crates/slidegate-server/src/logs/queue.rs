@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::queue::{Queue, Sender, Waiting};
+use crate::queue::{Queue, QueueReceiver, QueueSender};
 
 /// A thread that writes, and the lines that wait for it. Whoever logs never waits: what finds no
 /// room is dropped and counted.
-pub(crate) type Lines = Queue<Vec<u8>>;
+pub(crate) type LogQueue = Queue<Vec<u8>>;
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -19,12 +19,12 @@ pub(crate) fn dropped_lines() -> u64 {
 }
 
 /// Starts the thread.
-pub(super) fn start(stream: impl Write + Send + 'static) -> io::Result<Lines> {
+pub(super) fn start(stream: impl Write + Send + 'static) -> io::Result<LogQueue> {
     Queue::start("log", move |waiting| write_all(waiting, stream))
 }
 
 /// Writes until it is told that there is no more. A line that cannot be written is lost.
-fn write_all(waiting: Waiting<Vec<u8>>, mut stream: impl Write) {
+fn write_all(waiting: QueueReceiver<Vec<u8>>, mut stream: impl Write) {
     for line in waiting {
         let _ = stream.write_all(&line);
     }
@@ -33,17 +33,17 @@ fn write_all(waiting: Waiting<Vec<u8>>, mut stream: impl Write) {
 
 /// Makes a writer for each line.
 #[derive(Debug, Clone)]
-pub(super) struct Writers(Sender<Vec<u8>>);
+pub(super) struct Writers(QueueSender<Vec<u8>>);
 
 impl Writers {
-    pub(super) fn to(lines: &Lines) -> Self {
+    pub(super) fn to(lines: &LogQueue) -> Self {
         Self(lines.sender())
     }
 }
 
 /// Takes one line.
 #[derive(Debug)]
-pub(super) struct LineWriter<'a>(&'a Sender<Vec<u8>>);
+pub(super) struct LineWriter<'a>(&'a QueueSender<Vec<u8>>);
 
 impl<'a> MakeWriter<'a> for Writers {
     type Writer = LineWriter<'a>;

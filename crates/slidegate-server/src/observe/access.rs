@@ -1,15 +1,15 @@
 //! The access log: a line for every request, if the operator wants it.
 
 use super::denial_log::shortened;
-use super::verdict::Verdict;
-use super::{Answered, UpstreamError, rounded};
+use super::verdict::VerdictLabel;
+use super::{RequestOutcome, UpstreamError, rounded};
 
 /// Writes the line. Neither headers nor the query are in it: they may have secrets.
-pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
+pub(super) fn write(answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
     let tightest = answered.decision.and_then(|decision| decision.tightest());
     tracing::info!(
         target: "slidegate::access",
-        door = answered.door.as_str(),
+        endpoint = answered.endpoint.as_str(),
         method = answered.method.as_str(),
         path = shortened(answered.path),
         status = answered.status.as_u16(),
@@ -22,7 +22,7 @@ pub(super) fn write(answered: &Answered<'_>, verdict: Verdict) {
 }
 
 /// Why a request has got 502, 503 or 504 of ours, in the words of the metrics.
-fn reason(answered: &Answered<'_>, verdict: Verdict) -> Option<&'static str> {
-    let of_store = (verdict == Verdict::Unavailable).then_some("store");
+fn reason(answered: &RequestOutcome<'_>, verdict: VerdictLabel) -> Option<&'static str> {
+    let of_store = (verdict == VerdictLabel::Unavailable).then_some("store");
     answered.upstream_error.map(UpstreamError::as_str).or(of_store)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use slidegate::Timestamp;
 
 use super::exposition::Page;
-use super::stripe::count;
+use super::per_thread::count;
 
 /// Counts what went well and what did not, and remembers when it last went well.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use super::Door;
+use super::Endpoint;
 use super::exposition::{Label, Page};
 
 /// What a listener knows of its connections: those open now, and the others since the start.
@@ -23,23 +23,25 @@ pub(crate) struct ConnectionStats {
     pub(crate) timeouts: u64,
 }
 
-type Source = Box<dyn Fn() -> ConnectionStats + Send + Sync>;
+type StatsSource = Box<dyn Fn() -> ConnectionStats + Send + Sync>;
 
-/// Whom to ask, by door.
+/// Whom to ask, by endpoint.
 #[derive(Default)]
-pub(super) struct Connections(Mutex<Vec<(Door, Source)>>);
+pub(super) struct Connections(Mutex<Vec<(Endpoint, StatsSource)>>);
 
 impl Connections {
-    pub(super) fn add(&self, door: Door, source: Source) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((door, source));
+    pub(super) fn add(&self, endpoint: Endpoint, source: StatsSource) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((endpoint, source));
     }
 
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
-        let doors = self.by_door();
+        let endpoints = self.by_endpoint();
         let labelled = |value: fn(&ConnectionStats) -> u64| {
-            doors.iter().map(move |(door, stats)| ([("door", door.as_str())], value(stats)))
+            endpoints
+                .iter()
+                .map(move |(endpoint, stats)| ([("endpoint", endpoint.as_str())], value(stats)))
         };
-        let open = labelled(|stats| stats.open).map(|(door, open)| (door, open as f64));
+        let open = labelled(|stats| stats.open).map(|(endpoint, open)| (endpoint, open as f64));
         page.gauges("slidegate_connections", "Connections of clients that are open.", open)?;
         page.counters(
             "slidegate_connections_accepted",
@@ -56,29 +58,29 @@ impl Connections {
             "Connections that were closed early, by reason: an untrusted peer where a PROXY header \
              is needed (refused), a failed TLS handshake (tls), a bad PROXY header (proxy-header), \
              a request's head that took too long (timeout).",
-            doors.iter().flat_map(|(door, stats)| failures(*door, stats)),
+            endpoints.iter().flat_map(|(endpoint, stats)| failures(*endpoint, stats)),
         )
     }
 
-    /// A door may have several listeners.
-    fn by_door(&self) -> Vec<(Door, ConnectionStats)> {
+    /// An endpoint may have several listeners.
+    fn by_endpoint(&self) -> Vec<(Endpoint, ConnectionStats)> {
         let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = |door| {
-            let own = sources.iter().filter(|(of, _)| *of == door).map(|(_, source)| source());
-            own.reduce(ConnectionStats::with).map(|sum| (door, sum))
+        let of = |endpoint| {
+            let own = sources.iter().filter(|(of, _)| *of == endpoint).map(|(_, source)| source());
+            own.reduce(ConnectionStats::with).map(|sum| (endpoint, sum))
         };
-        Door::ALL.into_iter().filter_map(of).collect()
+        Endpoint::ALL.into_iter().filter_map(of).collect()
     }
 }
 
-fn failures(door: Door, stats: &ConnectionStats) -> [([Label<'static>; 2], u64); 4] {
+fn failures(endpoint: Endpoint, stats: &ConnectionStats) -> [([Label<'static>; 2], u64); 4] {
     [
         ("refused", stats.refused),
         ("tls", stats.tls_failures),
         ("proxy-header", stats.proxy_header_failures),
         ("timeout", stats.timeouts),
     ]
-    .map(|(reason, value)| ([("door", door.as_str()), ("reason", reason)], value))
+    .map(|(reason, value)| ([("endpoint", endpoint.as_str()), ("reason", reason)], value))
 }
 
 impl ConnectionStats {

@@ -9,9 +9,9 @@ use slidegate::{Decision, Policies, PolicyStanding, Standing, Verdict};
 use tracing::Level;
 
 use super::exposition::Page;
+use super::per_thread::{PerThread, count_own};
 use super::report::GateReport;
-use super::stripe::{Striped, count_own};
-use super::{Answered, rounded};
+use super::{RequestOutcome, rounded};
 
 const TARGET: &str = "slidegate::denied";
 
@@ -31,7 +31,7 @@ const MOST_CHARS: usize = 200;
 pub(super) struct DenialLog {
     recent: Recent,
     budget: Budget,
-    left_out: Striped<AtomicU64>,
+    left_out: PerThread<AtomicU64>,
     /// How many of those have been told.
     told: AtomicU64,
 }
@@ -39,20 +39,25 @@ pub(super) struct DenialLog {
 impl Default for DenialLog {
     fn default() -> Self {
         let (recent, budget) = (Recent::new(), Budget::default());
-        Self { recent, budget, left_out: Striped::default(), told: AtomicU64::new(0) }
+        Self { recent, budget, left_out: PerThread::default(), told: AtomicU64::new(0) }
     }
 }
 
 impl DenialLog {
     #[inline]
-    pub(super) fn see(&self, answered: &Answered<'_>, decision: &Decision, gate: &dyn GateReport) {
+    pub(super) fn record(
+        &self,
+        answered: &RequestOutcome<'_>,
+        decision: &Decision,
+        gate: &dyn GateReport,
+    ) {
         if let Some(denial) = Denial::of(decision) {
             self.consider(answered, &denial, gate);
         }
     }
 
     #[cold]
-    fn consider(&self, answered: &Answered<'_>, denial: &Denial<'_>, gate: &dyn GateReport) {
+    fn consider(&self, answered: &RequestOutcome<'_>, denial: &Denial<'_>, gate: &dyn GateReport) {
         let second = (answered.at.as_millis() / 1000) as u32;
         // In a flood this is the end of it. If no lines are wanted, none is ever taken.
         if self.budget.is_spent(second) {
@@ -64,7 +69,7 @@ impl DenialLog {
 
     fn write_if_due(
         &self,
-        answered: &Answered<'_>,
+        answered: &RequestOutcome<'_>,
         denial: &Denial<'_>,
         second: u32,
         gate: &dyn GateReport,
@@ -110,7 +115,7 @@ impl<'a> Denial<'a> {
         Some(Self { policy, standing })
     }
 
-    fn write(&self, answered: &Answered<'_>, left_out: u64, policies: &Policies) {
+    fn write(&self, answered: &RequestOutcome<'_>, left_out: u64, policies: &Policies) {
         let quota = self.standing.quota();
         let (units, remaining) = (quota.units().get(), self.standing.remaining());
         tracing::info!(
@@ -124,7 +129,7 @@ impl<'a> Denial<'a> {
             remaining,
             retry_after_s = rounded(self.standing.retry_after().as_secs_f64()),
             shadow = self.policy.is_shadow(),
-            door = answered.door.as_str(),
+            endpoint = answered.endpoint.as_str(),
             method = answered.method.as_str(),
             path = shortened(answered.path),
             client = answered.client.map(tracing::field::display),

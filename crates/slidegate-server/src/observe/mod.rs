@@ -6,16 +6,16 @@ mod attempts;
 mod audit;
 mod connections;
 mod denial_log;
-mod door;
+mod endpoint;
 mod exposition;
-mod lowest;
+mod min_remaining;
 mod observer;
 mod operations;
+mod per_thread;
 mod policy;
 mod process;
 mod report;
 mod store;
-mod stripe;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -37,17 +37,17 @@ pub(crate) use self::report::{GateReport, StoreReport};
 pub(crate) use self::store::breaker_word;
 pub(crate) use self::upstream::UpstreamError;
 
-/// Through which door a request came.
+/// Through which endpoint a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Door {
+pub(crate) enum Endpoint {
     Gateway,
     Decisions,
 }
 
 /// A request that has been answered.
 #[derive(Debug)]
-pub(crate) struct Answered<'a> {
-    pub(crate) door: Door,
+pub(crate) struct RequestOutcome<'a> {
+    pub(crate) endpoint: Endpoint,
     pub(crate) method: &'a Method,
     /// As it was sent, without the query.
     pub(crate) path: &'a str,
@@ -63,7 +63,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) at: Timestamp,
 }
 
-impl Answered<'_> {
+impl RequestOutcome<'_> {
     /// From the request's head to the response's.
     fn took(&self) -> Duration {
         self.at.saturating_since(self.began)
@@ -75,7 +75,7 @@ fn rounded(figure: f64) -> f64 {
     (figure * 1000.0).round() / 1000.0
 }
 
-impl Door {
+impl Endpoint {
     const ALL: [Self; 2] = [Self::Gateway, Self::Decisions];
 
     fn as_str(self) -> &'static str {

@@ -16,14 +16,14 @@ use super::attempts::Attempts;
 use super::audit::{self, Event, Recorder};
 use super::connections::{ConnectionStats, Connections};
 use super::denial_log::DenialLog;
-use super::door::Doors;
+use super::endpoint::EndpointMetrics;
 use super::exposition::Page;
 use super::operations::{Operation, Operations};
 use super::policy::PolicyMeters;
 use super::report::GateReport;
-use super::upstream::{Upstream, UpstreamError};
-use super::verdict::Verdict;
-use super::{Answered, Door, access, process, store};
+use super::upstream::{UpstreamError, UpstreamMetrics};
+use super::verdict::VerdictLabel;
+use super::{Endpoint, RequestOutcome, access, process, store};
 use crate::config::LogConfig;
 
 /// Sees every answer. Clones all are the same observer.
@@ -32,11 +32,11 @@ use crate::config::LogConfig;
 /// allocation, no reading of a clock. If half of a quota or more is spent, the account is written
 /// down in a table of the thread's own.
 #[derive(Clone)]
-pub(crate) struct Observer(Arc<Inner>);
+pub(crate) struct Observer(Arc<ObserverState>);
 
-struct Inner {
+struct ObserverState {
     gate: Arc<dyn GateReport>,
-    doors: Doors,
+    endpoints: EndpointMetrics,
     policies: PolicyMeters,
     denials: DenialLog,
     accounts: Accounts,
@@ -44,7 +44,7 @@ struct Inner {
     /// Whether there is a line for every request.
     access: bool,
     audit: Option<Recorder>,
-    upstream: Upstream,
+    upstream: UpstreamMetrics,
     connections: Connections,
     reloads: Attempts,
     snapshots: Attempts,
@@ -68,15 +68,15 @@ impl Observer {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let started = clock.wall();
-        Self(Arc::new(Inner {
-            doors: Doors::default(),
+        Self(Arc::new(ObserverState {
+            endpoints: EndpointMetrics::default(),
             policies: PolicyMeters::new(gate.policies().names()),
             denials: DenialLog::default(),
             accounts: Accounts::default(),
             operations: Operations::default(),
             access: log.access,
             audit,
-            upstream: Upstream::default(),
+            upstream: UpstreamMetrics::default(),
             connections: Connections::default(),
             reloads: Attempts::since(started),
             snapshots: Attempts::default(),
@@ -90,14 +90,14 @@ impl Observer {
 
     /// A request was answered.
     #[inline]
-    pub(crate) fn answered(&self, answered: &Answered<'_>) {
+    pub(crate) fn answered(&self, answered: &RequestOutcome<'_>) {
         let inner = &*self.0;
-        let verdict = Verdict::of(answered);
-        inner.doors.count(answered, verdict);
+        let verdict = VerdictLabel::of(answered);
+        inner.endpoints.count(answered, verdict);
         if let Some(decision) = answered.decision {
             inner.policies.count(decision);
-            inner.denials.see(answered, decision, &*inner.gate);
-            inner.accounts.see(decision, answered.at);
+            inner.denials.record(answered, decision, &*inner.gate);
+            inner.accounts.record(decision, answered.at);
         }
         if let Some(audit) = &inner.audit {
             audit.answered(answered, verdict, &*inner.gate, &*inner.clock);
@@ -117,13 +117,13 @@ impl Observer {
         self.0.upstream.failed(error);
     }
 
-    /// Whom to ask for the connections of a door; repeat it for several listeners.
+    /// Whom to ask for the connections of an endpoint; repeat it for several listeners.
     pub(crate) fn connections(
         &self,
-        door: Door,
+        endpoint: Endpoint,
         source: impl Fn() -> ConnectionStats + Send + Sync + 'static,
     ) {
-        self.0.connections.add(door, Box::new(source));
+        self.0.connections.add(endpoint, Box::new(source));
     }
 
     /// The server begins.
@@ -205,7 +205,7 @@ impl Observer {
     /// The page of metrics, in the OpenMetrics text format.
     pub(crate) fn page(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Everything(self.0.clone())));
+        registry.register_collector(Box::new(MetricsCollector(self.0.clone())));
         let mut page = String::with_capacity(16 * 1024);
         text::encode(&mut page, &registry)?;
         self.0.turn_if_due();
@@ -213,7 +213,7 @@ impl Observer {
     }
 }
 
-impl Inner {
+impl ObserverState {
     fn record(&self, event: impl FnOnce() -> Event) {
         if let Some(audit) = &self.audit {
             audit.record(self.clock.wall(), event());
@@ -236,13 +236,13 @@ fn names(policies: &Policies) -> Vec<Name> {
 }
 
 /// All metrics, at the moment that they are asked for.
-struct Everything(Arc<Inner>);
+struct MetricsCollector(Arc<ObserverState>);
 
-impl Collector for Everything {
+impl Collector for MetricsCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (inner, page) = (&self.0, &mut Page(encoder));
         inner.policies.expose(page)?;
-        inner.doors.expose(page)?;
+        inner.endpoints.expose(page)?;
         inner.upstream.expose(page)?;
         inner.connections.expose(page)?;
         store::expose(&*inner.gate, page)?;
@@ -281,7 +281,7 @@ impl Collector for Everything {
     }
 }
 
-impl fmt::Debug for Everything {
+impl fmt::Debug for MetricsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Everything").finish_non_exhaustive()
     }

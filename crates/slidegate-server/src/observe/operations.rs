@@ -9,8 +9,8 @@ use slidegate::policy::Action;
 use slidegate::{Name, Timestamp};
 
 use super::exposition::Page;
+use super::per_thread::count;
 use super::report::GateReport;
-use super::stripe::count;
 use crate::calendar::Rfc3339;
 
 /// Something that an operator did, or tried to do.

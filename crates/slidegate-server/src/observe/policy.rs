@@ -11,15 +11,15 @@ use foldhash::fast::RandomState;
 use slidegate::{Decision, Name, PolicyStanding};
 
 use super::exposition::{Label, Page};
-use super::lowest::Lowest;
-use super::stripe::{Striped, count_own};
+use super::min_remaining::MinRemaining;
+use super::per_thread::{PerThread, count_own};
 
 /// The numbers of the policies in force. Only their names become labels, so there are never more
 /// series than the operator has written policies.
 #[derive(Debug)]
 pub(super) struct PolicyMeters(ArcSwap<Meters>);
 
-type Meters = HashMap<Name, Arc<Striped<Meter>>, RandomState>;
+type Meters = HashMap<Name, Arc<PerThread<Meter>>, RandomState>;
 
 /// What one policy has done, in one thread.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Meter {
     shadow_denials: AtomicU64,
     banned: AtomicU64,
     unknown_plans: AtomicU64,
-    lowest: Lowest,
+    min_remaining: MinRemaining,
 }
 
 impl PolicyMeters {
@@ -59,7 +59,11 @@ impl PolicyMeters {
 
     /// Begins a new period of what is told of the lowest standings.
     pub(super) fn turn(&self) {
-        self.0.load().values().flat_map(|meter| meter.iter()).for_each(|own| own.lowest.turn());
+        self.0
+            .load()
+            .values()
+            .flat_map(|meter| meter.iter())
+            .for_each(|own| own.min_remaining.turn());
     }
 
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -92,22 +96,24 @@ impl PolicyMeters {
              default plan.",
             counters(|own| &own.unknown_plans),
         )?;
-        let lowest: Vec<(_, (u32, Duration))> = meters
+        let min_remaining: Vec<(_, (u32, Duration))> = meters
             .iter()
-            .filter_map(|(name, meter)| Some((label(name), Lowest::of(meter, |own| &own.lowest)?)))
+            .filter_map(|(name, meter)| {
+                Some((label(name), MinRemaining::of(meter, |own| &own.min_remaining)?))
+            })
             .collect();
         page.gauges(
             "rate_limit_remaining",
             "The fewest units that any identity had left under the policy after a decision of the \
              last 30 to 60 seconds (since the scrape before last, if that is longer). Absent if \
              there was none.",
-            lowest.iter().map(|(policy, (remaining, _))| (*policy, f64::from(*remaining))),
+            min_remaining.iter().map(|(policy, (remaining, _))| (*policy, f64::from(*remaining))),
         )?;
         page.gauges(
             "rate_limit_reset_seconds",
             "How long that identity then had to wait for its first spent unit; of several with as \
              few left, the longest.",
-            lowest.iter().map(|(policy, (_, reset))| (*policy, reset.as_secs_f64())),
+            min_remaining.iter().map(|(policy, (_, reset))| (*policy, reset.as_secs_f64())),
         )
     }
 }
@@ -117,7 +123,7 @@ impl Meter {
     fn count(&self, policy: &PolicyStanding, decision: &Decision) {
         let tightest = policy.standings().iter().min_by_key(|standing| standing.remaining());
         if let Some(standing) = tightest {
-            self.lowest.see(standing);
+            self.min_remaining.record(standing);
         }
         if policy.is_plan_unknown() {
             count_own(&self.unknown_plans);

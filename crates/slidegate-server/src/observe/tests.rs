@@ -15,7 +15,7 @@ use slidegate::{
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
-use super::{Answered, ConnectionStats, Door, Observer, UpstreamError};
+use super::{ConnectionStats, Endpoint, Observer, RequestOutcome, UpstreamError};
 use crate::config::{LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
 
@@ -87,8 +87,8 @@ impl Scene {
 
     fn answer(&self, path: &str, status: StatusCode, decision: Option<&Decision>) {
         let began = self.clock.now();
-        self.observer.answered(&Answered {
-            door: Door::Gateway,
+        self.observer.answered(&RequestOutcome {
+            endpoint: Endpoint::Gateway,
             method: &Method::GET,
             path,
             client: Some([10, 0, 0, 9].into()),
@@ -123,8 +123,9 @@ fn known_traffic_is_counted_as_it_was() {
     scene.answer("/login", StatusCode::SERVICE_UNAVAILABLE, None);
     scene.answer("/exempt", StatusCode::NO_CONTENT, None);
     let read = Read::of(&scene.observer);
-    let gateway =
-        |verdict| read.value("slidegate_requests", &[("door", "gateway"), ("verdict", verdict)]);
+    let gateway = |verdict| {
+        read.value("slidegate_requests", &[("endpoint", "gateway"), ("verdict", verdict)])
+    };
     assert_eq!(gateway("allow"), Some(5.0));
     assert_eq!(gateway("deny"), Some(3.0));
     assert_eq!(gateway("block"), Some(1.0));
@@ -138,10 +139,11 @@ fn known_traffic_is_counted_as_it_was() {
     assert_eq!(of("rate_limit_remaining", "login"), Some(0.0));
     assert_eq!(of("rate_limit_remaining", "flood"), Some(95.0));
     assert_eq!(of("rate_limit_reset_seconds", "login"), Some(60.0));
-    let other = |family, label, value| read.value(family, &[("door", "gateway"), (label, value)]);
+    let other =
+        |family, label, value| read.value(family, &[("endpoint", "gateway"), (label, value)]);
     assert_eq!(other("slidegate_blocks", "reason", "listed"), Some(1.0));
     assert_eq!(other("slidegate_responses", "class", "4xx"), Some(4.0));
-    assert_eq!(read.value("slidegate_response_seconds", &[("door", "gateway")]), Some(11.0));
+    assert_eq!(read.value("slidegate_response_seconds", &[("endpoint", "gateway")]), Some(11.0));
     assert_eq!(read.value("slidegate_memory_accounts", &[("store", "shared")]), Some(2.0));
     assert_eq!(read.value("slidegate_memory_accounts", &[("store", "local")]), Some(1.0));
     assert_eq!(read.value("slidegate_memory_capacity", &[("store", "local")]), Some(1000.0));
@@ -151,8 +153,12 @@ fn known_traffic_is_counted_as_it_was() {
 fn names_are_as_promised_and_everything_says_what_it_is() {
     let scene = Scene::new(three_policies());
     drop(scene.ask("/login", 1));
-    scene.observer.connections(Door::Gateway, || ConnectionStats { open: 2, ..Default::default() });
-    scene.observer.connections(Door::Gateway, || ConnectionStats { open: 3, ..Default::default() });
+    scene
+        .observer
+        .connections(Endpoint::Gateway, || ConnectionStats { open: 2, ..Default::default() });
+    scene
+        .observer
+        .connections(Endpoint::Gateway, || ConnectionStats { open: 3, ..Default::default() });
     scene.observer.upstream_answered(StatusCode::BAD_GATEWAY);
     scene.observer.upstream_failed(UpstreamError::Timeout);
     let page = scene.observer.page().unwrap();
@@ -160,12 +166,12 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
         "rate_limit_exceeded_total{policy=\"login\"} 0",
         "rate_limit_remaining{policy=\"login\"} 1.0",
         "rate_limit_reset_seconds{policy=\"login\"} 60.0",
-        "slidegate_requests_total{door=\"gateway\",verdict=\"allow\"} 1",
-        "slidegate_fallback_decisions_total{door=\"gateway\"} 0",
+        "slidegate_requests_total{endpoint=\"gateway\",verdict=\"allow\"} 1",
+        "slidegate_fallback_decisions_total{endpoint=\"gateway\"} 0",
         "slidegate_upstream_responses_total{class=\"5xx\"} 1",
         "slidegate_upstream_errors_total{reason=\"timeout\"} 1",
-        "slidegate_connections{door=\"gateway\"} 5.0",
-        "slidegate_connection_failures_total{door=\"gateway\",reason=\"tls\"} 0",
+        "slidegate_connections{endpoint=\"gateway\"} 5.0",
+        "slidegate_connection_failures_total{endpoint=\"gateway\",reason=\"tls\"} 0",
         "slidegate_config_reloads_total{outcome=\"ok\"} 0",
         "slidegate_config_last_reload_timestamp_seconds 1767225600.0",
         "process_start_time_seconds 1767225600.0",
@@ -207,7 +213,7 @@ fn every_metric_is_described_in_the_documentation() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), ResilientStore::new(redis));
     let observer = Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new()));
-    observer.connections(Door::Gateway, ConnectionStats::default);
+    observer.connections(Endpoint::Gateway, ConnectionStats::default);
     let described = include_str!("../../../../docs/operation.md");
     for (name, family) in Read::of(&observer).0.families {
         let suffix = match family.family_type {
@@ -308,7 +314,7 @@ fn a_denial_has_a_line_with_all_that_an_operator_asks_for() {
         ("remaining", 0.into()),
         ("retry_after_s", 60.0.into()),
         ("shadow", false.into()),
-        ("door", "gateway".into()),
+        ("endpoint", "gateway".into()),
         ("method", "GET".into()),
         ("path", "/login".into()),
         ("client", "10.0.0.9".into()),

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::exposition::Histogram;
-use super::stripe::{Striped, add_own, count_own};
+use super::per_thread::{PerThread, add_own, count_own};
 
 /// From a refusal out of memory to a slow upstream.
 const BOUNDS_US: [u64; 16] = [
@@ -29,7 +29,7 @@ impl Timing {
     }
 
     /// What all threads together have seen.
-    pub(super) fn histogram<T>(of: &Striped<T>, timing: impl Fn(&T) -> &Timing) -> Histogram {
+    pub(super) fn histogram<T>(of: &PerThread<T>, timing: impl Fn(&T) -> &Timing) -> Histogram {
         let bounds = BOUNDS_US.iter().map(|us| Duration::from_micros(*us).as_secs_f64());
         let bounds = bounds.chain([f64::INFINITY]).enumerate();
         let counted = |(i, bound)| (bound, of.sum(|own| &timing(own).counts[i]));
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_time_is_counted_at_the_first_bound_that_it_does_not_pass() {
-        let timings = Striped::<Timing>::default();
+        let timings = PerThread::<Timing>::default();
         for us in [0, 100, 101, 10_000_000, 10_000_001] {
             timings.own().add(Duration::from_micros(us));
         }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_nanosecond_past_a_bound_is_past_it() {
-        let timings = Striped::<Timing>::default();
+        let timings = PerThread::<Timing>::default();
         timings.own().add(Duration::from_nanos(100_001));
         let histogram = Timing::histogram(&timings, |own| own);
         assert_eq!((histogram.buckets[0].1, histogram.buckets[1].1), (0, 1));

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use http::StatusCode;
 
 use super::exposition::Page;
-use super::stripe::{Striped, count_own};
+use super::per_thread::{PerThread, count_own};
 
 /// Why there is no response of upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum UpstreamError {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Upstream(Striped<Results>);
+pub(super) struct UpstreamMetrics(PerThread<Results>);
 
 #[derive(Debug, Default)]
 struct Results {
@@ -42,7 +42,7 @@ impl UpstreamError {
     }
 }
 
-impl Upstream {
+impl UpstreamMetrics {
     pub(super) fn answered(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
         count_own(&self.0.own().classes[class]);

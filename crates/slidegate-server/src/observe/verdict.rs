@@ -3,11 +3,11 @@
 use http::StatusCode;
 use slidegate::{Block, Decision};
 
-use super::Answered;
+use super::RequestOutcome;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum VerdictLabel {
     Allow,
     /// A quota was used up.
     Deny,
@@ -30,13 +30,13 @@ pub(super) enum BlockReason {
     Other,
 }
 
-impl Verdict {
+impl VerdictLabel {
     /// As many as have a name of their own.
     pub(super) const COUNT: usize = Self::NAMES.len();
     pub(super) const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
 
     #[inline]
-    pub(super) fn of(answered: &Answered<'_>) -> Self {
+    pub(super) fn of(answered: &RequestOutcome<'_>) -> Self {
         match answered.decision {
             Some(decision) => Self::of_decision(decision),
             None if answered.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,

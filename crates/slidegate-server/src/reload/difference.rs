@@ -116,9 +116,13 @@ fn compare_plan_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) 
     }
 }
 
-type Words = (&'static str, String);
+type Labelled = (&'static str, String);
 
-fn compare(whose: &str, words: impl Iterator<Item = (Words, Words)>, changes: &mut Vec<String>) {
+fn compare(
+    whose: &str,
+    words: impl Iterator<Item = (Labelled, Labelled)>,
+    changes: &mut Vec<String>,
+) {
     for ((what, before), (_, after)) in words {
         if before != after {
             changes.push(format!("{whose}: {what} {before} -> {after}"));

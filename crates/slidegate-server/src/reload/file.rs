@@ -20,14 +20,14 @@ pub(super) struct WatchedFile {
     events: Events,
     /// As it was at rest before it was last read. None if it was not: the clock of file systems is
     /// coarse, so a file that was written just now can change and look the same.
-    stamp: Option<Stamp>,
+    stamp: Option<FileVersion>,
     /// A hash, as there may be secrets in it.
     contents: Option<u64>,
 }
 
 /// What changes if the file does, without reading it: which file it is, its size and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     file: (u64, u64),
     bytes: u64,
     written: (i64, i64),
@@ -93,7 +93,7 @@ impl WatchedFile {
     }
 
     /// Waits until nobody is writing, as far as that can be seen.
-    async fn settle(&self) -> Option<Stamp> {
+    async fn settle(&self) -> Option<FileVersion> {
         let mut before = self.look().await;
         for _ in 0..MOST_ROUNDS {
             time::sleep(self.pace.settle).await;
@@ -106,8 +106,8 @@ impl WatchedFile {
         None
     }
 
-    async fn look(&self) -> Option<Stamp> {
-        fs::metadata(&self.path).await.ok().as_ref().map(Stamp::of)
+    async fn look(&self) -> Option<FileVersion> {
+        fs::metadata(&self.path).await.ok().as_ref().map(FileVersion::of)
     }
 
     fn follow_links(&mut self) {
@@ -122,7 +122,7 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-impl Stamp {
+impl FileVersion {
     fn of(metadata: &Metadata) -> Self {
         Self {
             file: (metadata.dev(), metadata.ino()),

@@ -5,7 +5,7 @@ use crate::config::{
     StoreConfig,
 };
 
-/// The part of a configuration that is in force until the process ends: doors, store, log and
+/// The part of a configuration that is in force until the process ends: endpoints, store, log and
 /// audit trail.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fixed {

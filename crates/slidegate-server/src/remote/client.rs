@@ -1,4 +1,4 @@
-//! One request to a running server's operator's door.
+//! One request to a running server's admin endpoint.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::config::{ListenAddress, Secret};
 
 /// Where the server is, and what to show it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Server {
+pub(crate) struct AdminEndpoint {
     /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as
     /// admin.listen has it
     #[arg(
@@ -46,7 +46,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 
-impl Server {
+impl AdminEndpoint {
     /// The server's answer, which is JSON, or why it does not do what it was asked.
     pub(super) fn ask(
         &self,
@@ -64,13 +64,13 @@ impl Server {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<String> {
-        let door = Door::parse(&self.admin)?;
+        let endpoint = AdminAddress::parse(&self.admin)?;
         let token = self.token()?;
         let body = body.map(ToString::to_string).unwrap_or_default();
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, door.host())
+            .header(header::HOST, endpoint.host())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, application/problem+json");
         if let Some(token) = &token {
@@ -81,7 +81,8 @@ impl Server {
             request = request.header(header::AUTHORIZATION, shown);
         }
         let request = request.body(Full::new(Bytes::from(body)))?;
-        let (status, body) = match tokio::time::timeout(ANSWER, self.send(&door, request)).await {
+        let (status, body) = match tokio::time::timeout(ANSWER, self.send(&endpoint, request)).await
+        {
             Ok(answer) => answer?,
             Err(_) => bail!("{} did not answer within {} s", self.admin, ANSWER.as_secs()),
         };
@@ -90,14 +91,14 @@ impl Server {
 
     async fn send(
         &self,
-        door: &Door,
+        endpoint: &AdminAddress,
         request: Request<Full<Bytes>>,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let connected = tokio::time::timeout(CONNECT, door.connect()).await;
+        let connected = tokio::time::timeout(CONNECT, endpoint.connect()).await;
         let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         let answer = match connected {
-            Ok(Stream::Tcp(stream)) => exchange(TokioIo::new(stream), request).await,
-            Ok(Stream::Unix(stream)) => exchange(TokioIo::new(stream), request).await,
+            Ok(AdminStream::Tcp(stream)) => exchange(TokioIo::new(stream), request).await,
+            Ok(AdminStream::Unix(stream)) => exchange(TokioIo::new(stream), request).await,
             Err(error) => bail!(
                 "cannot reach {}: {error}; is `slidegate serve` running there? --admin URL or \
                  SLIDEGATE_ADMIN says where it is",
@@ -132,7 +133,7 @@ impl Server {
                 bail!("{}", said["detail"].as_str().unwrap_or_default())
             }
             _ => bail!(
-                "{} answered {status}, but not as slidegate's operator's door does; that is where \
+                "{} answered {status}, but not as slidegate's admin endpoint does; that is where \
                  the metrics are",
                 self.admin
             ),
@@ -154,17 +155,17 @@ impl Server {
 
 /// Where to connect.
 #[derive(Debug)]
-enum Door {
+enum AdminAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-enum Stream {
+enum AdminStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Door {
+impl AdminAddress {
     fn parse(text: &str) -> anyhow::Result<Self> {
         if let Ok(listener) = text.parse::<ListenAddress>() {
             return Ok(match (listener.reached_at(), listener) {
@@ -199,12 +200,12 @@ impl Door {
         }
     }
 
-    async fn connect(&self) -> std::io::Result<Stream> {
+    async fn connect(&self) -> std::io::Result<AdminStream> {
         match self {
             Self::Tcp { host, port } => {
-                TcpStream::connect((host.as_str(), *port)).await.map(Stream::Tcp)
+                TcpStream::connect((host.as_str(), *port)).await.map(AdminStream::Tcp)
             }
-            Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Self::Unix(path) => UnixStream::connect(path).await.map(AdminStream::Unix),
         }
     }
 }
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doors_are_addresses_or_sockets() {
+    fn endpoints_are_addresses_or_sockets() {
         for (text, host) in [
             ("http://127.0.0.1:9090", "127.0.0.1:9090"),
             ("http://127.0.0.1:9090/", "127.0.0.1:9090"),
@@ -250,7 +251,7 @@ mod tests {
             ("0.0.0.0:9090", "127.0.0.1:9090"),
             ("[::]:9090", "[::1]:9090"),
         ] {
-            assert_eq!(Door::parse(text).unwrap().host(), host);
+            assert_eq!(AdminAddress::parse(text).unwrap().host(), host);
         }
         for text in [
             "",
@@ -263,7 +264,7 @@ mod tests {
             "http://me:hunter2@a",
             "unix:x.sock",
         ] {
-            let error = Door::parse(text).unwrap_err().to_string();
+            let error = AdminAddress::parse(text).unwrap_err().to_string();
             assert!(
                 error.ends_with("expected http://HOST:PORT, ADDRESS:PORT or unix:/path"),
                 "{error}"

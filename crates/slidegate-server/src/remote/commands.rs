@@ -7,7 +7,7 @@ use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::client::{Server, encoded};
+use super::client::{AdminEndpoint, encoded};
 use super::identity;
 use super::print::{AccountList, Lifted, OneIdentity, OverrideList, Taken, WasReset};
 use crate::terminal;
@@ -18,7 +18,7 @@ macro_rules! help {
             $($own,)*
             "
 Environment:
-  SLIDEGATE_ADMIN        where the server's operator's door is, if --admin does not say
+  SLIDEGATE_ADMIN        where the server's admin endpoint is, if --admin does not say
   SLIDEGATE_ADMIN_TOKEN  the operator's token, if --token-file does not name a file
 
 Exit codes:
@@ -133,7 +133,7 @@ pub(crate) struct AccountsArguments {
     limit: u32,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -146,7 +146,7 @@ pub(crate) struct InspectArguments {
     plan: Option<String>,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -158,7 +158,7 @@ pub(crate) struct ResetArguments {
     why: Why,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -176,7 +176,7 @@ pub(crate) struct GrantArguments {
     why: Why,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -191,13 +191,13 @@ pub(crate) struct OverrideArguments {
     why: Why,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverridesArguments {
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -210,7 +210,7 @@ pub(crate) struct LiftArguments {
     why: Why,
 
     #[command(flatten)]
-    server: Server,
+    server: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -342,7 +342,7 @@ fn body<const N: usize>(members: [(&str, Option<&str>); N]) -> Map<String, Value
 }
 
 fn show<T: DeserializeOwned>(
-    server: &Server,
+    server: &AdminEndpoint,
     answer: String,
     text: impl Fn(T) -> String,
 ) -> anyhow::Result<()> {

@@ -3,8 +3,8 @@
 mod client;
 mod commands;
 mod identity;
-mod lines;
 mod print;
+mod text_table;
 
 pub(crate) use self::commands::{
     ACCOUNTS_HELP, AccountsArguments, BAN_HELP, EXEMPT_HELP, GRANT_HELP, GrantArguments,

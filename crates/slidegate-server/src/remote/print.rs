@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::lines::Lines;
+use super::text_table::TextTable;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AccountList {
@@ -34,7 +34,7 @@ struct Account {
     #[serde(default)]
     degraded: bool,
     denials: Option<u64>,
-    denials_too_many: Option<u64>,
+    denials_overcount: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,7 +95,7 @@ impl AccountList {
                     denied\n"
                 .to_owned();
         }
-        let mut lines = Lines::with(&[
+        let mut lines = TextTable::with(&[
             "IDENTITY",
             "POLICY",
             "PLAN",
@@ -140,8 +140,15 @@ impl OneIdentity {
     }
 
     fn accounts(&self) -> String {
-        let mut lines =
-            Lines::with(&["POLICY", "PLAN", "QUOTA", "SPENT", "REMAINING", "NEXT FREE", "STATE"]);
+        let mut lines = TextTable::with(&[
+            "POLICY",
+            "PLAN",
+            "QUOTA",
+            "SPENT",
+            "REMAINING",
+            "NEXT FREE",
+            "STATE",
+        ]);
         for account in &self.accounts {
             let plan = account.plan.clone().unwrap_or_default();
             let mut first = vec![account.policy.clone(), plan];
@@ -175,7 +182,7 @@ impl Account {
     }
 
     fn denied(&self) -> String {
-        match (self.denials, self.denials_too_many) {
+        match (self.denials, self.denials_overcount) {
             (Some(denials), None | Some(0)) => denials.to_string(),
             (Some(denials), Some(many)) => format!("{} to {denials}", denials.saturating_sub(many)),
             (None, _) => String::new(),
@@ -265,7 +272,7 @@ impl Override {
 }
 
 fn overrides(overrides: &[Override]) -> String {
-    let mut lines = Lines::with(&[
+    let mut lines = TextTable::with(&[
         "OVERRIDE", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON",
     ]);
     for entry in overrides {

@@ -1,22 +1,22 @@
-//! Everything wired together: doors, store, signals, and the end.
+//! Everything wired together: endpoints, store, signals, and the end.
 
-mod announcement;
-mod doors;
-mod opened;
+mod banner;
+mod listeners;
+mod running;
 mod signals;
-mod site;
 mod snapshot;
 mod stores;
+mod wiring;
 mod workers;
 
 use anyhow::Context;
 use slidegate::Store;
 
-use self::announcement::announcement;
-pub(crate) use self::opened::Opened;
+use self::banner::banner;
+pub(crate) use self::running::RunningServer;
 pub(crate) use self::signals::StopSignals;
-pub(crate) use self::site::Site;
 use self::snapshot::Snapshot;
+pub(crate) use self::wiring::Server;
 pub(crate) use self::workers::{Workers, runtime};
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::observe::StoreReport;
@@ -39,18 +39,18 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             StoreConfig::Memory { capacity, snapshot } => {
                 let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
                 let overrides = Persistence::beside(snapshot.as_ref());
-                let site = Site::new(config, sources, store, overrides, None)?;
+                let server = Server::new(config, sources, store, overrides, None)?;
                 let restore = |config| {
-                    Snapshot::restore(&config, site.live.gate().clone(), site.observer.clone())
+                    Snapshot::restore(&config, server.live.gate().clone(), server.observer.clone())
                 };
                 let snapshot = snapshot.map(restore).transpose()?;
-                serve(site, changes, snapshot).await
+                serve(server, changes, snapshot).await
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
                 let overrides = Persistence::SharedMap(store.redis().shared_map());
                 let bans = Some(store.redis().event_log());
-                serve(Site::new(config, sources, store, overrides, bans)?, changes, None).await
+                serve(Server::new(config, sources, store, overrides, bans)?, changes, None).await
             }
         }
     });
@@ -64,17 +64,17 @@ pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
     stores::redis(config).map(drop)
 }
 
-/// Opens all doors, and closes them when it is time.
+/// Opens all endpoints, and closes them when it is time.
 async fn serve<S: Store + StoreReport>(
-    mut site: Site<S>,
+    mut server: Server<S>,
     mut changes: Changes,
     snapshot: Option<Snapshot>,
 ) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
-    let opened = Opened::new(&site).await?;
-    let policies = site.live.gate().policies();
-    terminal::announce(&announcement(&site.config, &policies, &opened.doors))?;
-    opened.doors.log();
+    let running = RunningServer::new(&server).await?;
+    let policies = server.live.gate().policies();
+    terminal::announce(&banner(&server.config, &policies, &running.endpoints))?;
+    running.endpoints.log();
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
@@ -83,15 +83,15 @@ async fn serve<S: Store + StoreReport>(
         tokio::select! {
             () = stop.next() => break,
             cause = changes.next() => {
-                site.reload(cause);
-                changes.follow_keys(site.keys_file());
+                server.reload(cause);
+                changes.follow_keys(server.keys_file());
             }
         }
     }
     tracing::info!("stopping: requests under way are finished first");
-    opened.closing.begin();
-    let has_finished = finish(opened.workers, snapshot, &mut stop).await;
-    site.end();
+    running.closing.begin();
+    let has_finished = finish(running.workers, snapshot, &mut stop).await;
+    server.end();
     tracing::info!(requests_cut_off = !has_finished, "stopped");
     anyhow::ensure!(has_finished, "stopped at once, with requests under way");
     Ok(())

@@ -18,10 +18,10 @@ use crate::observe::Observer;
 
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot(Arc<Inner>);
+pub(crate) struct Snapshot(Arc<SnapshotState>);
 
 #[derive(Debug)]
-struct Inner {
+struct SnapshotState {
     gate: Arc<Gate<MemoryStore>>,
     observer: Observer,
     file: PathBuf,
@@ -39,7 +39,7 @@ impl Snapshot {
         observer: Observer,
     ) -> anyhow::Result<Self> {
         let (file, every) = (config.file.clone(), config.every);
-        let inner = Inner { gate, observer, file, every, saving: Mutex::new(()) };
+        let inner = SnapshotState { gate, observer, file, every, saving: Mutex::new(()) };
         for (store, path) in inner.parts() {
             restore(store, &path).context("store.snapshot.file")?;
             disk::try_writing(&path).context("store.snapshot.file")?;
@@ -74,7 +74,7 @@ impl Snapshot {
     }
 }
 
-impl Inner {
+impl SnapshotState {
     /// The gate's two stores, each with a file of its own.
     fn parts(&self) -> [(&MemoryStore, PathBuf); 2] {
         let local = disk::with_suffix(&self.file, ".local");
@@ -88,7 +88,7 @@ impl Inner {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         let path = self.bans_file();
-        let bans = serde_json::to_vec(&Bans::of(&self.gate))?;
+        let bans = serde_json::to_vec(&SavedBans::of(&self.gate))?;
         disk::replace(&path, |file| file.write_all(&bans))
             .with_context(|| format!("cannot write {}", path.display()))
     }
@@ -101,14 +101,14 @@ impl Inner {
 /// The bans that policies began, as they are kept. Instants are Unix milliseconds.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bans {
+struct SavedBans {
     slidegate_bans: u32,
-    bans: Vec<Ban>,
+    bans: Vec<SavedBan>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ban {
+struct SavedBan {
     policy: String,
     identity: String,
     until_ms: u64,
@@ -118,12 +118,12 @@ struct Ban {
 /// The format of the file.
 const BANS_FORMAT: u32 = 1;
 
-impl Bans {
+impl SavedBans {
     fn of(gate: &Gate<MemoryStore>) -> Self {
         let now = gate.now();
         // Rounded up to a millisecond, so that no ban ends early.
         let ms = |after| (now + after + Duration::from_nanos(999_999)).as_millis();
-        let keep = |ban: ActiveBan| Ban {
+        let keep = |ban: ActiveBan| SavedBan {
             policy: ban.account.policy.to_string(),
             identity: ban.account.identity.to_string(),
             until_ms: ms(ban.rest),
@@ -134,7 +134,7 @@ impl Bans {
     }
 }
 
-impl Ban {
+impl SavedBan {
     fn at(&self, now: Timestamp) -> anyhow::Result<ActiveBan> {
         let rest = |ms| Timestamp::from_millis(ms).saturating_since(now);
         let account = Account { policy: self.policy.parse()?, identity: self.identity.parse()? };
@@ -150,7 +150,7 @@ fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
         read => read.with_context(|| format!("cannot read {shown}"))?,
     };
     let damaged = || format!("cannot restore {shown}; move the file away to begin without it");
-    let contents: Bans = serde_json::from_slice(&text).with_context(damaged)?;
+    let contents: SavedBans = serde_json::from_slice(&text).with_context(damaged)?;
     anyhow::ensure!(contents.slidegate_bans == BANS_FORMAT, damaged());
     let now = gate.now();
     for ban in &contents.bans {

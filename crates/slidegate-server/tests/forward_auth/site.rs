@@ -77,9 +77,9 @@ impl Site {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let directory = Directory::new();
         let decisions = free_address();
-        let doors = format!("[decisions]\nlisten = {:?}\n", decisions.to_string());
+        let endpoints = format!("[decisions]\nlisten = {:?}\n", decisions.to_string());
         let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
-        let config = directory.write("slidegate.toml", &format!("{doors}{admin}{RULES}"));
+        let config = directory.write("slidegate.toml", &format!("{endpoints}{admin}{RULES}"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
         command.args(["serve", "--config"]).arg(config).stderr(Stdio::null());
         if has_token {

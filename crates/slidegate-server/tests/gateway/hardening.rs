@@ -122,7 +122,11 @@ fn connections_are_bounded() {
     let mut eleventh = front.wire();
     eleventh.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(eleventh.is_silent_for(Duration::from_millis(300)), "it waits for room");
-    assert_eq!(front.admin_page("/healthz").status(), 200, "the operator has a door of their own");
+    assert_eq!(
+        front.admin_page("/healthz").status(),
+        200,
+        "the operator has an endpoint of their own"
+    );
     drop(held.pop());
     assert_eq!(eleventh.response().status(), 200);
 }

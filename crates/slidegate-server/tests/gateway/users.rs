@@ -149,8 +149,8 @@ fn forward_auth_knows_the_user_that_a_trusted_proxy_names() {
 #[test]
 fn a_program_that_asks_can_vouch_for_the_header_and_its_own_word_comes_first() {
     let upstream = Upstream::simple();
-    let door = "[decisions]\nlisten = \"127.0.0.1:0\"";
-    let front = setup(&upstream, TRUSTED).tables(door).start();
+    let endpoint = "[decisions]\nlisten = \"127.0.0.1:0\"";
+    let front = setup(&upstream, TRUSTED).tables(endpoint).start();
     let mut wire = Wire::connect(front.address("decisions"));
     let mut identity = |question: &str| {
         wire.send(format!(

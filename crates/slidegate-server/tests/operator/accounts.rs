@@ -36,7 +36,7 @@ fn the_accounts_nearest_their_quota_and_the_most_denied_are_listed() {
     let numbers = |i: usize| {
         (
             denied["accounts"][i]["denials"].clone(),
-            denied["accounts"][i]["denials_too_many"].clone(),
+            denied["accounts"][i]["denials_overcount"].clone(),
         )
     };
     assert_eq!((numbers(0), numbers(1)), ((json!(5), json!(0)), (json!(2), json!(0))));
@@ -73,7 +73,7 @@ fn heavy_hitters_are_found_among_thousands_and_no_label_is_made_of_any() {
     assert_eq!(identities[..2], ["ip:10.2.0.1", "ip:10.2.0.2"], "{denied}");
     let first = &denied["accounts"][0];
     let (most, error) =
-        (first["denials"].as_u64().unwrap(), first["denials_too_many"].as_u64().unwrap());
+        (first["denials"].as_u64().unwrap(), first["denials_overcount"].as_u64().unwrap());
     assert!(most >= 299 && most - error <= 299, "{first}");
     assert!(!front.metrics().contains("10.2.0.1"));
 }

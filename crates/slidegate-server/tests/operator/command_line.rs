@@ -64,7 +64,7 @@ fn a_server_that_cannot_be_asked_is_named_with_what_to_do() {
         ),
         (gateway, "cannot reach http://127.0.0.1"),
         (socket, "cannot reach unix:/"),
-        (elsewhere, "but not as slidegate's operator's door does"),
+        (elsewhere, "but not as slidegate's admin endpoint does"),
         (
             "https://127.0.0.1".to_owned(),
             "--admin \"https://127.0.0.1\": expected http://HOST:PORT",
@@ -136,7 +136,7 @@ fn a_secret_is_never_taken_from_the_command_line() {
 }
 
 #[test]
-fn a_unix_socket_is_a_door_too() {
+fn a_unix_socket_is_a_endpoint_too() {
     let place = Place::new();
     let socket = format!("unix:{}", place.path("admin.sock").display());
     let text = Setup::new().key("upstream", "\"http://127.0.0.1:1\"").text();

@@ -1,4 +1,4 @@
-//! Requests that are wrong, come from the wrong people or to the wrong door.
+//! Requests that are wrong, come from the wrong people or to the wrong endpoint.
 
 use serde_json::Value;
 
@@ -256,7 +256,7 @@ fn without_the_token_nothing_is_told_or_done() {
 }
 
 #[test]
-fn a_door_that_others_can_reach_needs_a_token() {
+fn a_endpoint_that_others_can_reach_needs_a_token() {
     let text = |listen: &str| {
         format!("[decisions]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = {listen:?}\n")
     };

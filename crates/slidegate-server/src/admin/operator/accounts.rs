@@ -12,7 +12,7 @@ use slidegate::{Account, AccountError, Identity, Name, Source, Store};
 
 use super::Operator;
 use super::ask::{self, expected};
-use super::reply::{Refusal, json};
+use super::reply::{OperatorError, json};
 use super::view::{AccountView, Denials, OverrideView};
 use crate::overrides::{OverrideError, OverrideRecord};
 
@@ -68,7 +68,7 @@ pub(super) async fn inspect<S: Store>(
 }
 
 impl<S: Store> Operator<S> {
-    async fn list(&self, uri: &Uri) -> Result<List, Refusal> {
+    async fn list(&self, uri: &Uri) -> Result<List, OperatorError> {
         let [sort, limit] = ask::query(uri, ["sort", "limit"])?;
         let sort = match sort.as_deref() {
             None | Some("nearest") => Sort::Nearest,
@@ -108,8 +108,8 @@ impl<S: Store> Operator<S> {
         let mut accounts = Vec::new();
         for denied in self.observer.most_denied(limit) {
             let looked = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
-            let (denials, denials_too_many) = (denied.denials, denied.too_many);
-            let denials = Denials { denials, denials_too_many };
+            let (denials, denials_overcount) = (denied.denials, denied.overcount);
+            let denials = Denials { denials, denials_overcount };
             accounts.extend(looked.ok().map(|account| account.denials(denials)));
         }
         accounts
@@ -120,7 +120,7 @@ impl<S: Store> Operator<S> {
         identity: Identity,
         policy: Option<String>,
         plan: Option<&str>,
-    ) -> Result<OneIdentity, Refusal> {
+    ) -> Result<OneIdentity, OperatorError> {
         let policies = self.overrides.gate().policies();
         if let Some(plan) =
             plan.filter(|plan| !policies.plans().iter().any(|p| **p.name() == **plan))
@@ -128,7 +128,9 @@ impl<S: Store> Operator<S> {
             let plans = policies.plans();
             let known: Vec<&str> = plans.iter().map(|plan| &**plan.name()).collect();
             let known = known.join(", ");
-            return Err(Refusal::Nothing(format!("there is no plan {plan:?}; there is {known}")));
+            return Err(OperatorError::Nothing(format!(
+                "there is no plan {plan:?}; there is {known}"
+            )));
         }
         let mut accounts = Vec::new();
         for outline in policies.outlines() {

@@ -7,18 +7,18 @@ use axum::extract::{Path, Query};
 use http::Uri;
 use slidegate::{Identity, Name, Policies};
 
-use super::reply::Refusal;
+use super::reply::OperatorError;
 use crate::calendar::Rfc3339;
 use crate::config::Period;
 use crate::decisions::ask::{check_members, not_json};
 use crate::decisions::identity;
 use crate::decisions::json::{Json, shortened};
-use crate::decisions::problem::{Place, Problems};
+use crate::decisions::validation::{JsonPath, ValidationErrors};
 use crate::overrides::Expiry;
 
 /// The members of a body that mean something for an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Members {
+pub(super) enum BodyMembers {
     /// A reason.
     Lift,
     /// And a policy.
@@ -31,7 +31,7 @@ pub(super) enum Members {
 
 /// What stands in a body.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct OperatorRequest {
     pub(super) policy: Option<Name>,
     pub(super) units: Option<NonZeroU32>,
     pub(super) until: Option<Expiry>,
@@ -41,7 +41,7 @@ pub(super) struct Asked {
 /// Longer ones belong into a ticket, which the reason can name.
 const MOST_REASON_CHARS: usize = 200;
 
-impl Members {
+impl BodyMembers {
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Lift => &["reason"],
@@ -56,20 +56,20 @@ impl Members {
     }
 }
 
-impl Asked {
+impl OperatorRequest {
     /// Reads a body, or tells all that is wrong with it.
-    pub(super) fn read(body: &[u8], members: Members) -> Result<Self, Problems> {
-        let json = Json::parse(body).map_err(|error| Problems::one(not_json(&error)))?;
+    pub(super) fn read(body: &[u8], members: BodyMembers) -> Result<Self, ValidationErrors> {
+        let json = Json::parse(body).map_err(|error| ValidationErrors::one(not_json(&error)))?;
         let Json::Object(given) = json else {
-            return Err(Problems::one(format_args!("expected an object, not {json}")));
+            return Err(ValidationErrors::one(format_args!("expected an object, not {json}")));
         };
-        let mut problems = Problems::default();
-        if !check_members(&given, &Place::ROOT, &mut problems) {
+        let mut problems = ValidationErrors::default();
+        if !check_members(&given, &JsonPath::ROOT, &mut problems) {
             return Err(problems);
         }
         let mut asked = Self::default();
         for (name, value) in &given {
-            let place = Place::ROOT.member(name);
+            let place = JsonPath::ROOT.member(name);
             if members.names().contains(&&**name) {
                 asked.set(name, value, &place, &mut problems);
             } else {
@@ -79,20 +79,26 @@ impl Asked {
         }
         let has = |name: &str| given.iter().any(|(other, _)| other == name);
         if !has("reason") {
-            problems.add(&Place::ROOT.member("reason"), "missing; expected why it is done");
+            problems.add(&JsonPath::ROOT.member("reason"), "missing; expected why it is done");
         }
-        if members == Members::Grant && !has("units") {
-            problems.add(&Place::ROOT.member("units"), "missing; expected how many more");
+        if members == BodyMembers::Grant && !has("units") {
+            problems.add(&JsonPath::ROOT.member("units"), "missing; expected how many more");
         }
         if members.has_until() && has("for") == has("until") {
             let text = "expected one of for, such as \"1h\", and until, such as \
                         \"2026-01-01T12:00:00Z\"";
-            problems.add(&Place::ROOT.member("for"), text);
+            problems.add(&JsonPath::ROOT.member("for"), text);
         }
         if problems.is_empty() { Ok(asked) } else { Err(problems) }
     }
 
-    fn set(&mut self, name: &str, value: &Json<'_>, at: &Place<'_>, problems: &mut Problems) {
+    fn set(
+        &mut self,
+        name: &str,
+        value: &Json<'_>,
+        at: &JsonPath<'_>,
+        problems: &mut ValidationErrors,
+    ) {
         match (name, value) {
             ("policy", Json::Text(text)) => match text.parse() {
                 Ok(policy) => self.policy = Some(policy),
@@ -136,12 +142,12 @@ fn reason(text: &str) -> Option<String> {
 
 /// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and
 /// the digest of the name, as our own client sends it.
-pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Refusal> {
+pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, OperatorError> {
     // There may be a secret in it, so it is not repeated.
     let refusal = |problem| {
-        let mut problems = Problems::default();
-        problems.add(&Place::ROOT.member("identity"), in_a_path(problem));
-        Refusal::Asked(problems)
+        let mut problems = ValidationErrors::default();
+        problems.add(&JsonPath::ROOT.member("identity"), in_a_path(problem));
+        OperatorError::Invalid(problems)
     };
     let Some(name) = text.strip_prefix("api-key:") else {
         return identity::from_text(text).map_err(refusal);
@@ -171,22 +177,22 @@ fn in_a_path(problem: &'static str) -> &'static str {
 }
 
 /// The parts of a path, or why it has none.
-pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, Refusal> {
-    path.map(|Path(parts)| parts).map_err(|rejection| Refusal::one(rejection.body_text()))
+pub(super) fn path<T>(path: Result<Path<T>, PathRejection>) -> Result<T, OperatorError> {
+    path.map(|Path(parts)| parts).map_err(|rejection| OperatorError::one(rejection.body_text()))
 }
 
 /// The parameters of a query, each of which is known and there once.
 pub(super) fn query<const N: usize>(
     uri: &Uri,
     names: [&str; N],
-) -> Result<[Option<String>; N], Refusal> {
+) -> Result<[Option<String>; N], OperatorError> {
     let Query(pairs): Query<Vec<(String, String)>> = Query::try_from_uri(uri)
-        .map_err(|_| Refusal::one("expected a query such as ?sort=denied&limit=10"))?;
+        .map_err(|_| OperatorError::one("expected a query such as ?sort=denied&limit=10"))?;
     let mut values = [const { None }; N];
-    let mut problems = Problems::default();
+    let mut problems = ValidationErrors::default();
     let expected = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     for (name, value) in pairs {
-        let place = Place::ROOT.member(&name);
+        let place = JsonPath::ROOT.member(&name);
         match names.iter().position(|known| *known == name) {
             Some(index) if values[index].is_none() => values[index] = Some(value),
             Some(_) => problems.add(&place, "given twice"),
@@ -197,8 +203,8 @@ pub(super) fn query<const N: usize>(
 }
 
 /// Says that a parameter is not what it should be.
-pub(super) fn expected(name: &str, what: &str, value: &str) -> Refusal {
-    let mut problems = Problems::default();
-    problems.expected(&Place::ROOT.member(name), what, &Json::Text(value.into()));
-    Refusal::Asked(problems)
+pub(super) fn expected(name: &str, what: &str, value: &str) -> OperatorError {
+    let mut problems = ValidationErrors::default();
+    problems.expected(&JsonPath::ROOT.member(name), what, &Json::Text(value.into()));
+    OperatorError::Invalid(problems)
 }

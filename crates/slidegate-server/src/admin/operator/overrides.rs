@@ -12,8 +12,8 @@ use slidegate::policy::Action;
 use slidegate::{Identity, Name, Policies, Store};
 
 use super::Operator;
-use super::ask::{self, Asked, Members};
-use super::reply::{Refusal, json};
+use super::ask::{self, BodyMembers, OperatorRequest};
+use super::reply::{OperatorError, json};
 use super::view::OverrideView;
 use crate::decisions::body;
 use crate::listener::Accepted;
@@ -77,17 +77,17 @@ pub(super) async fn act<S: Store>(
     let answer = async {
         let (identity, word) = ask::path(path)?;
         let members = match word.as_str() {
-            "reset" => Members::Reset,
-            "grant" => Members::Grant,
-            "exempt" | "ban" => Members::Override,
+            "reset" => BodyMembers::Reset,
+            "grant" => BodyMembers::Grant,
+            "exempt" | "ban" => BodyMembers::Override,
             _ => {
                 let detail = "there is reset, grant, exempt and ban to be done to an account";
-                return Err(Refusal::Nothing(detail.to_owned()));
+                return Err(OperatorError::Nothing(detail.to_owned()));
             }
         };
         let identity = ask::identity(&identity, &operator.policies())?;
         let (by, body) = read(request).await?;
-        let asked = Asked::read(&body, members)?;
+        let asked = OperatorRequest::read(&body, members)?;
         let target = Target { identity, policy: asked.policy };
         let actor = Actor { by, reason: asked.reason };
         let action = match (word.as_str(), asked.units) {
@@ -100,7 +100,7 @@ pub(super) async fn act<S: Store>(
         let until = asked.until.unwrap_or(Expiry::At(0));
         operator.create(action, target, until, actor).await
     };
-    answer.await.unwrap_or_else(Refusal::into_response)
+    answer.await.unwrap_or_else(OperatorError::into_response)
 }
 
 /// `DELETE /v1/overrides/{id}`
@@ -112,20 +112,20 @@ pub(super) async fn lift<S: Store>(
     let answer = async {
         let id = ask::path(path)?;
         let (by, body) = read(request).await?;
-        let asked = Asked::read(&body, Members::Lift)?;
+        let asked = OperatorRequest::read(&body, BodyMembers::Lift)?;
         operator.lift(&id, Actor { by, reason: asked.reason }).await
     };
-    answer.await.unwrap_or_else(Refusal::into_response)
+    answer.await.unwrap_or_else(OperatorError::into_response)
 }
 
 /// Who sent a request, and its body.
-async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), Refusal> {
+async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), OperatorError> {
     let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
     ask::query(request.uri(), [])?;
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body)
         .await
-        .map_err(|refusal| Refusal::Body(Box::new(refusal)))?;
+        .map_err(|refusal| OperatorError::Body(Box::new(refusal)))?;
     Ok((by, body))
 }
 
@@ -144,7 +144,7 @@ impl<S: Store> Operator<S> {
         target: Target,
         until: Expiry,
         actor: Actor,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Response, OperatorError> {
         let created = self.overrides.create(action, target.clone(), until, actor.clone()).await;
         let until_ms = match &created {
             Ok(created) => created.record.until_ms,
@@ -172,7 +172,7 @@ impl<S: Store> Operator<S> {
         Ok(json(StatusCode::OK, &taken))
     }
 
-    async fn reset(&self, target: Target, actor: Actor) -> Result<Response, Refusal> {
+    async fn reset(&self, target: Target, actor: Actor) -> Result<Response, OperatorError> {
         let reset = self.overrides.reset(target.clone(), actor.clone()).await;
         let about = About {
             action: OperatorAction::Reset,
@@ -192,7 +192,7 @@ impl<S: Store> Operator<S> {
         Ok(json(StatusCode::OK, &was_reset))
     }
 
-    async fn lift(&self, id: &str, actor: Actor) -> Result<Response, Refusal> {
+    async fn lift(&self, id: &str, actor: Actor) -> Result<Response, OperatorError> {
         let known = self.overrides.find(id).await;
         let lifted = self.overrides.lift(id, actor.clone()).await;
         let record = lifted.as_ref().ok().or(known.as_ref()).cloned();
@@ -215,8 +215,8 @@ impl<S: Store> Operator<S> {
         about: &About<'_>,
         actor: &Actor,
         outcome: Result<T, OverrideError>,
-    ) -> Result<T, Refusal> {
-        let outcome = outcome.map_err(Refusal::from);
+    ) -> Result<T, OperatorError> {
+        let outcome = outcome.map_err(OperatorError::from);
         let (told, problem) = match &outcome {
             Ok(_) => (OperationOutcome::Done, None),
             Err(refusal) if refusal.status().is_client_error() => {

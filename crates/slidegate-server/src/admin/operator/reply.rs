@@ -8,16 +8,16 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use crate::admin::problem::problem;
-use crate::decisions::problem::Problems;
+use crate::decisions::validation::ValidationErrors;
 use crate::overrides::OverrideError;
 
 /// Why an operator's request was not done.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum OperatorError {
     /// Its body could not be read, or was none.
     Body(Box<Response<Full<Bytes>>>),
     /// It is wrong.
-    Asked(Problems),
+    Invalid(ValidationErrors),
     /// It is about something that there is not.
     Nothing(String),
     /// The override or reset failed.
@@ -29,16 +29,16 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     (status, [(header::CACHE_CONTROL, "no-store")], axum::Json(value)).into_response()
 }
 
-impl Refusal {
+impl OperatorError {
     pub(super) fn one(text: impl std::fmt::Display) -> Self {
-        Self::Asked(Problems::one(text))
+        Self::Invalid(ValidationErrors::one(text))
     }
 
     /// What went wrong, in words.
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Body(_) => "the body could not be read".to_owned(),
-            Self::Asked(problems) => problems.detail(),
+            Self::Invalid(problems) => problems.detail(),
             Self::Nothing(what) => what.clone(),
             Self::Override(error) => chain(error),
         }
@@ -48,7 +48,7 @@ impl Refusal {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(response) => response.status(),
-            Self::Asked(_) => StatusCode::BAD_REQUEST,
+            Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::Nothing(_) => StatusCode::NOT_FOUND,
             Self::Override(error) => match error {
                 OverrideError::UnknownPolicy { .. } | OverrideError::UnknownOverride(_) => {
@@ -82,23 +82,23 @@ fn chain(error: &OverrideError) -> String {
     text
 }
 
-impl From<OverrideError> for Refusal {
+impl From<OverrideError> for OperatorError {
     fn from(error: OverrideError) -> Self {
         Self::Override(error)
     }
 }
 
-impl From<Problems> for Refusal {
-    fn from(problems: Problems) -> Self {
-        Self::Asked(problems)
+impl From<ValidationErrors> for OperatorError {
+    fn from(problems: ValidationErrors) -> Self {
+        Self::Invalid(problems)
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for OperatorError {
     fn into_response(self) -> Response {
         match self {
             Self::Body(response) => response.map(Body::new),
-            Self::Asked(problems) => problems.response().map(Body::new),
+            Self::Invalid(problems) => problems.response().map(Body::new),
             other => problem(other.status(), &other.detail()),
         }
     }

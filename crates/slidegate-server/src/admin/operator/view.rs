@@ -40,7 +40,7 @@ pub(super) struct AccountView {
 pub(super) struct Denials {
     pub(super) denials: u64,
     /// By how much that may be too many.
-    pub(super) denials_too_many: u64,
+    pub(super) denials_overcount: u64,
 }
 
 #[derive(Debug, Serialize)]

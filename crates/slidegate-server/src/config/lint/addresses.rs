@@ -4,11 +4,11 @@ use http::HeaderName;
 use slidegate::Source;
 use slidegate_tower::AddressSource;
 
-use crate::config::spot::{Said, Spot};
-use crate::config::warning::Warning;
+use crate::config::location::{Location, Sourced};
+use crate::config::warning::ConfigWarning;
 use crate::config::written::{Written, WrittenGateway, WrittenSource};
 
-pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+pub(super) fn lint(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     if let Some(gateway) = &written.gateway {
         source(gateway, warnings);
         proxies(gateway, warnings);
@@ -32,12 +32,12 @@ fn trusts_anybody(written: &Written) -> bool {
     proxies.is_some_and(|proxies| !proxies.is_empty())
 }
 
-fn user_header(written: &Written) -> Option<&Said<HeaderName>> {
+fn user_header(written: &Written) -> Option<&Sourced<HeaderName>> {
     written.gateway.as_ref()?.user_header.as_ref()
 }
 
 /// What would tell the client's address, but nobody may send it.
-fn source(gateway: &WrittenGateway, warnings: &mut Vec<Warning>) {
+fn source(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     if gateway.trusted_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty()) {
         return;
     }
@@ -48,58 +48,58 @@ fn source(gateway: &WrittenGateway, warnings: &mut Vec<Warning>) {
              name those that set it in trusted_proxies",
             header.value
         );
-        warnings.push(Warning::new(&header.spot, text));
+        warnings.push(ConfigWarning::new(&header.location, text));
     }
     if let Some(said) = gateway.proxy_protocol.as_ref().filter(|said| said.value) {
         let text = "PROXY headers are never believed, because there are no trusted proxies";
-        warnings.push(Warning::new(&said.spot, text));
+        warnings.push(ConfigWarning::new(&said.location, text));
     }
 }
 
 /// Proxies that are trusted to say what is not asked, or that are everybody.
-fn proxies(gateway: &WrittenGateway, warnings: &mut Vec<Warning>) {
+fn proxies(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     let Some(proxies) = gateway.trusted_proxies.as_ref().filter(|p| !p.is_empty()) else { return };
     let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
     let proxy_protocol = gateway.proxy_protocol.as_ref().is_some_and(|said| said.value);
     if source == AddressSource::Peer && !proxy_protocol {
         let text = "all clients behind a trusted proxy share the proxy's account: say in \
                     client_address which header tells their addresses, such as x-forwarded-for";
-        warnings.push(Warning::new(&proxies.spot, text));
+        warnings.push(ConfigWarning::new(&proxies.location, text));
     }
     let everybody = |text: &str| matches!(text, "0.0.0.0/0" | "::/0");
     if proxies.iter().any(|network| everybody(&network.to_string())) {
         let text = "everybody is trusted, so anybody can pass for any client";
-        warnings.push(Warning::new(&proxies.spot, text));
+        warnings.push(ConfigWarning::new(&proxies.location, text));
     }
 }
 
 /// Headers that are read from trusted proxies only, and there are none.
-fn headers(written: &Written, warnings: &mut Vec<Warning>) {
-    let mut warn = |spot: &Spot, what: String| {
+fn headers(written: &Written, warnings: &mut Vec<ConfigWarning>) {
+    let mut warn = |location: &Location, what: String| {
         let text = format!("the gateway never believes {what}: there are no trusted proxies");
-        warnings.push(Warning::new(spot, text));
+        warnings.push(ConfigWarning::new(location, text));
     };
     if let Some(name) = user_header(written) {
-        warn(&name.spot, format!("the header {}", name.value));
+        warn(&name.location, format!("the header {}", name.value));
     }
     for policy in &written.policies {
         for source in policy.identity.iter() {
             if let Source::Header(name) = &source.source {
-                warn(&policy.identity.spot, format!("the header {name}"));
+                warn(&policy.identity.location, format!("the header {name}"));
             }
         }
         let plan = policy.plan.as_ref();
         if let Some((plan, header)) = plan.and_then(|plan| Some((plan, plan.header.as_ref()?))) {
-            warn(&plan.spot, format!("the header {header}"));
+            warn(&plan.location, format!("the header {header}"));
         }
-        policy.exempt.headers.iter().for_each(|spot| warn(spot, "this header".to_owned()));
+        policy.exempt.headers.iter().for_each(|location| warn(location, "this header".to_owned()));
     }
     let lists = written.exempt.headers.iter().chain(&written.blocked.headers);
-    lists.for_each(|spot| warn(spot, "this header".to_owned()));
+    lists.for_each(|location| warn(location, "this header".to_owned()));
 }
 
 /// Users that policies and lists name, where nothing tells the gateway who a user is.
-fn users(written: &Written, warnings: &mut Vec<Warning>) {
+fn users(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     const REMEDY: &str =
         "say in gateway.user_header which header of a trusted proxy names the user";
     for policy in &written.policies {
@@ -109,17 +109,17 @@ fn users(written: &Written, warnings: &mut Vec<Warning>) {
                 "all requests are one anonymous: the gateway knows no users; {REMEDY}, or add a \
                  source such as api-key or ip"
             );
-            warnings.push(Warning::new(&policy.identity.spot, text));
+            warnings.push(ConfigWarning::new(&policy.identity.location, text));
         } else if policy.identity.iter().any(is_user) {
             let text = format!("nobody is counted by user: the gateway knows no users; {REMEDY}");
-            warnings.push(Warning::new(&policy.identity.spot, text));
+            warnings.push(ConfigWarning::new(&policy.identity.location, text));
         }
     }
     let of_policies = written.policies.iter().map(|policy| &policy.exempt);
     for list in of_policies.chain([&written.exempt, &written.blocked]) {
-        if let Some(spot) = &list.users {
+        if let Some(location) = &list.users {
             let text = format!("nobody is listed by user: the gateway knows no users; {REMEDY}");
-            warnings.push(Warning::new(spot, text));
+            warnings.push(ConfigWarning::new(location, text));
         }
     }
 }

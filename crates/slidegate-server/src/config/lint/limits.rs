@@ -2,11 +2,11 @@
 
 use slidegate::{Cost, Quota};
 
-use crate::config::spot::Said;
-use crate::config::warning::Warning;
+use crate::config::location::Sourced;
+use crate::config::warning::ConfigWarning;
 use crate::config::written::{Written, WrittenPolicy};
 
-pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+pub(super) fn lint(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     let plans = written.plans.iter().map(|plan| &plan.quotas);
     let policies = written.policies.iter().map(|policy| &policy.quotas);
     for quotas in plans.chain(policies) {
@@ -16,19 +16,19 @@ pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
 }
 
 /// Quotas that another one of the same account keeps from ever being reached.
-fn idle(quotas: &[Said<Quota>], warnings: &mut Vec<Warning>) {
+fn idle(quotas: &[Sourced<Quota>], warnings: &mut Vec<ConfigWarning>) {
     for short in quotas {
         for long in quotas.iter().filter(|long| long.window() > short.window()) {
             if long.units() <= short.units() {
                 let text = format!("{} never matters: {} is tighter", **short, **long);
-                warnings.push(Warning::new(&short.spot, text));
+                warnings.push(ConfigWarning::new(&short.location, text));
             } else if u128::from(long.units().get()) >= most_within(**short, **long) {
                 let most = most_within(**short, **long);
                 let text = format!(
                     "{} is never reached: {} allows at most {most} in that time",
                     **long, **short
                 );
-                warnings.push(Warning::new(&long.spot, text));
+                warnings.push(ConfigWarning::new(&long.location, text));
             }
         }
     }
@@ -41,7 +41,7 @@ fn most_within(short: Quota, long: Quota) -> u128 {
 }
 
 /// A cost that only one request of a whole window can pay.
-fn cost(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
+fn cost(policy: &WrittenPolicy, warnings: &mut Vec<ConfigWarning>) {
     let Some(cost) = &policy.cost else { return };
     let Cost::Units(per_request) = cost.value else { return };
     let fewest = policy.quotas.quotas.iter().min_by_key(|quota| quota.units());
@@ -53,6 +53,6 @@ fn cost(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
             **fewest,
             units - per_request
         );
-        warnings.push(Warning::new(&cost.spot, text));
+        warnings.push(ConfigWarning::new(&cost.location, text));
     }
 }

@@ -3,10 +3,10 @@
 use http::Method;
 use slidegate::{AccessList, Facts, Policies, Scope};
 
-use crate::config::warning::Warning;
+use crate::config::warning::ConfigWarning;
 use crate::config::written::{Written, WrittenPolicy, WrittenRoster};
 
-pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+pub(super) fn lint(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     for (i, policy) in written.policies.iter().enumerate() {
         exempted(written, policy, warnings);
         patterns(written, policy, warnings);
@@ -18,7 +18,7 @@ pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
 }
 
 /// A policy all of whose paths are exempt or blocked.
-fn exempted(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
+fn exempted(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<ConfigWarning>) {
     let lists = [
         (&written.exempt, "exempt"),
         (&written.blocked, "blocked"),
@@ -28,7 +28,7 @@ fn exempted(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Warnin
         let covered = |path: &str| covers(list, path);
         if !policy.paths.is_empty() && policy.paths.iter().all(|path| covered(&path.value)) {
             let text = format!("it never takes part: its paths are {what}");
-            warnings.push(Warning::new(&policy.spot, text));
+            warnings.push(ConfigWarning::new(&policy.location, text));
         }
     }
 }
@@ -51,7 +51,7 @@ fn example(pattern: &str) -> String {
 }
 
 /// Patterns of paths that no request has, or only those that are written in a certain way.
-fn patterns(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
+fn patterns(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<ConfigWarning>) {
     let gateway = written.gateway.as_ref();
     let ignores_case = gateway.and_then(|gateway| gateway.ignore_case).unwrap_or_default();
     for path in &policy.paths {
@@ -67,12 +67,12 @@ fn patterns(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Warnin
         } else {
             continue;
         };
-        warnings.push(Warning::new(&path.spot, text));
+        warnings.push(ConfigWarning::new(&path.location, text));
     }
 }
 
 /// A policy that says what another says.
-fn twin(policy: &WrittenPolicy, others: &[WrittenPolicy], warnings: &mut Vec<Warning>) {
+fn twin(policy: &WrittenPolicy, others: &[WrittenPolicy], warnings: &mut Vec<ConfigWarning>) {
     let same = |other: &&WrittenPolicy| {
         let methods = |p: &WrittenPolicy| sorted(p.methods.iter().map(|m| m.value.to_string()));
         let paths = |p: &WrittenPolicy| sorted(p.paths.iter().map(|path| path.value.clone()));
@@ -90,7 +90,7 @@ fn twin(policy: &WrittenPolicy, others: &[WrittenPolicy], warnings: &mut Vec<War
     };
     if let Some(other) = others.iter().find(same) {
         let text = format!("it says what policy {} says already", other.name.value);
-        warnings.push(Warning::new(&policy.spot, text));
+        warnings.push(ConfigWarning::new(&policy.location, text));
     }
 }
 
@@ -101,15 +101,15 @@ fn sorted(items: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// A policy that only watches, with what only an enforced one does.
-fn watching(policy: &WrittenPolicy, warnings: &mut Vec<Warning>) {
+fn watching(policy: &WrittenPolicy, warnings: &mut Vec<ConfigWarning>) {
     if let Some(ban) = policy.ban.as_ref().filter(|_| policy.shadow) {
         let text = "it never bans: the policy is only watching (shadow)";
-        warnings.push(Warning::new(&ban.spot, text));
+        warnings.push(ConfigWarning::new(&ban.location, text));
     }
 }
 
 /// Plans that nobody can have.
-fn plans(written: &Written, warnings: &mut Vec<Warning>) {
+fn plans(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     let by_plan: Vec<_> = written.policies.iter().filter_map(|p| p.plan.as_ref()).collect();
     let asked = written.decisions.is_some();
     let by_header = by_plan.iter().any(|plan| plan.header.is_some());
@@ -124,18 +124,18 @@ fn plans(written: &Written, warnings: &mut Vec<Warning>) {
         } else {
             continue;
         };
-        warnings.push(Warning::new(&plan.name.spot, text));
+        warnings.push(ConfigWarning::new(&plan.name.location, text));
     }
 }
 
 /// Names of keys for a policy that has none in Redis.
-fn templates(written: &Written, warnings: &mut Vec<Warning>) {
+fn templates(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     let is_local = |name: &str| {
         let named = written.policies.iter().find(|policy| policy.name.value == name);
         named.is_some_and(|policy| policy.scope == Scope::Local)
     };
     for (policy, _) in written.store.key_templates.iter().filter(|(p, _)| is_local(&p.value)) {
         let text = "it has no keys in Redis: the policy is local";
-        warnings.push(Warning::new(&policy.spot, text));
+        warnings.push(ConfigWarning::new(&policy.location, text));
     }
 }

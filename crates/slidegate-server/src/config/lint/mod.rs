@@ -7,8 +7,8 @@ mod secrets;
 mod sharing;
 
 use crate::config::environment::{self, Environment};
-use crate::config::spot::Spot;
-use crate::config::warning::Warning;
+use crate::config::location::Location;
+use crate::config::warning::ConfigWarning;
 use crate::config::written::{StoreKind, Written};
 
 /// Everything that is probably not meant, in the order of the file.
@@ -16,7 +16,7 @@ pub(super) fn lint(
     written: &Written,
     environment: &Environment,
     is_open_to_all: bool,
-) -> Vec<Warning> {
+) -> Vec<ConfigWarning> {
     let mut warnings = Vec::new();
     switches(written, environment, &mut warnings);
     addresses::lint(written, &mut warnings);
@@ -24,21 +24,24 @@ pub(super) fn lint(
     matches::lint(written, &mut warnings);
     sharing::lint(written, &mut warnings);
     secrets::lint(written, is_open_to_all, &mut warnings);
-    warnings.sort_by(|a, b| a.spot().cmp(b.spot()));
+    warnings.sort_by(|a, b| a.location().cmp(b.location()));
     warnings
 }
 
 /// What the environment switches off, or would if the file let it.
-fn switches(written: &Written, environment: &Environment, warnings: &mut Vec<Warning>) {
+fn switches(written: &Written, environment: &Environment, warnings: &mut Vec<ConfigWarning>) {
     if let Some(said) = written.enforced.as_ref().filter(|said| !said.value) {
         let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
-        warnings.push(Warning::new(&said.spot, text));
+        warnings.push(ConfigWarning::new(&said.location, text));
     }
     let is_memory = |kind: &StoreKind| *kind == StoreKind::Memory;
     if environment.get(environment::REDIS_URL).is_some()
         && written.store.kind.as_ref().is_some_and(|kind| is_memory(&kind.value))
     {
-        let spot = Spot::variable(environment::REDIS_URL);
-        warnings.push(Warning::new(&spot, "not used: the file says that the store is in memory"));
+        let location = Location::variable(environment::REDIS_URL);
+        warnings.push(ConfigWarning::new(
+            &location,
+            "not used: the file says that the store is in memory",
+        ));
     }
 }

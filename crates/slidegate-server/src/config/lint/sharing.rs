@@ -2,19 +2,19 @@
 
 use slidegate::Source;
 
-use crate::config::warning::Warning;
+use crate::config::warning::ConfigWarning;
 use crate::config::written::{Written, WrittenPolicy};
 
-pub(super) fn lint(written: &Written, warnings: &mut Vec<Warning>) {
+pub(super) fn lint(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     for policy in &written.policies {
         let Some(shared) = shared(policy) else { continue };
         if let Some(ban) = &policy.ban {
             let text = format!("one client can have all others banned: they share {shared}");
-            warnings.push(Warning::new(&ban.spot, text));
+            warnings.push(ConfigWarning::new(&ban.location, text));
         }
         if let Some(said) = policy.count_denied.as_ref().filter(|said| said.value) {
             let text = format!("one client can keep all others out: they share {shared}");
-            warnings.push(Warning::new(&said.spot, text));
+            warnings.push(ConfigWarning::new(&said.location, text));
         }
     }
 }

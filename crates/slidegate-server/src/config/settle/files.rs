@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::config::Config;
-use crate::config::problem::Problem;
-use crate::config::spot::Spot;
+use crate::config::error::ConfigError;
+use crate::config::location::Location;
 use crate::config::store::StoreConfig;
 use crate::config::written::Written;
 use crate::listener::Tls;
@@ -17,11 +17,11 @@ use crate::{disk, server};
 pub(in crate::config) fn check(
     written: &Written,
     config: Option<&Config>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) {
-    let mut report = |spot: &Spot, path: Option<&Path>, result: anyhow::Result<()>| {
+    let mut report = |location: &Location, path: Option<&Path>, result: anyhow::Result<()>| {
         if let Err(error) = result {
-            let problem = Problem::new(spot.clone(), format!("{error:#}"));
+            let problem = ConfigError::new(location.clone(), format!("{error:#}"));
             problems.push(match path {
                 Some(path) => problem.with_value(format!("{:?}", path.display().to_string())),
                 None => problem,
@@ -29,21 +29,22 @@ pub(in crate::config) fn check(
         }
     };
     if let Some(tls) = written.gateway.as_ref().and_then(|gateway| gateway.tls.as_ref()) {
-        report(&tls.spot, None, Tls::load(tls).map(drop));
+        report(&tls.location, None, Tls::load(tls).map(drop));
     }
     if let Some(audit) = &written.audit {
         report(&audit.file, Some(&audit.config.file), Trail::check(&audit.config));
     }
     if let Some(snapshot) = &written.store.snapshot {
-        let (spot, path) = (snapshot.spot.below("file"), snapshot.file.as_path());
-        report(&spot, Some(path), disk::try_writing(path));
+        let (location, path) = (snapshot.location.below("file"), snapshot.file.as_path());
+        report(&location, Some(path), disk::try_writing(path));
     }
     if let Some(StoreConfig::Redis(redis)) = config.map(|config| &config.store) {
         let store = &written.store;
-        let certificate = store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.spot);
-        let spot = certificate.or(store.url.as_ref().map(|said| &said.spot));
-        if let Some(spot) = spot {
-            report(spot, None, server::check_redis(redis));
+        let certificate =
+            store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.location);
+        let location = certificate.or(store.url.as_ref().map(|said| &said.location));
+        if let Some(location) = location {
+            report(location, None, server::check_redis(redis));
         }
     }
 }

@@ -1,26 +1,29 @@
-//! What the proxying door is to do.
+//! What the proxying endpoint is to do.
 
 use std::collections::BTreeSet;
 
 use http::HeaderName;
 
+use crate::config::error::ConfigError;
 use crate::config::gateway::{Bounds, GatewayConfig, HeaderRules, RouteConfig, Timeouts};
-use crate::config::problem::Problem;
-use crate::config::rules::Rules;
-use crate::config::spot::Said;
+use crate::config::limiter::LimiterConfig;
+use crate::config::location::Sourced;
 use crate::config::written::{Written, WrittenGateway, WrittenRoute};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-pub(super) fn gateway(written: &mut Written, problems: &mut Vec<Problem>) -> Option<GatewayConfig> {
+pub(super) fn gateway(
+    written: &mut Written,
+    problems: &mut Vec<ConfigError>,
+) -> Option<GatewayConfig> {
     let section = written.gateway.as_mut()?;
     if section.upstream.is_none() && section.routes.is_empty() {
         check_doorless(section, problems);
         return None;
     }
     if section.listen.is_empty() {
-        let spot = section.spot.below("listen");
-        section.value.listen.push(spot.says(super::doors::known(DEFAULT_LISTEN)));
+        let location = section.location.below("listen");
+        section.value.listen.push(location.says(super::endpoints::known(DEFAULT_LISTEN)));
     }
     Some(GatewayConfig {
         listen: section.listen.iter().map(|said| said.value.clone()).collect(),
@@ -38,8 +41,8 @@ pub(super) fn gateway(written: &mut Written, problems: &mut Vec<Problem>) -> Opt
     })
 }
 
-/// A section without an upstream can still tell who is trusted, for the other doors.
-fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
+/// A section without an upstream can still tell who is trusted, for the other endpoints.
+fn check_doorless(section: &Sourced<WrittenGateway>, problems: &mut Vec<ConfigError>) {
     let useful = section.trusted_proxies.is_some()
         || section.client_address.is_some()
         || section.user_header.is_some()
@@ -48,7 +51,7 @@ fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
         || section.ignore_case.is_some();
     if !section.listen.is_empty() || section.tls.is_some() || !useful {
         let expected = "missing: expected where allowed requests go, such as http://127.0.0.1:3000";
-        problems.push(Problem::new(section.spot.below("upstream"), expected));
+        problems.push(ConfigError::new(section.location.below("upstream"), expected));
     }
 }
 
@@ -56,8 +59,8 @@ fn check_doorless(section: &Said<WrittenGateway>, problems: &mut Vec<Problem>) {
 pub(super) fn check_dropped_headers(
     written: &Written,
     gateway: &GatewayConfig,
-    rules: &Rules,
-    problems: &mut Vec<Problem>,
+    rules: &LimiterConfig,
+    problems: &mut Vec<ConfigError>,
 ) {
     let Some(section) = written.gateway.as_ref().filter(|_| !gateway.headers.underscores) else {
         return;
@@ -70,11 +73,11 @@ pub(super) fn check_dropped_headers(
             "missing: the gateway drops headers with underscores in their names, so that nobody is \
              counted or listed by {names}: expected true, or a name with hyphens"
         );
-        problems.push(Problem::new(section.spot.below("underscores_in_headers"), expected));
+        problems.push(ConfigError::new(section.location.below("underscores_in_headers"), expected));
     }
 }
 
-fn routes(section: &WrittenGateway, problems: &mut Vec<Problem>) -> Vec<RouteConfig> {
+fn routes(section: &WrittenGateway, problems: &mut Vec<ConfigError>) -> Vec<RouteConfig> {
     let rest = section.upstream.as_ref().map(|servers| RouteConfig {
         prefix: "/".to_owned(),
         servers: servers.iter().map(|said| said.value.clone()).collect(),
@@ -85,7 +88,7 @@ fn routes(section: &WrittenGateway, problems: &mut Vec<Problem>) -> Vec<RouteCon
         let Some(prefix) = &route.prefix else { continue };
         if routes.iter().any(|other| other.prefix == prefix.value) {
             let expected = "another route has this prefix: expected each once";
-            let problem = Problem::new(prefix.spot.clone(), expected);
+            let problem = ConfigError::new(prefix.location.clone(), expected);
             problems.push(problem.with_value(format!("{:?}", prefix.value)));
         }
         routes.push(route.to_route(prefix));

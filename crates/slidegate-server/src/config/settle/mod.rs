@@ -1,16 +1,16 @@
 //! From what is said to what it means: flags over the environment over the file over defaults.
 
-mod doors;
+mod endpoints;
 pub(super) mod files;
 mod gateway;
+mod limiter;
 mod overlay;
-mod rules;
 mod store;
 mod tuning;
 
 use crate::config::environment::Environment;
+use crate::config::error::ConfigError;
 use crate::config::flags::Flags;
-use crate::config::problem::Problem;
 use crate::config::record::LogConfig;
 use crate::config::written::Written;
 use crate::config::{Config, KeysFileVersion};
@@ -21,16 +21,16 @@ pub(super) fn settle(
     written: &mut Written,
     flags: &Flags,
     environment: &Environment,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) -> Option<Config> {
     overlay::overlay(written, flags, environment, problems);
     let gateway = gateway::gateway(written, problems);
-    let decisions = doors::decisions(written, environment, gateway.is_some());
-    let admin = doors::admin(written);
-    doors::check_collisions(written, problems);
-    doors::check_tokens(written, problems);
+    let decisions = endpoints::decisions(written, environment, gateway.is_some());
+    let admin = endpoints::admin(written);
+    endpoints::check_collisions(written, problems);
+    endpoints::check_tokens(written, problems);
     let store = store::store(written, problems);
-    let rules = rules::rules(written, store.as_ref(), problems);
+    let rules = limiter::rules(written, store.as_ref(), problems);
     if let (Some(gateway), Some(rules)) = (&gateway, &rules) {
         gateway::check_dropped_headers(written, gateway, rules, problems);
     }

@@ -3,14 +3,14 @@
 use slidegate::Quota;
 
 use crate::config::environment::{self, Environment};
+use crate::config::error::ConfigError;
 use crate::config::flags::Flags;
 use crate::config::listen::ListenAddress;
-use crate::config::problem::Problem;
+use crate::config::location::{Location, Sourced};
 use crate::config::secret::Secret;
 use crate::config::settle::tuning;
-use crate::config::spot::{Said, Spot};
 use crate::config::written::{
-    StoreKind, Written, WrittenDoor, WrittenGateway, WrittenPolicy, upstream, upstream_problem,
+    StoreKind, Written, WrittenEndpoint, WrittenGateway, WrittenPolicy, upstream, upstream_problem,
 };
 
 /// What is limited if nobody says anything.
@@ -21,35 +21,35 @@ pub(super) fn overlay(
     written: &mut Written,
     flags: &Flags,
     environment: &Environment,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) {
     gateway(written, flags, problems);
-    doors(written, flags, environment);
+    endpoints(written, flags, environment);
     store(written, flags, environment);
     log(written, flags);
     policies(written);
     tuning::tune(written, flags, environment, problems);
 }
 
-fn gateway(written: &mut Written, flags: &Flags, problems: &mut Vec<Problem>) {
+fn gateway(written: &mut Written, flags: &Flags, problems: &mut Vec<ConfigError>) {
     let gateway = &mut written.gateway;
     if !flags.upstream.is_empty() {
-        let spot = Spot::flag("--upstream");
-        let section = section(gateway, &spot);
+        let location = Location::flag("--upstream");
+        let section = section(gateway, &location);
         section.upstream = Some(upstreams(flags, problems));
     }
     if !flags.trusted_proxy.is_empty() {
-        let spot = Spot::flag("--trusted-proxy");
-        let proxies = spot.clone().says(flags.trusted_proxy.clone());
-        section(gateway, &spot).trusted_proxies = Some(proxies);
+        let location = Location::flag("--trusted-proxy");
+        let proxies = location.clone().says(flags.trusted_proxy.clone());
+        section(gateway, &location).trusted_proxies = Some(proxies);
     }
     if let Some(source) = flags.client_address {
-        let spot = Spot::flag("--client-address");
-        section(gateway, &spot).client_address = Some(spot.clone().says(source));
+        let location = Location::flag("--client-address");
+        section(gateway, &location).client_address = Some(location.clone().says(source));
     }
     if !flags.listen.is_empty() {
         let addresses = all(&flags.listen, "--listen");
-        section(gateway, &Spot::flag("--listen")).listen = addresses;
+        section(gateway, &Location::flag("--listen")).listen = addresses;
     }
     if let (Some(workers), Some(gateway)) = (flags.workers, gateway) {
         gateway.value.workers = Some(workers);
@@ -57,40 +57,40 @@ fn gateway(written: &mut Written, flags: &Flags, problems: &mut Vec<Problem>) {
 }
 
 fn section<'w>(
-    gateway: &'w mut Option<Said<WrittenGateway>>,
-    spot: &Spot,
+    gateway: &'w mut Option<Sourced<WrittenGateway>>,
+    location: &Location,
 ) -> &'w mut WrittenGateway {
-    &mut gateway.get_or_insert_with(|| spot.clone().says(WrittenGateway::default())).value
+    &mut gateway.get_or_insert_with(|| location.clone().says(WrittenGateway::default())).value
 }
 
-fn upstreams(flags: &Flags, problems: &mut Vec<Problem>) -> Vec<Said<http::Uri>> {
+fn upstreams(flags: &Flags, problems: &mut Vec<ConfigError>) -> Vec<Sourced<http::Uri>> {
     let mut good = Vec::new();
     for text in &flags.upstream {
-        let spot = Spot::flag("--upstream");
+        let location = Location::flag("--upstream");
         match upstream(text) {
-            Ok(uri) => good.push(spot.says(uri)),
-            Err(expected) => problems.push(upstream_problem(spot, text, expected)),
+            Ok(uri) => good.push(location.says(uri)),
+            Err(expected) => problems.push(upstream_problem(location, text, expected)),
         }
     }
     good
 }
 
-fn all(addresses: &[ListenAddress], flag: &'static str) -> Vec<Said<ListenAddress>> {
-    addresses.iter().cloned().map(|address| Spot::flag(flag).says(address)).collect()
+fn all(addresses: &[ListenAddress], flag: &'static str) -> Vec<Sourced<ListenAddress>> {
+    addresses.iter().cloned().map(|address| Location::flag(flag).says(address)).collect()
 }
 
-fn doors(written: &mut Written, flags: &Flags, environment: &Environment) {
+fn endpoints(written: &mut Written, flags: &Flags, environment: &Environment) {
     if !flags.decisions.is_empty() {
-        let door = Spot::flag("--decisions").says(WrittenDoor::default());
-        let decisions = written.decisions.get_or_insert(door);
+        let endpoint = Location::flag("--decisions").says(WrittenEndpoint::default());
+        let decisions = written.decisions.get_or_insert(endpoint);
         decisions.value.listen = all(&flags.decisions, "--decisions");
     }
     if !flags.admin.is_empty() {
-        let admin = written.admin.get_or_insert_with(WrittenDoor::default);
+        let admin = written.admin.get_or_insert_with(WrittenEndpoint::default);
         admin.listen = all(&flags.admin, "--admin");
     }
     if let Some(token) = environment.get(environment::ADMIN_TOKEN) {
-        let admin = written.admin.get_or_insert_with(WrittenDoor::default);
+        let admin = written.admin.get_or_insert_with(WrittenEndpoint::default);
         admin.set_token(environment::ADMIN_TOKEN, token);
     }
 }
@@ -98,15 +98,15 @@ fn doors(written: &mut Written, flags: &Flags, environment: &Environment) {
 fn store(written: &mut Written, flags: &Flags, environment: &Environment) {
     let store = &mut written.store;
     if let Some(url) = &flags.redis {
-        let spot = Spot::flag("--redis");
-        store.kind = Some(spot.clone().says(StoreKind::Redis));
-        store.url = Some(spot.says(url.clone()));
+        let location = Location::flag("--redis");
+        store.kind = Some(location.clone().says(StoreKind::Redis));
+        store.url = Some(location.says(url.clone()));
         return;
     }
     // Who writes `memory` into the file means it, even where an application has its REDIS_URL.
     let is_memory = store.kind.as_ref().is_some_and(|kind| kind.value == StoreKind::Memory);
     if let Some(url) = environment.get(environment::REDIS_URL).filter(|_| !is_memory) {
-        store.url = Some(Spot::variable(environment::REDIS_URL).says(Secret::new(url)));
+        store.url = Some(Location::variable(environment::REDIS_URL).says(Secret::new(url)));
     }
 }
 
@@ -118,8 +118,8 @@ fn log(written: &mut Written, flags: &Flags) {
 /// Adds the policy that a profile is, and one for a file that has none.
 fn policies(written: &mut Written) {
     let quota = match &written.profile {
-        Some(said) => said.spot.clone().says(said.value.quota()),
-        None if written.policies.is_empty() => Spot::default_of("").says(DEFAULT_QUOTA),
+        Some(said) => said.location.clone().says(said.value.quota()),
+        None if written.policies.is_empty() => Location::default_of("").says(DEFAULT_QUOTA),
         None => return,
     };
     let default = WrittenPolicy::per_address(tuning::DEFAULT_POLICY, vec![quota]);

@@ -6,26 +6,26 @@ use std::time::Duration;
 use slidegate::Policies;
 use slidegate_redis::{BuildError, KeyCollision, RedisTls};
 
-use crate::config::problem::Problem;
+use crate::config::error::ConfigError;
+use crate::config::location::{Location, Sourced};
 use crate::config::secret::Secret;
-use crate::config::spot::{Said, Spot};
 use crate::config::store::{RedisConfig, StoreConfig};
 use crate::config::written::{StoreKind, Written, WrittenStore};
 
 /// What the Redis store has itself: many times what a call takes.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-pub(super) fn store(written: &Written, problems: &mut Vec<Problem>) -> Option<StoreConfig> {
+pub(super) fn store(written: &Written, problems: &mut Vec<ConfigError>) -> Option<StoreConfig> {
     let store = &written.store;
     let kind = store.kind.as_ref().map(|kind| kind.value);
     match (kind, &store.url) {
         (Some(StoreKind::Redis) | None, Some(url)) => redis(written, url, problems),
         (Some(StoreKind::Redis), None) => {
-            let spot = store.kind.as_ref().map(|kind| kind.spot.clone());
-            let mut spot = spot.unwrap_or(Spot::default_of("store.url"));
-            spot.key = "store.url".to_owned();
+            let location = store.kind.as_ref().map(|kind| kind.location.clone());
+            let mut location = location.unwrap_or(Location::default_of("store.url"));
+            location.key = "store.url".to_owned();
             let expected = "missing: expected where Redis is, such as redis://127.0.0.1:6379";
-            problems.push(Problem::new(spot, expected));
+            problems.push(ConfigError::new(location, expected));
             None
         }
         (Some(StoreKind::Memory) | None, _) => {
@@ -37,34 +37,34 @@ pub(super) fn store(written: &Written, problems: &mut Vec<Problem>) -> Option<St
 }
 
 /// Reports what means nothing to a store in memory.
-fn check_memory(store: &WrittenStore, problems: &mut Vec<Problem>) {
-    let spots = [
-        store.url.as_ref().map(|said| &said.spot),
-        store.layout.as_ref().map(|said| &said.spot),
-        store.score_unit.as_ref().map(|said| &said.spot),
-        store.deadline.as_ref().map(|said| &said.spot),
-        store.key_template.as_ref().map(|said| &said.spot),
-        store.key_templates.first().map(|(policy, _)| &policy.spot),
-        store.share.as_ref().map(|said| &said.spot),
-        store.ca.as_ref().map(|said| &said.spot),
-        store.certificate.as_ref().map(|said| &said.spot),
-        store.key.as_ref().map(|said| &said.spot),
+fn check_memory(store: &WrittenStore, problems: &mut Vec<ConfigError>) {
+    let locations = [
+        store.url.as_ref().map(|said| &said.location),
+        store.layout.as_ref().map(|said| &said.location),
+        store.score_unit.as_ref().map(|said| &said.location),
+        store.deadline.as_ref().map(|said| &said.location),
+        store.key_template.as_ref().map(|said| &said.location),
+        store.key_templates.first().map(|(policy, _)| &policy.location),
+        store.share.as_ref().map(|said| &said.location),
+        store.ca.as_ref().map(|said| &said.location),
+        store.certificate.as_ref().map(|said| &said.location),
+        store.key.as_ref().map(|said| &said.location),
     ];
-    for spot in spots.into_iter().flatten() {
+    for location in locations.into_iter().flatten() {
         let expected = "only for kind = \"redis\": the store is in memory";
-        problems.push(Problem::new(spot.clone(), expected));
+        problems.push(ConfigError::new(location.clone(), expected));
     }
 }
 
 fn redis(
     written: &Written,
-    url: &Said<Secret>,
-    problems: &mut Vec<Problem>,
+    url: &Sourced<Secret>,
+    problems: &mut Vec<ConfigError>,
 ) -> Option<StoreConfig> {
     let store = &written.store;
     if let Some(snapshot) = &store.snapshot {
         let expected = "only for kind = \"memory\": Redis keeps accounts by itself";
-        problems.push(Problem::new(snapshot.spot.clone(), expected));
+        problems.push(ConfigError::new(snapshot.location.clone(), expected));
     }
     check_certificate(store, problems);
     check_template_policies(written, problems);
@@ -89,50 +89,50 @@ pub(super) fn check_keys(
     written: &Written,
     store: &StoreConfig,
     policies: &Policies,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) {
     let StoreConfig::Redis(config) = store else { return };
     // A store that cannot be built has been reported.
     let Ok(store) = config.builder().build() else { return };
     if let Err(collisions) = store.check_policies(policies) {
-        let problem = |collision| Problem::new(template_spot(written, collision), collision);
+        let problem = |collision| ConfigError::new(template_spot(written, collision), collision);
         problems.extend(collisions.as_slice().iter().map(problem));
     }
 }
 
 /// Where the template stands that gives two ledgers one key: that of the later policy, if it is in
 /// the file.
-fn template_spot(written: &Written, collision: &KeyCollision) -> Spot {
+fn template_spot(written: &Written, collision: &KeyCollision) -> Location {
     let store = &written.store;
     let names = collision.policies().into_iter().rev();
     let own = names
         .into_iter()
         .find_map(|name| store.key_templates.iter().find(|(policy, _)| *policy.value == **name));
-    let own = own.map(|(policy, _)| &policy.spot);
-    let shared = store.key_template.as_ref().map(|said| &said.spot);
-    own.or(shared).cloned().unwrap_or_else(|| Spot::default_of("store.key_template"))
+    let own = own.map(|(policy, _)| &policy.location);
+    let shared = store.key_template.as_ref().map(|said| &said.location);
+    own.or(shared).cloned().unwrap_or_else(|| Location::default_of("store.key_template"))
 }
 
 fn templates(store: &WrittenStore) -> BTreeMap<String, slidegate_redis::KeyTemplate> {
     let entry =
-        |(policy, template): &(Said<String>, _)| (policy.value.clone(), Clone::clone(template));
+        |(policy, template): &(Sourced<String>, _)| (policy.value.clone(), Clone::clone(template));
     store.key_templates.iter().map(entry).collect()
 }
 
-fn check_certificate(store: &WrittenStore, problems: &mut Vec<Problem>) {
+fn check_certificate(store: &WrittenStore, problems: &mut Vec<ConfigError>) {
     let (alone, other) = match (&store.certificate, &store.key) {
         (Some(certificate), None) => (certificate, "key"),
         (None, Some(key)) => (key, "certificate"),
         _ => return,
     };
     let expected = format!("expected its {other} too");
-    problems.push(Problem::new(alone.spot.clone(), expected));
+    problems.push(ConfigError::new(alone.location.clone(), expected));
 }
 
-fn check_template_policies(written: &Written, problems: &mut Vec<Problem>) {
+fn check_template_policies(written: &Written, problems: &mut Vec<ConfigError>) {
     for (name, _) in &written.store.key_templates {
         if !written.policies.iter().any(|policy| policy.name.value == name.value) {
-            problems.push(Problem::new(name.spot.clone(), "there is no such policy"));
+            problems.push(ConfigError::new(name.location.clone(), "there is no such policy"));
         }
     }
 }
@@ -140,23 +140,23 @@ fn check_template_policies(written: &Written, problems: &mut Vec<Problem>) {
 /// Makes the store, which connects to nothing yet, only to hear what is wrong.
 fn check_build(
     store: &WrittenStore,
-    url: &Said<Secret>,
+    url: &Sourced<Secret>,
     config: &RedisConfig,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) {
     let mut builder = config.builder();
     if config.ca.is_some() || config.client.is_some() {
         builder = builder.tls(RedisTls::new());
     }
     let Err(error) = builder.build() else { return };
-    let template = store.key_template.as_ref().map(|said| &said.spot);
-    let first = store.key_templates.first().map(|(policy, _)| &policy.spot);
-    let certificate = store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.spot);
-    let spot = match error {
+    let template = store.key_template.as_ref().map(|said| &said.location);
+    let first = store.key_templates.first().map(|(policy, _)| &policy.location);
+    let certificate = store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.location);
+    let location = match error {
         BuildError::ClusterTemplate(_) => template.or(first),
         BuildError::UnusedCertificates => certificate,
-        BuildError::NoScores(_) => store.score_unit.as_ref().map(|said| &said.spot),
+        BuildError::NoScores(_) => store.score_unit.as_ref().map(|said| &said.location),
         _ => None,
     };
-    problems.push(Problem::new(spot.unwrap_or(&url.spot).clone(), error));
+    problems.push(ConfigError::new(location.unwrap_or(&url.location).clone(), error));
 }

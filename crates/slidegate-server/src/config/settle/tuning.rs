@@ -9,10 +9,10 @@ use std::time::Duration;
 use slidegate::Quota;
 
 use crate::config::environment::{self, Environment};
+use crate::config::error::ConfigError;
 use crate::config::flags::Flags;
+use crate::config::location::{Location, Sourced};
 use crate::config::period::Period;
-use crate::config::problem::Problem;
-use crate::config::spot::{Said, Spot};
 use crate::config::suggestion::nearest;
 use crate::config::written::{Written, WrittenPolicy};
 
@@ -24,7 +24,7 @@ pub(super) fn tune(
     written: &mut Written,
     flags: &Flags,
     environment: &Environment,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) {
     let mut variables = Variables { environment, problems };
     written.enforced = variables.enabled();
@@ -32,10 +32,10 @@ pub(super) fn tune(
     let named = variables.policy(&written.policies);
     let Some(change) = Change::of_flags(flags).or(from_environment) else { return };
     let target = match named {
-        Named::Policy(index) => Ok(index),
-        Named::Nothing => unnamed(&written.policies),
+        NamedPolicy::Policy(index) => Ok(index),
+        NamedPolicy::Nothing => unnamed(&written.policies),
         // Reported already.
-        Named::Unknown => return,
+        NamedPolicy::Unknown => return,
     };
     let changed = target.and_then(|index| change.apply(&mut written.policies[index]));
     if let Err(expected) = changed {
@@ -66,18 +66,22 @@ fn names(policies: &[WrittenPolicy]) -> String {
 /// What is said about the quotas of a policy, outside of the file.
 enum Change {
     /// By flags: these in place of all.
-    Quotas(Vec<Said<Quota>>),
+    Quotas(Vec<Sourced<Quota>>),
     /// By the environment: other units, another window, or both.
-    Quota { units: Option<Said<NonZeroU32>>, window: Option<Said<Duration>>, spot: Spot },
+    Quota {
+        units: Option<Sourced<NonZeroU32>>,
+        window: Option<Sourced<Duration>>,
+        location: Location,
+    },
 }
 
 impl Change {
     fn of_flags(flags: &Flags) -> Option<Self> {
         if let Some(profile) = flags.profile {
-            let quota = Spot::flag("--profile").says(profile.quota());
+            let quota = Location::flag("--profile").says(profile.quota());
             return Some(Self::Quotas(vec![quota]));
         }
-        let quotas = flags.quota.iter().map(|quota| Spot::flag("--quota").says(*quota));
+        let quotas = flags.quota.iter().map(|quota| Location::flag("--quota").says(*quota));
         let quotas: Vec<_> = quotas.collect();
         (!quotas.is_empty()).then_some(Self::Quotas(quotas))
     }
@@ -86,9 +90,12 @@ impl Change {
         let expected = "expected a whole number from 1 to 4294967295";
         let units = variables.number(environment::MAX, expected);
         let window = variables.window();
-        let spot = units.as_ref().map(|said| &said.spot).or(window.as_ref().map(|said| &said.spot));
-        let spot = spot?.clone();
-        Some(Self::Quota { units, window, spot })
+        let location = units
+            .as_ref()
+            .map(|said| &said.location)
+            .or(window.as_ref().map(|said| &said.location));
+        let location = location?.clone();
+        Some(Self::Quota { units, window, location })
     }
 
     /// Changes the policy's quotas, or says why that cannot be meant.
@@ -107,30 +114,31 @@ impl Change {
         }
         match self {
             Self::Quotas(quotas) => policy.quotas.quotas.clone_from(quotas),
-            Self::Quota { units, window, spot } => {
+            Self::Quota { units, window, location } => {
                 let (units, window) = (units.as_deref().copied(), window.as_deref().copied());
                 let tuned = tuned_quota(policy, units, window)?;
                 let units = units.unwrap_or(tuned.units());
                 let window = window.unwrap_or(tuned.window());
                 let quota = Quota::new(units, window).map_err(|error| error.to_string())?;
-                *tuned = spot.clone().says(quota);
+                *tuned = location.clone().says(quota);
             }
         }
         Ok(())
     }
 
-    fn problem(&self, expected: String) -> Problem {
+    fn problem(&self, expected: String) -> ConfigError {
         match self {
             Self::Quotas(quotas) => {
                 let texts: Vec<String> = quotas.iter().map(|quota| quota.to_string()).collect();
-                let spot = quotas.first().map_or(Spot::flag("--quota"), |said| said.spot.clone());
-                Problem::new(spot, expected).with_value(format!("{:?}", texts.join(", ")))
+                let location =
+                    quotas.first().map_or(Location::flag("--quota"), |said| said.location.clone());
+                ConfigError::new(location, expected).with_value(format!("{:?}", texts.join(", ")))
             }
-            Self::Quota { units: Some(units), spot, .. } => {
+            Self::Quota { units: Some(units), location, .. } => {
                 let value = format!("{:?}", units.value.to_string());
-                Problem::new(spot.clone(), expected).with_value(value)
+                ConfigError::new(location.clone(), expected).with_value(value)
             }
-            Self::Quota { spot, .. } => Problem::new(spot.clone(), expected),
+            Self::Quota { location, .. } => ConfigError::new(location.clone(), expected),
         }
     }
 }
@@ -140,7 +148,7 @@ fn tuned_quota(
     policy: &mut WrittenPolicy,
     units: Option<NonZeroU32>,
     window: Option<Duration>,
-) -> Result<&mut Said<Quota>, String> {
+) -> Result<&mut Sourced<Quota>, String> {
     let name = policy.name.value.clone();
     let quotas = &mut policy.quotas.quotas;
     let texts: Vec<String> = quotas.iter().map(|quota| quota.to_string()).collect();
@@ -166,7 +174,7 @@ fn tuned_quota(
 }
 
 /// What `RATE_LIMIT_POLICY` says.
-enum Named {
+enum NamedPolicy {
     Policy(usize),
     Unknown,
     Nothing,
@@ -175,17 +183,17 @@ enum Named {
 /// The variables that say what is limited.
 struct Variables<'e, 'p> {
     environment: &'e Environment,
-    problems: &'p mut Vec<Problem>,
+    problems: &'p mut Vec<ConfigError>,
 }
 
 impl Variables<'_, '_> {
-    fn enabled(&mut self) -> Option<Said<bool>> {
+    fn enabled(&mut self) -> Option<Sourced<bool>> {
         let name = environment::ENABLED;
         let text = self.environment.get(name)?;
-        let spot = Spot::variable(name);
+        let location = Location::variable(name);
         match text.to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => Some(spot.says(true)),
-            "false" | "0" | "no" | "off" => Some(spot.says(false)),
+            "true" | "1" | "yes" | "on" => Some(location.says(true)),
+            "false" | "0" | "no" | "off" => Some(location.says(false)),
             _ => {
                 self.report(name, text, "expected true or false");
                 None
@@ -193,31 +201,33 @@ impl Variables<'_, '_> {
         }
     }
 
-    fn policy(&mut self, policies: &[WrittenPolicy]) -> Named {
-        let Some(name) = self.environment.get(environment::POLICY) else { return Named::Nothing };
+    fn policy(&mut self, policies: &[WrittenPolicy]) -> NamedPolicy {
+        let Some(name) = self.environment.get(environment::POLICY) else {
+            return NamedPolicy::Nothing;
+        };
         let known = || policies.iter().map(|policy| policy.name.value.as_str());
         if let Some(index) = known().position(|known| known == name) {
-            return Named::Policy(index);
+            return NamedPolicy::Policy(index);
         }
         let expected = match nearest(name, known()) {
             Some(meant) => format!("there is no such policy: did you mean {meant}?"),
             None => format!("there is no such policy; there is {}", names(policies)),
         };
         self.report(environment::POLICY, name, &expected);
-        Named::Unknown
+        NamedPolicy::Unknown
     }
 
-    fn window(&mut self) -> Option<Said<Duration>> {
+    fn window(&mut self) -> Option<Sourced<Duration>> {
         let expected = "expected a whole number of at least 1, and at most 366 days";
         let mut read = |name, length_ms: u64| {
-            let count: Said<NonZeroU32> = self.number(name, expected)?;
+            let count: Sourced<NonZeroU32> = self.number(name, expected)?;
             let ms = u64::from(count.get()).saturating_mul(length_ms);
             let window = Duration::from_millis(ms);
             if window > Quota::MAX_WINDOW {
                 self.report(name, &count.to_string(), expected);
                 return None;
             }
-            Some(count.spot.says(window))
+            Some(count.location.says(window))
         };
         let (seconds, ms) = (read(environment::TTL, 1000), read(environment::WINDOW_MS, 1));
         if let (Some(seconds), Some(ms)) = (&seconds, &ms)
@@ -231,11 +241,11 @@ impl Variables<'_, '_> {
         seconds.or(ms)
     }
 
-    fn number(&mut self, name: &'static str, expected: &str) -> Option<Said<NonZeroU32>> {
+    fn number(&mut self, name: &'static str, expected: &str) -> Option<Sourced<NonZeroU32>> {
         let text = self.environment.get(name)?;
         let digits = text.bytes().all(|b| b.is_ascii_digit());
         match text.parse().ok().filter(|_| digits) {
-            Some(number) => Some(Spot::variable(name).says(number)),
+            Some(number) => Some(Location::variable(name).says(number)),
             None => {
                 self.report(name, text, expected);
                 None
@@ -244,7 +254,7 @@ impl Variables<'_, '_> {
     }
 
     fn report(&mut self, name: &'static str, value: &str, expected: &str) {
-        let problem = Problem::new(Spot::variable(name), expected);
+        let problem = ConfigError::new(Location::variable(name), expected);
         self.problems.push(problem.with_value(format!("{value:?}")));
     }
 }

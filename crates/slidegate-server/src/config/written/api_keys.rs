@@ -9,11 +9,11 @@ use slidegate::Identity;
 use slidegate::policy::ApiKey;
 
 use crate::config::document::Document;
-use crate::config::problem::Problem;
+use crate::config::error::ConfigError;
+use crate::config::location::{Location, Origin, Sourced};
 use crate::config::reader::{Table, Value};
 use crate::config::secret::Secret;
 use crate::config::sources;
-use crate::config::spot::{Place, Said, Spot};
 use crate::config::suggestion::nearest;
 use crate::reload;
 
@@ -21,11 +21,11 @@ use crate::reload;
 #[derive(Debug, Clone)]
 pub(in crate::config) struct WrittenApiKey {
     pub(in crate::config) identity: Identity,
-    pub(in crate::config) name: Option<Said<String>>,
-    pub(in crate::config) plan: Said<String>,
+    pub(in crate::config) name: Option<Sourced<String>>,
+    pub(in crate::config) plan: Sourced<String>,
     /// Whether the key itself stands in the configuration file.
     pub(in crate::config) is_in_file: bool,
-    pub(in crate::config) spot: Spot,
+    pub(in crate::config) location: Location,
 }
 
 /// The file of `keys_file`, but for its keys.
@@ -76,7 +76,13 @@ impl WrittenApiKey {
         if plan.is_none() && table.get("plan").is_none() {
             table.missing("plan", "the name of a plan");
         }
-        Some(Self { identity: identity?, name, plan: plan?, is_in_file, spot: table.spot() })
+        Some(Self {
+            identity: identity?,
+            name,
+            plan: plan?,
+            is_in_file,
+            location: table.location(),
+        })
     }
 
     /// The key as the library knows it.
@@ -157,7 +163,7 @@ fn toml(
     path: &Path,
     text: &str,
     keys: &mut Vec<WrittenApiKey>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) -> bool {
     let folder = path.parent().unwrap_or(Path::new(""));
     let document = Document::new(name, folder, text);
@@ -174,12 +180,12 @@ fn csv(
     _: &Path,
     text: &str,
     keys: &mut Vec<WrittenApiKey>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ConfigError>,
 ) -> bool {
     let name: Arc<str> = name.into();
-    let spot = |line: u64, key: &str| {
+    let location = |line: u64, key: &str| {
         let line = usize::try_from(line).ok();
-        Spot { place: Place::File { name: name.clone(), line }, key: key.to_owned() }
+        Location { origin: Origin::File { name: name.clone(), line }, key: key.to_owned() }
     };
     let mut reader = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
@@ -188,13 +194,13 @@ fn csv(
     let columns = match reader.headers() {
         Ok(headers) => headers.clone(),
         Err(error) => {
-            problems.push(Problem::new(spot(1, ""), not_csv(&error)));
+            problems.push(ConfigError::new(location(1, ""), not_csv(&error)));
             return false;
         }
     };
     let first = line(text, columns.position());
     if let Some(expected) = wrong_columns(&columns) {
-        problems.push(Problem::new(spot(first, ""), expected));
+        problems.push(ConfigError::new(location(first, ""), expected));
         return false;
     }
     let column = |name: &str| columns.iter().position(|column| column == name);
@@ -207,7 +213,7 @@ fn csv(
             Ok(false) => return has_secrets,
             Err(error) => {
                 let line = line(text, error.position());
-                problems.push(Problem::new(spot(line, ""), not_csv(&error)));
+                problems.push(ConfigError::new(location(line, ""), not_csv(&error)));
                 continue;
             }
         }
@@ -229,15 +235,17 @@ fn csv(
         match (identity, field(plan)) {
             (Ok(identity), Some(plan)) => keys.push(WrittenApiKey {
                 identity,
-                name: field(name).map(|name| spot(line, "name").says(name.to_owned())),
-                plan: spot(line, "plan").says(plan.to_owned()),
+                name: field(name).map(|name| location(line, "name").says(name.to_owned())),
+                plan: location(line, "plan").says(plan.to_owned()),
                 is_in_file: false,
-                spot: spot(line, ""),
+                location: location(line, ""),
             }),
             (identity, plan) => {
-                let wrong = identity.err().map(|expected| Problem::new(spot(line, ""), expected));
+                let wrong =
+                    identity.err().map(|expected| ConfigError::new(location(line, ""), expected));
                 let expected = "missing: expected the name of a plan";
-                let missing = plan.is_none().then(|| Problem::new(spot(line, "plan"), expected));
+                let missing =
+                    plan.is_none().then(|| ConfigError::new(location(line, "plan"), expected));
                 problems.extend(wrong.into_iter().chain(missing));
             }
         }

@@ -7,32 +7,32 @@ use http::{HeaderName, Uri};
 use slidegate::policy::Network;
 use slidegate_tower::AddressSource;
 
+use crate::config::error::ConfigError;
 use crate::config::gateway::{HostRule, TlsFiles};
+use crate::config::limiter::{EncodedSlashRule, PathParameterRule};
 use crate::config::listen::ListenAddress;
-use crate::config::problem::Problem;
+use crate::config::location::{Location, Sourced};
 use crate::config::reader::{Table, Value};
-use crate::config::rules::{EncodedSlashes, PathParameters};
-use crate::config::spot::{Said, Spot};
 use crate::config::written::policy::header_name;
 use crate::config::written::tables;
 
 /// `[gateway]`.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenGateway {
-    pub(in crate::config) listen: Vec<Said<ListenAddress>>,
+    pub(in crate::config) listen: Vec<Sourced<ListenAddress>>,
     /// None if the key is missing; empty if what is there is no good.
-    pub(in crate::config) upstream: Option<Vec<Said<Uri>>>,
-    pub(in crate::config) http2_upstream: Option<Said<bool>>,
+    pub(in crate::config) upstream: Option<Vec<Sourced<Uri>>>,
+    pub(in crate::config) http2_upstream: Option<Sourced<bool>>,
     pub(in crate::config) routes: Vec<WrittenRoute>,
-    pub(in crate::config) trusted_proxies: Option<Said<Vec<Network>>>,
-    pub(in crate::config) client_address: Option<Said<AddressSource>>,
-    pub(in crate::config) user_header: Option<Said<HeaderName>>,
-    pub(in crate::config) proxy_protocol: Option<Said<bool>>,
+    pub(in crate::config) trusted_proxies: Option<Sourced<Vec<Network>>>,
+    pub(in crate::config) client_address: Option<Sourced<AddressSource>>,
+    pub(in crate::config) user_header: Option<Sourced<HeaderName>>,
+    pub(in crate::config) proxy_protocol: Option<Sourced<bool>>,
     pub(in crate::config) host: Option<HostRule>,
     pub(in crate::config) workers: Option<u16>,
-    pub(in crate::config) tls: Option<Said<TlsFiles>>,
-    pub(in crate::config) encoded_slashes: Option<EncodedSlashes>,
-    pub(in crate::config) path_parameters: Option<PathParameters>,
+    pub(in crate::config) tls: Option<Sourced<TlsFiles>>,
+    pub(in crate::config) encoded_slashes: Option<EncodedSlashRule>,
+    pub(in crate::config) path_parameters: Option<PathParameterRule>,
     pub(in crate::config) ignore_case: Option<bool>,
     pub(in crate::config) underscores_in_headers: Option<bool>,
     pub(in crate::config) refuse_overrides: Option<bool>,
@@ -43,8 +43,8 @@ pub(in crate::config) struct WrittenGateway {
 /// `[[gateway.route]]`.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct WrittenRoute {
-    pub(in crate::config) prefix: Option<Said<String>>,
-    pub(in crate::config) servers: Vec<Said<Uri>>,
+    pub(in crate::config) prefix: Option<Sourced<String>>,
+    pub(in crate::config) servers: Vec<Sourced<Uri>>,
     pub(in crate::config) http2: bool,
 }
 
@@ -92,10 +92,11 @@ impl WrittenGateway {
             workers: table.get("workers").and_then(|value| value.number(1..=1024)),
             tls: table.said("tls", |value| value.table(tls)?),
             encoded_slashes: table.get("encoded_slashes").and_then(|value| {
-                value.word(&[("keep", EncodedSlashes::Keep), ("decode", EncodedSlashes::Decode)])
+                value
+                    .word(&[("keep", EncodedSlashRule::Keep), ("decode", EncodedSlashRule::Decode)])
             }),
             path_parameters: table.get("path_parameters").and_then(|value| {
-                value.word(&[("cut", PathParameters::Cut), ("keep", PathParameters::Keep)])
+                value.word(&[("cut", PathParameterRule::Cut), ("keep", PathParameterRule::Keep)])
             }),
             ignore_case: table.get("ignore_case").and_then(|value| value.boolean()),
             underscores_in_headers: table
@@ -164,7 +165,7 @@ impl WrittenBounds {
     }
 }
 
-pub(super) fn listen(table: &Table<'_>) -> Vec<Said<ListenAddress>> {
+pub(super) fn listen(table: &Table<'_>) -> Vec<Sourced<ListenAddress>> {
     let Some(value) = table.get("listen") else { return Vec::new() };
     let addresses = value.each(Value::parsed);
     if value.count() == 0 {
@@ -185,7 +186,7 @@ pub(super) fn tls(table: &Table<'_>) -> Option<TlsFiles> {
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
-fn servers(value: &Value<'_>) -> Vec<Said<Uri>> {
+fn servers(value: &Value<'_>) -> Vec<Sourced<Uri>> {
     if value.count() == 0 {
         value.report(EXPECTED_UPSTREAM);
     }
@@ -228,8 +229,12 @@ fn is_server(authority: &Authority) -> bool {
 }
 
 /// A problem with an upstream that was said elsewhere than in the file.
-pub(in crate::config) fn upstream_problem(spot: Spot, text: &str, expected: &str) -> Problem {
-    let problem = Problem::new(spot, expected);
+pub(in crate::config) fn upstream_problem(
+    location: Location,
+    text: &str,
+    expected: &str,
+) -> ConfigError {
+    let problem = ConfigError::new(location, expected);
     if text.contains('@') { problem } else { problem.with_value(format!("{text:?}")) }
 }
 

@@ -1,55 +1,55 @@
 //! The file as it is written: every value read, nothing filled in yet.
 
+mod access_list;
 mod answers;
 mod api_keys;
-mod doors;
+mod endpoints;
 mod gateway;
 mod policy;
-mod roster;
 mod store;
 
 use slidegate::Quota;
 use slidegate::policy::UnknownKeys;
 
+pub(super) use self::access_list::WrittenRoster;
 pub(super) use self::answers::{WrittenHeaders, WrittenRefusal};
 pub(super) use self::api_keys::{KeysFile, WrittenApiKey};
-pub(super) use self::doors::{WrittenAudit, WrittenDoor, WrittenLog};
+pub(super) use self::endpoints::{WrittenAudit, WrittenEndpoint, WrittenLog};
 pub(super) use self::gateway::{WrittenGateway, WrittenRoute, upstream, upstream_problem};
 pub(super) use self::policy::{WrittenPolicy, WrittenSource};
-pub(super) use self::roster::WrittenRoster;
 pub(super) use self::store::{StoreKind, WrittenStore};
+use crate::config::location::{Location, Sourced};
 use crate::config::profile::Profile;
 use crate::config::reader::{Table, Value};
-use crate::config::spot::{Said, Spot};
 
 /// The file as it is written.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Written {
-    pub(super) gateway: Option<Said<WrittenGateway>>,
-    pub(super) decisions: Option<Said<WrittenDoor>>,
-    pub(super) admin: Option<WrittenDoor>,
+    pub(super) gateway: Option<Sourced<WrittenGateway>>,
+    pub(super) decisions: Option<Sourced<WrittenEndpoint>>,
+    pub(super) admin: Option<WrittenEndpoint>,
     pub(super) store: WrittenStore,
     pub(super) headers: WrittenHeaders,
     pub(super) refusal: Option<WrittenRefusal>,
-    pub(super) profile: Option<Said<Profile>>,
+    pub(super) profile: Option<Sourced<Profile>>,
     pub(super) plans: Vec<WrittenPlan>,
     pub(super) policies: Vec<WrittenPolicy>,
     /// Those of the file, and those of the keys file.
     pub(super) api_keys: Vec<WrittenApiKey>,
-    pub(super) keys_file: Option<Said<KeysFile>>,
+    pub(super) keys_file: Option<Sourced<KeysFile>>,
     pub(super) unknown_keys: Option<UnknownKeys>,
     pub(super) exempt: WrittenRoster,
     pub(super) blocked: WrittenRoster,
     pub(super) log: WrittenLog,
     pub(super) audit: Option<WrittenAudit>,
     /// Said by the environment alone: whether policies are enforced.
-    pub(super) enforced: Option<Said<bool>>,
+    pub(super) enforced: Option<Sourced<bool>>,
 }
 
 /// A plan.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenPlan {
-    pub(super) name: Said<String>,
+    pub(super) name: Sourced<String>,
     pub(super) quotas: WrittenQuotas,
     pub(super) upgrade_url: Option<String>,
 }
@@ -57,8 +57,8 @@ pub(super) struct WrittenPlan {
 /// Quotas, and whether some could not be read.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenQuotas {
-    pub(super) spot: Spot,
-    pub(super) quotas: Vec<Said<Quota>>,
+    pub(super) location: Location,
+    pub(super) quotas: Vec<Sourced<Quota>>,
     pub(super) is_whole: bool,
 }
 
@@ -70,8 +70,8 @@ impl Written {
         let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
         Self {
             gateway: root.said("gateway", |value| value.table(WrittenGateway::read)),
-            decisions: root.said("decisions", |value| value.table(WrittenDoor::read)),
-            admin: section("admin").and_then(|value| value.table(WrittenDoor::read)),
+            decisions: root.said("decisions", |value| value.table(WrittenEndpoint::read)),
+            admin: section("admin").and_then(|value| value.table(WrittenEndpoint::read)),
             store: section("store").and_then(|v| v.table(WrittenStore::read)).unwrap_or_default(),
             headers: section("headers")
                 .and_then(|value| value.table(WrittenHeaders::read))
@@ -100,14 +100,14 @@ fn tables<T>(list: Option<Value<'_>>, read: impl Fn(&Table<'_>) -> T) -> Vec<T> 
 
 fn plans(entries: Vec<(&str, Value<'_>)>) -> Vec<WrittenPlan> {
     let plan = |(name, value): (&str, Value<'_>)| {
-        let name = value.spot().says(name.to_owned());
+        let name = value.location().says(name.to_owned());
         value.table(|table| WrittenPlan::read(name, table))
     };
     entries.into_iter().filter_map(plan).collect()
 }
 
 impl WrittenPlan {
-    fn read(name: Said<String>, table: &Table<'_>) -> Self {
+    fn read(name: Sourced<String>, table: &Table<'_>) -> Self {
         let url = |value: Value<'_>| {
             let text = value.text()?;
             let is_whole = text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some());
@@ -127,10 +127,14 @@ impl WrittenPlan {
 impl WrittenQuotas {
     pub(super) fn read(table: &Table<'_>) -> Self {
         let Some(list) = table.get("quotas") else {
-            return Self { spot: table.spot().below("quotas"), quotas: Vec::new(), is_whole: true };
+            return Self {
+                location: table.location().below("quotas"),
+                quotas: Vec::new(),
+                is_whole: true,
+            };
         };
         let quotas = list.each(Value::parsed::<Quota>);
-        Self { spot: list.spot(), is_whole: quotas.len() == list.count(), quotas }
+        Self { location: list.location(), is_whole: quotas.len() == list.count(), quotas }
     }
 
     /// What can stand for them, so that the rest can be checked.

@@ -6,25 +6,25 @@ use http::{HeaderName, Method};
 use slidegate::policy::Prefixes;
 use slidegate::{Ban, Cost, OnStoreError, Policy, Quota, Scope, Source};
 
+use crate::config::location::{Location, Sourced};
 use crate::config::period::Period;
 use crate::config::reader::{Table, Value};
-use crate::config::spot::{Said, Spot};
 use crate::config::written::{WrittenQuotas, WrittenRefusal, WrittenRoster};
 
 /// `[[policy]]`.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct WrittenPolicy {
-    pub(in crate::config) spot: Spot,
+    pub(in crate::config) location: Location,
     /// A name that stands for a missing one, so that the rest can be checked.
-    pub(in crate::config) name: Said<String>,
-    pub(in crate::config) methods: Vec<Said<Method>>,
-    pub(in crate::config) paths: Vec<Said<String>>,
-    pub(in crate::config) identity: Said<Vec<WrittenSource>>,
+    pub(in crate::config) name: Sourced<String>,
+    pub(in crate::config) methods: Vec<Sourced<Method>>,
+    pub(in crate::config) paths: Vec<Sourced<String>>,
+    pub(in crate::config) identity: Sourced<Vec<WrittenSource>>,
     pub(in crate::config) quotas: WrittenQuotas,
-    pub(in crate::config) plan: Option<Said<PlanChoice>>,
-    pub(in crate::config) cost: Option<Said<Cost>>,
-    pub(in crate::config) count_denied: Option<Said<bool>>,
-    pub(in crate::config) ban: Option<Said<Ban>>,
+    pub(in crate::config) plan: Option<Sourced<PlanChoice>>,
+    pub(in crate::config) cost: Option<Sourced<Cost>>,
+    pub(in crate::config) count_denied: Option<Sourced<bool>>,
+    pub(in crate::config) ban: Option<Sourced<Ban>>,
     pub(in crate::config) shadow: bool,
     pub(in crate::config) scope: Scope,
     pub(in crate::config) headers: Option<bool>,
@@ -44,19 +44,20 @@ pub(in crate::config) struct WrittenSource {
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::config) struct PlanChoice {
     pub(in crate::config) header: Option<HeaderName>,
-    pub(in crate::config) default: Said<String>,
+    pub(in crate::config) default: Sourced<String>,
 }
 
 impl WrittenPolicy {
     /// A policy for each client address.
-    pub(in crate::config) fn per_address(name: &str, quotas: Vec<Said<Quota>>) -> Self {
-        let spot = quotas.first().map_or(Spot::default_of(""), |quota| quota.spot.clone());
+    pub(in crate::config) fn per_address(name: &str, quotas: Vec<Sourced<Quota>>) -> Self {
+        let location =
+            quotas.first().map_or(Location::default_of(""), |quota| quota.location.clone());
         Self {
-            name: spot.clone().says(name.to_owned()),
+            name: location.clone().says(name.to_owned()),
             methods: Vec::new(),
             paths: Vec::new(),
-            identity: spot.clone().says(vec![WrittenSource::ip()]),
-            quotas: WrittenQuotas { spot: spot.clone(), quotas, is_whole: true },
+            identity: location.clone().says(vec![WrittenSource::ip()]),
+            quotas: WrittenQuotas { location: location.clone(), quotas, is_whole: true },
             plan: None,
             cost: None,
             count_denied: None,
@@ -67,7 +68,7 @@ impl WrittenPolicy {
             on_store_error: OnStoreError::default(),
             refusal: None,
             exempt: WrittenRoster::default(),
-            spot,
+            location,
         }
     }
 
@@ -79,7 +80,7 @@ impl WrittenPolicy {
         quotas.is_whole &= plan.is_some() || table.get("plan").is_none();
         let scopes = [("shared", Scope::Shared), ("local", Scope::Local)];
         Self {
-            spot: table.spot(),
+            location: table.location(),
             name: name(table),
             methods,
             paths,
@@ -140,8 +141,8 @@ impl WrittenPolicy {
 /// `match = { … }`.
 #[derive(Debug, Default)]
 struct Matched {
-    methods: Vec<Said<Method>>,
-    paths: Vec<Said<String>>,
+    methods: Vec<Sourced<Method>>,
+    paths: Vec<Sourced<String>>,
 }
 
 impl Matched {
@@ -164,27 +165,28 @@ fn method(value: &Value<'_>) -> Option<Method> {
     method
 }
 
-fn name(table: &Table<'_>) -> Said<String> {
+fn name(table: &Table<'_>) -> Sourced<String> {
     let name = table.said("name", |value| value.text().map(str::to_owned));
     if name.is_none() && table.get("name").is_none() {
         table.missing("name", "a name, such as api");
     }
     let unnamed = || {
-        let plain: String = table.spot().key.chars().filter(char::is_ascii_alphanumeric).collect();
-        table.spot().says(format!("unnamed-{plain}"))
+        let plain: String =
+            table.location().key.chars().filter(char::is_ascii_alphanumeric).collect();
+        table.location().says(format!("unnamed-{plain}"))
     };
     name.unwrap_or_else(unnamed)
 }
 
-fn identity(table: &Table<'_>) -> Said<Vec<WrittenSource>> {
+fn identity(table: &Table<'_>) -> Sourced<Vec<WrittenSource>> {
     let Some(value) = table.get("identity") else {
-        return table.spot().below("identity").says(vec![WrittenSource::ip()]);
+        return table.location().below("identity").says(vec![WrittenSource::ip()]);
     };
     let sources: Vec<_> =
         value.each(WrittenSource::read).into_iter().map(|said| said.value).collect();
     // What could not be read has been reported; an empty list is for the library to report.
     let failed = sources.is_empty() && value.count() > 0;
-    value.spot().says(if failed { vec![WrittenSource::ip()] } else { sources })
+    value.location().says(if failed { vec![WrittenSource::ip()] } else { sources })
 }
 
 impl WrittenSource {
@@ -247,7 +249,7 @@ fn cost(value: &Value<'_>) -> Option<Cost> {
 /// `"free"` or `{ header = "x-plan", default = "free" }`.
 fn plan(value: &Value<'_>) -> Option<PlanChoice> {
     if value.is_text() {
-        let default = value.spot().says(value.text()?.to_owned());
+        let default = value.location().says(value.text()?.to_owned());
         return Some(PlanChoice { header: None, default });
     }
     value.table(|table| {

@@ -6,27 +6,27 @@ use std::time::Duration;
 use slidegate_redis::{KeyTemplate, Layout, LocalShare, ScoreUnit};
 
 use crate::config::gateway::TlsFiles;
+use crate::config::location::Sourced;
 use crate::config::reader::{Table, Value};
 use crate::config::secret::Secret;
-use crate::config::spot::Said;
 use crate::config::store::SnapshotConfig;
 
 /// `[store]`.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenStore {
-    pub(in crate::config) kind: Option<Said<StoreKind>>,
-    pub(in crate::config) url: Option<Said<Secret>>,
-    pub(in crate::config) layout: Option<Said<Layout>>,
-    pub(in crate::config) score_unit: Option<Said<ScoreUnit>>,
-    pub(in crate::config) deadline: Option<Said<Duration>>,
-    pub(in crate::config) key_template: Option<Said<KeyTemplate>>,
-    pub(in crate::config) key_templates: Vec<(Said<String>, KeyTemplate)>,
-    pub(in crate::config) share: Option<Said<LocalShare>>,
+    pub(in crate::config) kind: Option<Sourced<StoreKind>>,
+    pub(in crate::config) url: Option<Sourced<Secret>>,
+    pub(in crate::config) layout: Option<Sourced<Layout>>,
+    pub(in crate::config) score_unit: Option<Sourced<ScoreUnit>>,
+    pub(in crate::config) deadline: Option<Sourced<Duration>>,
+    pub(in crate::config) key_template: Option<Sourced<KeyTemplate>>,
+    pub(in crate::config) key_templates: Vec<(Sourced<String>, KeyTemplate)>,
+    pub(in crate::config) share: Option<Sourced<LocalShare>>,
     pub(in crate::config) capacity: Option<usize>,
-    pub(in crate::config) ca: Option<Said<PathBuf>>,
-    pub(in crate::config) certificate: Option<Said<PathBuf>>,
-    pub(in crate::config) key: Option<Said<PathBuf>>,
-    pub(in crate::config) snapshot: Option<Said<SnapshotConfig>>,
+    pub(in crate::config) ca: Option<Sourced<PathBuf>>,
+    pub(in crate::config) certificate: Option<Sourced<PathBuf>>,
+    pub(in crate::config) key: Option<Sourced<PathBuf>>,
+    pub(in crate::config) snapshot: Option<Sourced<SnapshotConfig>>,
 }
 
 /// The kinds of stores there are.
@@ -72,9 +72,9 @@ impl WrittenStore {
     }
 }
 
-fn templates(entries: Vec<(&str, Value<'_>)>) -> Vec<(Said<String>, KeyTemplate)> {
+fn templates(entries: Vec<(&str, Value<'_>)>) -> Vec<(Sourced<String>, KeyTemplate)> {
     let template = |(policy, value): (&str, Value<'_>)| {
-        Some((value.spot().says(policy.to_owned()), value.parsed()?))
+        Some((value.location().says(policy.to_owned()), value.parsed()?))
     };
     entries.into_iter().filter_map(template).collect()
 }

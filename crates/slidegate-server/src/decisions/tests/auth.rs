@@ -82,7 +82,8 @@ async fn nginx_gets_the_refusal_in_headers() {
 #[tokio::test]
 async fn a_refusal_of_several_lines_leaves_nginx_the_status() {
     let two_lines = Refusal::template("text/plain", "slow\ndown").unwrap();
-    let rules = crate::config::Rules { answers: Responder::new().refusal(two_lines), ..rules() };
+    let rules =
+        crate::config::LimiterConfig { answers: Responder::new().refusal(two_lines), ..rules() };
     let api = DecisionsApi::new(rules, slidegate::MemoryStore::new());
     original(&api, "POST", "/login", "203.0.113.7").await;
     let got = original(&api, "POST", "/login", "203.0.113.7").await;

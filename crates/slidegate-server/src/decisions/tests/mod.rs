@@ -1,4 +1,4 @@
-//! The door, asked as a program would.
+//! The endpoint, asked as a program would.
 
 mod arbitrary;
 mod auth;
@@ -24,13 +24,13 @@ use slidegate::{
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 
 use super::Decisions;
-use crate::config::Rules;
+use crate::config::LimiterConfig;
 use crate::live_config::LiveConfig;
-use crate::observe::Answered;
+use crate::observe::RequestOutcome;
 
-type Observer = Box<dyn Fn(&Answered<'_>) + Send + Sync>;
+type Observer = Box<dyn Fn(&RequestOutcome<'_>) + Send + Sync>;
 
-/// The door, and what was observed of it.
+/// The endpoint, and what was observed of it.
 struct DecisionsApi<S> {
     decisions: Decisions<S, Observer>,
     observed: Arc<Mutex<Vec<String>>>,
@@ -46,7 +46,7 @@ struct Got {
 /// A store that is down.
 struct Down;
 
-fn rules() -> Rules {
+fn rules() -> LimiterConfig {
     let policies = Policies::builder()
         .plan(Plan::new("free", [Quota::per_minute(3), Quota::per_day(50)]))
         .plan(Plan::new("pro", [Quota::per_minute(30), Quota::per_day(500)]))
@@ -78,7 +78,7 @@ fn rules() -> Rules {
         .unwrap();
     let client_address =
         ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
-    Rules::new(policies, Responder::new(), client_address)
+    LimiterConfig::new(policies, Responder::new(), client_address)
 }
 
 fn api() -> DecisionsApi<MemoryStore> {
@@ -87,11 +87,11 @@ fn api() -> DecisionsApi<MemoryStore> {
 }
 
 impl<S: Store> DecisionsApi<S> {
-    fn new(mut rules: Rules, store: S) -> Self {
+    fn new(mut rules: LimiterConfig, store: S) -> Self {
         let observed = Arc::new(Mutex::new(Vec::new()));
         let seen = observed.clone();
         let observe: Observer = Box::new(move |answered| {
-            let Answered { method, path, client, status, decision, .. } = answered;
+            let RequestOutcome { method, path, client, status, decision, .. } = answered;
             let allowed = decision.map(slidegate::Decision::is_allowed);
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             seen.lock().unwrap().push(line);

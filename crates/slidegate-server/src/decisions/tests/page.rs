@@ -1,4 +1,4 @@
-//! The page about this door: its questions, and their answers.
+//! The page about this endpoint: its questions, and their answers.
 
 use bytes::Bytes;
 use http::Request;
@@ -8,7 +8,7 @@ use slidegate::{ManualClock, MemoryStore, Timestamp};
 use slidegate_tower::Headers;
 
 use super::{DecisionsApi, Got};
-use crate::config::{self, File, Rules, Sources};
+use crate::config::{self, File, LimiterConfig, Sources};
 
 const PAGE: &str = include_str!("../../../../../docs/decisions.md");
 
@@ -19,7 +19,7 @@ fn blocks(language: &str) -> impl Iterator<Item = &'static str> {
     parts.into_iter().map(|part| part.split_once("\n```").unwrap().0)
 }
 
-fn rules(clock: &ManualClock) -> Rules {
+fn rules(clock: &ManualClock) -> LimiterConfig {
     let text = blocks("toml").next().unwrap().to_owned();
     let file = Some(File::Text { name: "docs/decisions.md".to_owned(), text });
     let loaded = config::load(&Sources { file, ..Sources::default() }).unwrap();

@@ -60,12 +60,12 @@ impl Exchange {
     pub(crate) async fn begin(
         mut connection: Box<Http1Connection>,
         request: &mut Option<Request<Timed>>,
-        passage: &ProxyHeaders,
+        proxy_headers: &ProxyHeaders,
         upstream: &Authority,
         patience: Duration,
     ) -> Result<Self, ExchangeError> {
         let head = request.as_ref().ok_or(ExchangeError::Broken)?;
-        outgoing::write_head(head, passage, upstream, &mut connection.unsent);
+        outgoing::write_head(head, proxy_headers, upstream, &mut connection.unsent);
         connection.alarm.set(patience);
         connection.has_heard = false;
         poll_fn(|cx| {

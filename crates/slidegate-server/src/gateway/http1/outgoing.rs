@@ -33,7 +33,7 @@ enum RequestFraming {
 /// Writes a request's head.
 pub(super) fn write_head(
     request: &Request<Timed>,
-    passage: &ProxyHeaders,
+    proxy_headers: &ProxyHeaders,
     upstream: &Authority,
     bytes: &mut Vec<u8>,
 ) {
@@ -45,9 +45,9 @@ pub(super) fn write_head(
         bytes.extend_from_slice(query.as_bytes());
     }
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
-    let host = passage.host(request, upstream);
+    let host = proxy_headers.host(request, upstream);
     bytes.put(&header::HOST, |value| value.extend_from_slice(host));
-    passage.write(request, bytes);
+    proxy_headers.write(request, bytes);
     match length_of(request.body()) {
         None => bytes.put(&header::TRANSFER_ENCODING, |value| value.extend_from_slice(b"chunked")),
         Some(0) if !says_nothing(request) => {}

@@ -53,7 +53,7 @@ pub(in crate::listener) async fn converse<A: Handler>(
     stream: ClientStream,
     answer: &mut A,
     accepted: Accepted,
-    manners: &ConversationSettings,
+    settings: &ConversationSettings,
     shutdown: &mut Shutdown,
 ) -> ConnectionEnd {
     let word = shutdown.clone();
@@ -61,7 +61,7 @@ pub(in crate::listener) async fn converse<A: Handler>(
     let begun = pin!(unconstrained(shutdown.begun()));
     let mut conversation = Conversation {
         wire: Wire::new(stream),
-        manners,
+        settings,
         alarm: Alarm::default(),
         word,
         begun,
@@ -73,7 +73,7 @@ pub(in crate::listener) async fn converse<A: Handler>(
 
 struct Conversation<'a> {
     wire: Wire<ClientStream>,
-    manners: &'a ConversationSettings,
+    settings: &'a ConversationSettings,
     alarm: Alarm,
     word: Shutdown,
     /// Wakes the task when it is time to go.
@@ -138,7 +138,7 @@ impl Conversation<'_> {
                 // Who sends it byte by byte shall not have it read as often.
                 if is_new && !self.wire.unread.is_empty() {
                     ready!(turn.poll(cx));
-                    match request::take(&mut self.wire.unread, self.manners.head_bytes, request) {
+                    match request::take(&mut self.wire.unread, self.settings.head_bytes, request) {
                         Ok(Some(head)) => return Poll::Ready(Ok(Ok(head))),
                         Ok(None) => is_new = false,
                         Err(flaw) => return Poll::Ready(Ok(Err(flaw))),
@@ -160,7 +160,7 @@ impl Conversation<'_> {
     }
 
     fn has_new_line(&self, from: usize) -> bool {
-        self.wire.unread.len() > self.manners.head_bytes
+        self.wire.unread.len() > self.settings.head_bytes
             || self.wire.unread[from..].contains(&b'\n')
     }
 
@@ -168,8 +168,8 @@ impl Conversation<'_> {
     fn poll_patience(&mut self, awaited: &mut Option<Awaited>, cx: &mut Context<'_>) -> Poll<Over> {
         let is_idle = self.wire.unread.is_empty();
         let (awaits, patience) = match is_idle {
-            true => (Awaited::Beginning, self.manners.idle),
-            false => (Awaited::Rest, self.manners.head),
+            true => (Awaited::Beginning, self.settings.idle),
+            false => (Awaited::Rest, self.settings.head),
         };
         if is_idle && self.is_time_to_go(cx) {
             return Poll::Ready(Over::Idle);
@@ -190,7 +190,7 @@ impl Conversation<'_> {
     }
 
     async fn refuse(&mut self, flaw: MalformedRequest) -> Over {
-        response::refuse(flaw, &self.manners.clock, &mut self.wire.unsent);
+        response::refuse(flaw, &self.settings.clock, &mut self.wire.unsent);
         match poll_fn(|cx| self.wire.poll_flush(cx)).await {
             Ok(()) => Over::Answered,
             Err(_) => Over::Broken,
@@ -249,7 +249,7 @@ impl Conversation<'_> {
         }
         // It is said in the answer, if it is known by then.
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
-        let (clock, wire) = (&self.manners.clock, &mut self.wire);
+        let (clock, wire) = (&self.settings.clock, &mut self.wire);
         let (mut outgoing, mut response) = match message {
             ServerResponse::Response { response, lines } => {
                 let bytes = &mut wire.unsent;
@@ -269,7 +269,7 @@ impl Conversation<'_> {
         // Whoever reads the request's body may wait for this.
         drop(response);
         if let Some(intake) = intake {
-            self.alarm.set(self.manners.idle);
+            self.alarm.set(self.settings.idle);
             poll_fn(|cx| self.poll_upload(intake, cx)).await?;
         }
         if !outgoing.keeps || !self.is_readable_on(intake) {
@@ -344,7 +344,7 @@ impl Conversation<'_> {
     fn poll_upload(&mut self, intake: &mut Intake, cx: &mut Context<'_>) -> Poll<Result<(), Over>> {
         while !intake.is_over() {
             if intake.pump(&mut self.wire, cx) {
-                self.alarm.set(self.manners.idle);
+                self.alarm.set(self.settings.idle);
             } else {
                 return self.alarm.poll(cx).map(|()| Err(Over::TimedOut));
             }

@@ -1,4 +1,4 @@
-//! Where doors are.
+//! Where endpoints are.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::net::UnixStream;
 
 use super::client::Client;
-use super::door::{Directory, Door, anywhere, timeouts};
+use super::endpoint::{Directory, Endpoint, anywhere, timeouts};
 use crate::config::{Bounds, ListenAddress};
 use crate::listener::{Listeners, Settings};
 
@@ -22,18 +22,18 @@ fn unix(path: &Path) -> ListenAddress {
 
 #[tokio::test]
 async fn workers_share_a_port() {
-    let door = Door::with(Listeners::bind(&[anywhere()], 3).unwrap(), &settings());
+    let endpoint = Endpoint::with(Listeners::bind(&[anywhere()], 3).unwrap(), &settings());
     let mut workers = BTreeSet::new();
     let mut clients = Vec::new();
     // That the kernel sends none of a hundred connections to a worker does not happen by chance.
     for _ in 0..100 {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         workers.insert(client.get("/worker").await);
         clients.push(client);
     }
     assert_eq!(workers.len(), 3);
-    assert_eq!((door.counts.open(), door.counts.accepted()), (100, 100));
-    door.close().await;
+    assert_eq!((endpoint.counts.open(), endpoint.counts.accepted()), (100, 100));
+    endpoint.close().await;
 }
 
 #[test]
@@ -60,8 +60,8 @@ async fn listens_on_several_addresses_at_once() {
     let directory = Directory::new();
     let path = directory.0.join("socket");
     let addresses = [anywhere(), anywhere(), unix(&path)];
-    let door = Door::with(Listeners::bind(&addresses, 2).unwrap(), &settings());
-    for local in &door.local {
+    let endpoint = Endpoint::with(Listeners::bind(&addresses, 2).unwrap(), &settings());
+    for local in &endpoint.local {
         let body = match local {
             ListenAddress::Tcp(address) => Client::connect(*address).await.get("/accepted").await,
             ListenAddress::Unix(path) => {
@@ -71,7 +71,7 @@ async fn listens_on_several_addresses_at_once() {
         let peer = if matches!(local, ListenAddress::Tcp(_)) { "Some(127.0.0.1)" } else { "None" };
         assert_eq!(body, format!("{peer} false"));
     }
-    door.close().await;
+    endpoint.close().await;
     assert!(!path.exists());
 }
 

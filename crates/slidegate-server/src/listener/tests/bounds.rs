@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty};
 use tokio::net::TcpStream;
 
 use super::client::{Client, Http2Client};
-use super::door::{Door, PATIENCE, timeouts, until};
+use super::endpoint::{Endpoint, PATIENCE, timeouts, until};
 use crate::config::{Bounds, Timeouts};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -31,8 +31,8 @@ fn request_with(header_bytes: usize) -> String {
 async fn a_head_that_is_too_large_gets_431() {
     for head_bytes in [1_000, 10_000, 64 * 1024] {
         let bounds = Bounds { head_bytes, ..Bounds::default() };
-        let door = Door::with_bounds(&timeouts(), &bounds);
-        let mut client = Client::connect(door.address()).await;
+        let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
+        let mut client = Client::connect(endpoint.address()).await;
         client.say(request_with(head_bytes - 100)).await;
         assert_eq!(client.answer().await.1, "GET /");
 
@@ -41,15 +41,15 @@ async fn a_head_that_is_too_large_gets_431() {
         let (head, _) = client.answer().await;
         assert!(head.starts_with("HTTP/1.1 431 "), "{head}");
         drop(client);
-        door.close().await;
+        endpoint.close().await;
     }
 }
 
 #[tokio::test]
 async fn http2_has_the_same_bound() {
     let bounds = Bounds { head_bytes: 10_000, ..Bounds::default() };
-    let door = Door::with_bounds(&timeouts(), &bounds);
-    let stream = TcpStream::connect(door.address()).await.unwrap();
+    let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut client = Http2Client::on(stream).await;
     let request = |length| {
         let request = Request::get("http://h/").header("x", "x".repeat(length));
@@ -58,30 +58,30 @@ async fn http2_has_the_same_bound() {
     assert_eq!(client.send(request(9_000)).await.unwrap().0, StatusCode::OK);
     let status = client.send(request(11_000)).await.unwrap().0;
     assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn what_is_not_http_gets_400() {
-    let door = Door::open(&timeouts());
+    let endpoint = Endpoint::open(&timeouts());
     for request in
         ["nonsense\r\n\r\n", "GET / HTTP/1.1\r\n: x\r\n\r\n", "GET / HTTP/1.1\r\nab\r\n\r\n"]
     {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.say(request).await;
         let (head, _) = client.answer().await;
         assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
         client.end().await;
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_slow_head_is_cut_however_it_dawdles() {
-    let door = Door::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
     // Nothing at all, the beginning of a first head, and of a second.
     for (first, beginning) in [(false, ""), (false, "GET / HT"), (true, "GET / HTTP/1.1\r\nho")] {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         if first {
             client.get("/").await;
         }
@@ -92,9 +92,9 @@ async fn a_slow_head_is_cut_however_it_dawdles() {
         let took = dawdling.await;
         assert!(took < LATE / 2, "{took:?} for {beginning:?}");
     }
-    until("they are counted", || door.counts.timeouts() == 3).await;
+    until("they are counted", || endpoint.counts.timeouts() == 3).await;
 
-    let mut client = Client::connect(door.address()).await;
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("GET / HTTP/1.1\r\n").await;
     let (mut reader, mut writer) = client.stream.split();
     let drip = async {
@@ -111,73 +111,73 @@ async fn a_slow_head_is_cut_however_it_dawdles() {
         () = drip => unreachable!(),
         _ = tokio::time::timeout(LATE / 2, read) => {}
     }
-    until("it is counted", || door.counts.timeouts() == 4).await;
-    door.close().await;
+    until("it is counted", || endpoint.counts.timeouts() == 4).await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_kept_longer_than_a_slow_head_and_then_closed() {
-    let door = Door::open(&Timeouts { head: SHORT, idle: SHORT * 3, ..timeouts() });
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: SHORT * 3, ..timeouts() });
+    let mut client = Client::connect(endpoint.address()).await;
     client.get("/").await;
     tokio::time::sleep(SHORT * 2).await;
     client.get("/").await;
     let (took, rest) = client.end().await;
     assert!(took > SHORT * 2 && took < PATIENCE / 2, "{took:?}");
     assert_eq!(rest, "");
-    assert_eq!(door.counts.timeouts(), 0);
+    assert_eq!(endpoint.counts.timeouts(), 0);
 
-    let stream = TcpStream::connect(door.address()).await.unwrap();
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut client = Http2Client::on(stream).await;
     client.get("/").await.unwrap();
     client.end().await;
-    until("it is gone", || door.counts.open() == 0).await;
-    assert_eq!(door.counts.timeouts(), 0);
-    door.close().await;
+    until("it is gone", || endpoint.counts.open() == 0).await;
+    assert_eq!(endpoint.counts.timeouts(), 0);
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_request_may_take_longer_than_an_idle_connection() {
-    let door = Door::open(&Timeouts { head: SHORT, idle: SHORT, ..timeouts() });
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: SHORT, ..timeouts() });
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
     tokio::time::sleep(SHORT * 3).await;
-    door.answers.go.add_permits(1);
+    endpoint.answers.go.add_permits(1);
     assert_eq!(client.answer().await.1, "waited");
     client.end().await;
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut() {
-    let door = Door::open(&Timeouts { idle: SHORT, ..timeouts() });
-    let mut http1 = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&Timeouts { idle: SHORT, ..timeouts() });
+    let mut http1 = Client::connect(endpoint.address()).await;
     http1.say("GET /endless HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    until("it is there", || door.counts.open() == 1).await;
-    until("it is gone", || door.counts.open() == 0).await;
+    until("it is there", || endpoint.counts.open() == 1).await;
+    until("it is gone", || endpoint.counts.open() == 0).await;
     drop(http1);
 
     // It takes what comes over the connection, but asks for no more.
-    let stream = TcpStream::connect(door.address()).await.unwrap();
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut http2 = Http2Client::on(stream).await;
     let unread = http2.begin("/endless").await;
-    assert_eq!(door.counts.open(), 1);
-    until("it is gone", || door.counts.open() == 0).await;
+    assert_eq!(endpoint.counts.open(), 1);
+    until("it is gone", || endpoint.counts.open() == 0).await;
     drop(unread);
 
     // It does not even take what comes.
-    let mut silent = Client::connect(door.address()).await;
+    let mut silent = Client::connect(endpoint.address()).await;
     silent.say(ENDLESS_OVER_HTTP2).await;
-    until("it is there", || door.counts.accepted() == 3).await;
-    until("it is gone", || door.counts.open() == 0).await;
+    until("it is there", || endpoint.counts.accepted() == 3).await;
+    until("it is gone", || endpoint.counts.open() == 0).await;
     drop(silent);
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_cut() {
-    let door = Door::open(&Timeouts { idle: SHORT, ..timeouts() });
-    let stream = TcpStream::connect(door.address()).await.unwrap();
+    let endpoint = Endpoint::open(&Timeouts { idle: SHORT, ..timeouts() });
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut http2 = Http2Client::on(stream).await;
     let mut body = http2.begin("/endless").await;
     for _ in 0..8 {
@@ -189,13 +189,13 @@ async fn a_client_that_reads_slowly_is_not_cut() {
         }
     }
     drop((body, http2));
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_client_that_is_still_sending_is_not_cut_off_from_its_answer() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("POST /unread HTTP/1.1\r\nhost: h\r\ncontent-length: 50000000\r\n\r\n").await;
     // More than the kernel would take for a connection that nobody reads.
     for _ in 0..100 {
@@ -204,59 +204,63 @@ async fn a_client_that_is_still_sending_is_not_cut_off_from_its_answer() {
     assert_eq!(client.answer().await.1, "POST /unread");
     client.end().await;
     drop(client);
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn thousands_of_idle_connections_are_no_trouble_to_others() {
-    let door = Door::open(&timeouts());
+    let endpoint = Endpoint::open(&timeouts());
     let mut idle = Vec::new();
     for number in 0..2_000 {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         if number % 2 == 0 {
             client.get("/").await;
         }
         idle.push(client);
     }
-    let mut client = Client::connect(door.address()).await;
+    let mut client = Client::connect(endpoint.address()).await;
     for _ in 0..100 {
         assert_eq!(client.get("/x").await, "GET /x");
     }
-    assert_eq!(door.counts.open(), 2_001);
-    door.close().await;
+    assert_eq!(endpoint.counts.open(), 2_001);
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_others_to_end() {
-    let door = Door::with_bounds(&timeouts(), &Bounds { connections: 2, ..Bounds::default() });
+    let endpoint =
+        Endpoint::with_bounds(&timeouts(), &Bounds { connections: 2, ..Bounds::default() });
     let mut clients = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.get("/").await;
         clients.push(client);
     }
-    let mut third = Client::connect(door.address()).await;
+    let mut third = Client::connect(endpoint.address()).await;
     third.say("GET /third HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    until("it waits", || door.counts.waited() == 1).await;
-    assert_eq!(door.counts.open(), 2);
+    until("it waits", || endpoint.counts.waited() == 1).await;
+    assert_eq!(endpoint.counts.open(), 2);
     assert_eq!(clients[0].get("/first").await, "GET /first");
-    assert_eq!((door.counts.accepted(), door.answers.waiting.load(Ordering::SeqCst)), (2, 0));
+    assert_eq!(
+        (endpoint.counts.accepted(), endpoint.answers.waiting.load(Ordering::SeqCst)),
+        (2, 0)
+    );
 
     drop(clients.pop());
     assert_eq!(third.answer().await.1, "GET /third");
-    assert_eq!(door.counts.open(), 2);
-    door.close().await;
+    assert_eq!(endpoint.counts.open(), 2);
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_mistake_costs_one_connection() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("GET /panic HTTP/1.1\r\nhost: h\r\n\r\n").await;
     assert_eq!(client.end().await.1, "");
-    assert_eq!(Client::connect(door.address()).await.get("/").await, "GET /");
-    until("both are gone", || door.counts.open() == 0).await;
-    door.close().await;
+    assert_eq!(Client::connect(endpoint.address()).await.get("/").await, "GET /");
+    until("both are gone", || endpoint.counts.open() == 0).await;
+    endpoint.close().await;
 }
 
 /// Runs itself once more, in a process that may have few files open.
@@ -275,36 +279,36 @@ async fn too_many_open_files_are_a_passing_trouble() {
 }
 
 async fn outlive_too_many_open_files() {
-    let door = Door::open(&timeouts());
-    Client::connect(door.address()).await.get("/").await;
-    until("it is gone", || door.counts.open() == 0).await;
+    let endpoint = Endpoint::open(&timeouts());
+    Client::connect(endpoint.address()).await.get("/").await;
+    until("it is gone", || endpoint.counts.open() == 0).await;
     let open = || std::fs::File::open("/dev/null").ok();
     let mut files: Vec<_> = std::iter::from_fn(open).collect();
     files.pop();
-    let mut client = Client::connect(door.address()).await;
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     tokio::time::sleep(SHORT).await;
-    assert_eq!(door.counts.accepted(), 1);
+    assert_eq!(endpoint.counts.accepted(), 1);
     drop(files);
     assert_eq!(client.answer().await.1, "GET /");
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn an_empty_line_between_requests_is_no_head() {
-    let door = Door::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("POST /length HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx\r\n").await;
     assert_eq!(client.answer().await.1, "1");
     tokio::time::sleep(SHORT * 3).await;
     client.say("\r\n\n").await;
     assert_eq!(client.get("/").await, "GET /");
-    assert_eq!(door.counts.timeouts(), 0);
+    assert_eq!(endpoint.counts.timeouts(), 0);
 
     // Nor does one hide that the client has left.
     client.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n\r\n").await;
-    until("it waits", || door.answers.waiting.load(Ordering::SeqCst) == 1).await;
+    until("it waits", || endpoint.answers.waiting.load(Ordering::SeqCst) == 1).await;
     drop(client);
-    until("it is noticed", || door.counts.open() == 0).await;
-    door.close().await;
+    until("it is noticed", || endpoint.counts.open() == 0).await;
+    endpoint.close().await;
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::door::PATIENCE;
+use super::endpoint::PATIENCE;
 
 /// Speaks HTTP/1, byte by byte if need be.
 pub(super) struct Client<S = TcpStream> {

@@ -4,62 +4,62 @@ use ::http::StatusCode;
 use tokio::net::TcpStream;
 
 use super::client::{Client, Http2Client};
-use super::door::{Door, timeouts};
+use super::endpoint::{Endpoint, timeouts};
 
 #[tokio::test]
 async fn speaks_http1_and_keeps_connections() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     assert_eq!(client.get("/one").await, "GET /one");
     assert_eq!(client.get("/two").await, "GET /two");
     assert_eq!(client.get("/accepted").await, "Some(127.0.0.1) false");
-    assert_eq!((door.counts.open(), door.counts.accepted()), (1, 1));
+    assert_eq!((endpoint.counts.open(), endpoint.counts.accepted()), (1, 1));
     drop(client);
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn speaks_http2_with_prior_knowledge() {
-    let door = Door::open(&timeouts());
-    let stream = TcpStream::connect(door.address()).await.unwrap();
+    let endpoint = Endpoint::open(&timeouts());
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut client = Http2Client::on(stream).await;
     assert_eq!(client.get("/one").await.unwrap(), (StatusCode::OK, "GET /one".to_owned()));
     assert_eq!(client.get("/two").await.unwrap(), (StatusCode::OK, "GET /two".to_owned()));
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn tells_versions_apart_however_slowly_they_begin() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     // It begins like the preface of HTTP/2.
     for byte in b"PRI /x HTTP/1.1\r\nhost: h\r\n\r\n" {
         client.say([*byte]).await;
     }
     assert_eq!(client.answer().await.1, "PRI /x");
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn answers_pipelined_requests_in_order() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     let requests: String =
         (0..100).map(|number| format!("GET /{number} HTTP/1.1\r\nhost: h\r\n\r\n")).collect();
     client.say(requests).await;
     for number in 0..100 {
         assert_eq!(client.answer().await.1, format!("GET /{number}"));
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn does_not_hold_an_answer_back_for_the_rest_of_the_next_request() {
-    let door = Door::open(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::open(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("GET /one HTTP/1.1\r\nhost: h\r\n\r\nGET /two HT").await;
     assert_eq!(client.answer().await.1, "GET /one");
     client.say("TP/1.1\r\nhost: h\r\n\r\n").await;
     assert_eq!(client.answer().await.1, "GET /two");
-    door.close().await;
+    endpoint.close().await;
 }

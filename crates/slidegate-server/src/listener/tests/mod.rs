@@ -3,8 +3,8 @@
 mod addresses;
 mod bounds;
 mod client;
-mod door;
 mod draining;
+mod endpoint;
 mod http;
 mod proxy_header;
 mod tls;

@@ -7,23 +7,23 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 
 use super::client::{Client, Http2Client};
-use super::door::{Directory, Door, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Directory, Endpoint, PATIENCE, anywhere, timeouts, until};
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::listener::{Listeners, Settings, TrustedPeers};
 
 const REQUEST: &[u8] = b"GET /accepted HTTP/1.1\r\nhost: h\r\n\r\n";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// A door for balancers on this machine.
-fn door(timeouts: &Timeouts) -> Door {
-    door_that_trusts(timeouts, IpAddr::V4(Ipv4Addr::LOCALHOST))
+/// An endpoint for balancers on this machine.
+fn endpoint(timeouts: &Timeouts) -> Endpoint {
+    endpoint_that_trusts(timeouts, IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
-fn door_that_trusts(timeouts: &Timeouts, balancer: IpAddr) -> Door {
+fn endpoint_that_trusts(timeouts: &Timeouts, balancer: IpAddr) -> Endpoint {
     let trusted = TrustedPeers::new(move |peer| peer == balancer);
     let settings = Settings::new(timeouts, &Bounds::default(), Arc::default());
     let listeners = Listeners::bind(&[anywhere()], 1).unwrap();
-    Door::with(listeners, &settings.with_proxy_header(trusted))
+    Endpoint::with(listeners, &settings.with_proxy_header(trusted))
 }
 
 /// A header of version 2.
@@ -59,20 +59,20 @@ fn headers() -> Vec<(Vec<u8>, &'static str)> {
 
 #[tokio::test]
 async fn a_trusted_header_says_who_it_is() {
-    let door = door(&timeouts());
+    let endpoint = endpoint(&timeouts());
     for (header, peer) in headers() {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.say([&header[..], REQUEST].concat()).await;
         assert_eq!(client.answer().await.1, format!("{peer} false"), "{header:?}");
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_header_may_come_in_pieces() {
-    let door = door(&timeouts());
+    let endpoint = endpoint(&timeouts());
     for (header, peer) in headers() {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.stream.set_nodelay(true).unwrap();
         for byte in [&header[..], REQUEST].concat() {
             client.say([byte]).await;
@@ -80,22 +80,22 @@ async fn a_header_may_come_in_pieces() {
         }
         assert_eq!(client.answer().await.1, format!("{peer} false"), "{header:?}");
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn http2_may_follow() {
-    let door = door(&timeouts());
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = endpoint(&timeouts());
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n").await;
     let mut client = Http2Client::on(client.stream).await;
     assert_eq!(client.get("/accepted").await.unwrap().1, "Some(203.0.113.7) false");
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn whatever_is_no_header_is_closed_at_once() {
-    let door = door(&timeouts());
+    let endpoint = endpoint(&timeouts());
     let endless = [&b"PROXY TCP4 "[..], &[b'1'; 200]].concat();
     let headers = [
         REQUEST.to_vec(),
@@ -113,36 +113,36 @@ async fn whatever_is_no_header_is_closed_at_once() {
         binary(0x21, 0x11, &vec![0; 20_000]),
     ];
     for (number, header) in headers.iter().enumerate() {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.say(header).await;
         assert_eq!(client.end().await.1, "", "{header:?}");
         let failures = u64::try_from(number).unwrap() + 1;
-        until("it is counted", || door.counts.proxy_header_failures() == failures).await;
+        until("it is counted", || endpoint.counts.proxy_header_failures() == failures).await;
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_peer_that_is_not_trusted_is_closed_whatever_it_sends() {
-    let door = door_that_trusts(&timeouts(), "192.0.2.1".parse().unwrap());
+    let endpoint = endpoint_that_trusts(&timeouts(), "192.0.2.1".parse().unwrap());
     for header in [&b"PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n"[..], REQUEST] {
-        let mut client = Client::connect(door.address()).await;
+        let mut client = Client::connect(endpoint.address()).await;
         client.say([header, REQUEST].concat()).await;
         assert_eq!(client.end().await.1, "");
     }
-    until("they are counted", || door.counts.refused() == 2).await;
-    door.close().await;
+    until("they are counted", || endpoint.counts.refused() == 2).await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
 async fn a_header_that_takes_too_long_is_closed() {
-    let door = door(&Timeouts { head: Duration::from_millis(150), ..timeouts() });
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = endpoint(&Timeouts { head: Duration::from_millis(150), ..timeouts() });
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.").await;
     let (took, _) = client.end().await;
     assert!(took < PATIENCE / 2, "{took:?}");
-    until("it is counted", || door.counts.proxy_header_failures() == 1).await;
-    door.close().await;
+    until("it is counted", || endpoint.counts.proxy_header_failures() == 1).await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_unix_socket_is_trusted() {
     let settings = Settings::new(&timeouts(), &Bounds::default(), Arc::default());
     let settings = settings.with_proxy_header(TrustedPeers::new(|_| false));
     let listeners = Listeners::bind(&[ListenAddress::Unix(path.clone())], 1).unwrap();
-    let door = Door::with(listeners, &settings);
+    let endpoint = Endpoint::with(listeners, &settings);
     for (header, peer) in
         [("TCP4 203.0.113.7 192.0.2.1 1 2", "Some(203.0.113.7)"), ("UNKNOWN", "None")]
     {
@@ -160,5 +160,5 @@ async fn a_unix_socket_is_trusted() {
         client.say(format!("PROXY {header}\r\n")).await;
         assert_eq!(client.get("/accepted").await, format!("{peer} false"));
     }
-    door.close().await;
+    endpoint.close().await;
 }

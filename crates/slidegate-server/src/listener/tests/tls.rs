@@ -14,13 +14,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::client::{Client, Http2Client};
-use super::door::{Directory, Door, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Directory, Endpoint, PATIENCE, anywhere, timeouts, until};
 use crate::config::{Bounds, Timeouts, TlsFiles};
 use crate::listener::{Listeners, Settings, Tls, TrustedPeers};
 
-fn door(tls: &Tls, timeouts: &Timeouts) -> Door {
+fn endpoint(tls: &Tls, timeouts: &Timeouts) -> Endpoint {
     let settings = Settings::new(timeouts, &Bounds::default(), Arc::default());
-    Door::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings.with_tls(tls.clone()))
+    Endpoint::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings.with_tls(tls.clone()))
 }
 
 /// Makes a certificate that vouches for itself.
@@ -58,11 +58,11 @@ async fn shake(
 }
 
 async fn connect(
-    door: &Door,
+    endpoint: &Endpoint,
     certificate: &Path,
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(door.address()).await?;
+    let stream = TcpStream::connect(endpoint.address()).await?;
     shake(stream, certificate, protocols).await
 }
 
@@ -70,22 +70,22 @@ async fn connect(
 async fn the_client_chooses_the_version() {
     let directory = Directory::new();
     let files = certify(&directory, "one");
-    let door = door(&Tls::load(&files).unwrap(), &timeouts());
+    let endpoint = endpoint(&Tls::load(&files).unwrap(), &timeouts());
 
     for protocols in [&[&b"http/1.1"[..]][..], &[]] {
-        let stream = connect(&door, &files.certificate, protocols).await.unwrap();
+        let stream = connect(&endpoint, &files.certificate, protocols).await.unwrap();
         let mut client = Client::on(stream);
         assert_eq!(client.get("/accepted").await, "Some(127.0.0.1) true");
         assert_eq!(client.get("/again").await, "GET /again");
     }
     // Without a choice, what the client says first tells.
     for protocols in [&[&b"http/1.1"[..], b"h2"][..], &[b"h2"], &[]] {
-        let stream = connect(&door, &files.certificate, protocols).await.unwrap();
+        let stream = connect(&endpoint, &files.certificate, protocols).await.unwrap();
         let mut client = Http2Client::on(stream).await;
         let expected = (StatusCode::OK, "Some(127.0.0.1) true".to_owned());
         assert_eq!(client.get("/accepted").await.unwrap(), expected);
     }
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
@@ -95,12 +95,12 @@ async fn a_proxy_header_comes_before_tls() {
     let settings = Settings::new(&timeouts(), &Bounds::default(), Arc::default())
         .with_proxy_header(TrustedPeers::new(|_| true))
         .with_tls(Tls::load(&files).unwrap());
-    let door = Door::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings);
-    let mut client = Client::connect(door.address()).await;
+    let endpoint = Endpoint::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings);
+    let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n").await;
     let stream = shake(client.stream, &files.certificate, &[]).await.unwrap();
     assert_eq!(Client::on(stream).get("/accepted").await, "Some(203.0.113.7) true");
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
@@ -108,23 +108,23 @@ async fn new_files_are_taken_without_a_restart() {
     let directory = Directory::new();
     let (old, new) = (certify(&directory, "old"), certify(&directory, "new"));
     let tls = Tls::load(&old).unwrap();
-    let door = door(&tls, &timeouts());
-    let kept = connect(&door, &old.certificate, &[]).await.unwrap();
+    let endpoint = endpoint(&tls, &timeouts());
+    let kept = connect(&endpoint, &old.certificate, &[]).await.unwrap();
     let (old_certificate, new_certificate) = (directory.0.join("was"), new.certificate.clone());
     std::fs::copy(&old.certificate, &old_certificate).unwrap();
 
     // Halfway, when the key is still the other one, nothing changes.
     std::fs::copy(&new.certificate, &old.certificate).unwrap();
     assert!(tls.reload().is_err());
-    connect(&door, &old_certificate, &[]).await.unwrap();
+    connect(&endpoint, &old_certificate, &[]).await.unwrap();
 
     std::fs::copy(&new.key, &old.key).unwrap();
     tls.reload().unwrap();
-    connect(&door, &new_certificate, &[]).await.unwrap();
-    connect(&door, &old_certificate, &[]).await.unwrap_err();
+    connect(&endpoint, &new_certificate, &[]).await.unwrap();
+    connect(&endpoint, &old_certificate, &[]).await.unwrap_err();
     // Those who were there before notice nothing.
     assert_eq!(Client::on(kept).get("/").await, "GET /");
-    door.close().await;
+    endpoint.close().await;
 }
 
 #[test]
@@ -156,18 +156,18 @@ fn errors_name_the_file() {
 async fn what_is_no_handshake_is_closed_and_so_is_a_slow_one() {
     let directory = Directory::new();
     let tls = Tls::load(&certify(&directory, "one")).unwrap();
-    let door = door(&tls, &Timeouts { head: Duration::from_millis(150), ..timeouts() });
-    let mut garbage = Client::connect(door.address()).await;
+    let endpoint = endpoint(&tls, &Timeouts { head: Duration::from_millis(150), ..timeouts() });
+    let mut garbage = Client::connect(endpoint.address()).await;
     garbage.say("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
     garbage.end().await;
-    until("it is counted", || door.counts.tls_failures() == 1).await;
+    until("it is counted", || endpoint.counts.tls_failures() == 1).await;
 
-    let mut slow = Client::connect(door.address()).await;
+    let mut slow = Client::connect(endpoint.address()).await;
     slow.say([0x16, 0x03]).await;
     let (took, _) = slow.end().await;
     assert!(took < PATIENCE / 2, "{took:?}");
-    until("it is counted", || door.counts.tls_failures() == 2).await;
-    door.close().await;
+    until("it is counted", || endpoint.counts.tls_failures() == 2).await;
+    endpoint.close().await;
 }
 
 #[tokio::test]
@@ -176,12 +176,13 @@ async fn who_shakes_hands_and_says_nothing_is_closed_whatever_the_version() {
     let files = certify(&directory, "one");
     let tls = Tls::load(&files).unwrap();
     // Long enough for a handshake on a busy machine.
-    let door = door(&tls, &Timeouts { head: Duration::from_secs(2), ..timeouts() });
+    let endpoint = endpoint(&tls, &Timeouts { head: Duration::from_secs(2), ..timeouts() });
     for (before, protocols) in (0..).zip([&[][..], &[&b"http/1.1"[..]]]) {
-        let mut silent = Client::on(connect(&door, &files.certificate, protocols).await.unwrap());
+        let mut silent =
+            Client::on(connect(&endpoint, &files.certificate, protocols).await.unwrap());
         let (took, _) = silent.end().await;
         assert!(took < PATIENCE / 2, "{took:?} for {protocols:?}");
-        until("it is counted", || door.counts.timeouts() == before + 1).await;
+        until("it is counted", || endpoint.counts.timeouts() == before + 1).await;
     }
-    door.close().await;
+    endpoint.close().await;
 }

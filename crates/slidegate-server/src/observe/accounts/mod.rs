@@ -4,10 +4,10 @@
 //! somebody asks. An account that has less than half of every quota spent, and is not denied, is not
 //! even looked for.
 
-mod denied;
-mod near;
 #[cfg(test)]
 mod tests;
+mod top_denied;
+mod top_usage;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ use std::sync::{Mutex, PoisonError};
 use foldhash::fast::RandomState;
 use slidegate::{Account, Decision, Name, PolicyStanding, Timestamp, Verdict};
 
-use self::denied::Denied;
-use self::near::{Near, Used};
-use super::stripe::Striped;
+use self::top_denied::TopDenied;
+use self::top_usage::{TopUsage, Used};
+use super::per_thread::PerThread;
 
 /// Accounts in one thread's tables fall into so many sets by their hash, and each set has room for
 /// so many: finding one takes the same few steps however many there are.
@@ -30,15 +30,15 @@ const WAYS: usize = 8;
 /// The accounts that an operator wants to see first.
 #[derive(Default)]
 pub(super) struct Accounts {
-    tables: Striped<Mutex<Tables>>,
+    tables: PerThread<Mutex<Tables>>,
     hasher: RandomState,
 }
 
 /// What one thread has seen.
 #[derive(Debug, Default)]
 struct Tables {
-    denied: Denied,
-    near: Near,
+    denied: TopDenied,
+    top_usage: TopUsage,
 }
 
 /// An account, and the plan that it was last seen with.
@@ -55,33 +55,33 @@ pub(crate) struct DeniedAccount {
     /// How often, of late: the count is halved every ten minutes.
     pub(crate) denials: u64,
     /// By how much that may be too many, because others were counted in its place before.
-    pub(crate) too_many: u64,
+    pub(crate) overcount: u64,
 }
 
 impl Accounts {
     #[inline]
-    pub(super) fn see(&self, decision: &Decision, now: Timestamp) {
+    pub(super) fn record(&self, decision: &Decision, now: Timestamp) {
         let is_denial = matches!(decision.verdict(), Verdict::Deny { .. });
         for policy in decision.policies() {
             let is_denied = is_denial && policy.is_violated() && !policy.is_shadow();
-            let sighting = Sighting { policy, used: Used::most(policy.standings()), is_denied };
-            if is_denied || sighting.used.is_some() {
-                self.note(&sighting, now);
+            let sample = Sample { policy, used: Used::most(policy.standings()), is_denied };
+            if is_denied || sample.used.is_some() {
+                self.note(&sample, now);
             }
         }
     }
 
     /// Nobody is waited for: what a thread sees while its tables are read, or written by another
     /// that shares them, is left out.
-    fn note(&self, sighting: &Sighting<'_>, now: Timestamp) {
-        let Sighting { policy, used, is_denied } = *sighting;
+    fn note(&self, sample: &Sample<'_>, now: Timestamp) {
+        let Sample { policy, used, is_denied } = *sample;
         let hash = self.hasher.hash_one((policy.policy(), policy.identity()));
         let Ok(mut tables) = self.tables.own().try_lock() else { return };
         if let Some(used) = used {
-            tables.near.see(hash, policy, used, now);
+            tables.top_usage.record(hash, policy, used, now);
         }
         if is_denied {
-            tables.denied.see(hash, policy, now);
+            tables.denied.record(hash, policy, now);
         }
     }
 
@@ -94,7 +94,7 @@ impl Accounts {
                 known
                     .and_modify(|known| {
                         known.denials += denied.denials;
-                        known.too_many += denied.too_many;
+                        known.overcount += denied.overcount;
                     })
                     .or_insert(denied);
             }
@@ -111,7 +111,7 @@ impl Accounts {
     pub(super) fn nearest(&self, most: usize, now: Timestamp) -> Vec<SeenAccount> {
         let mut all: HashMap<Account, (Timestamp, Used, SeenAccount)> = HashMap::new();
         self.each(|tables| {
-            for (at, used, seen) in tables.near.all(now) {
+            for (at, used, seen) in tables.top_usage.all(now) {
                 let known =
                     all.entry(seen.account.clone()).or_insert_with(|| (at, used, seen.clone()));
                 if at > known.0 {
@@ -130,7 +130,7 @@ impl Accounts {
     pub(super) fn plan_of(&self, account: &Account, now: Timestamp) -> Option<Name> {
         let mut last: Option<(Timestamp, Option<Name>)> = None;
         self.each(|tables| {
-            let own = tables.near.all(now).filter(|(.., seen)| seen.account == *account);
+            let own = tables.top_usage.all(now).filter(|(.., seen)| seen.account == *account);
             for (at, _, seen) in own {
                 if last.as_ref().is_none_or(|(last, _)| at > *last) {
                     last = Some((at, seen.plan));
@@ -149,7 +149,7 @@ impl Accounts {
 
 /// What a decision tells of one account.
 #[derive(Clone, Copy)]
-struct Sighting<'a> {
+struct Sample<'a> {
     policy: &'a PolicyStanding,
     used: Option<Used>,
     is_denied: bool,

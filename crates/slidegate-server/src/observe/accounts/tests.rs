@@ -32,13 +32,14 @@ impl Watched {
         let facts = Facts::new(&Method::GET, "/").user(user);
         let facts = plan.map_or(facts, |plan| facts.plan(plan));
         let decision = self.gate.decide_now(&facts).unwrap();
-        self.accounts.see(&decision, self.clock.now());
+        self.accounts.record(&decision, self.clock.now());
     }
 
     fn denied(&self, most: usize) -> Vec<(String, u64, u64)> {
         let all = self.accounts.most_denied(most, self.clock.now());
-        let told =
-            |d: &DeniedAccount| (d.seen.account.identity.value().to_owned(), d.denials, d.too_many);
+        let told = |d: &DeniedAccount| {
+            (d.seen.account.identity.value().to_owned(), d.denials, d.overcount)
+        };
         all.iter().map(told).collect()
     }
 
@@ -83,8 +84,8 @@ fn heavy_hitters_are_found_among_more_than_there_is_room_for() {
     let mut first: Vec<&str> = all[..heavy.len()].iter().map(|(user, ..)| user.as_str()).collect();
     first.sort_unstable();
     assert_eq!(first, heavy);
-    for (user, denials, too_many) in &all[..heavy.len()] {
-        assert!(*denials >= 999 && denials - too_many <= 999, "{user} {denials} -{too_many}");
+    for (user, denials, overcount) in &all[..heavy.len()] {
+        assert!(*denials >= 999 && denials - overcount <= 999, "{user} {denials} -{overcount}");
     }
 }
 

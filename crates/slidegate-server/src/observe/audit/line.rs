@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 use slidegate::{Name, PolicyStanding, Standing};
 
-use super::record::{Event, Record, Seen};
+use super::record::{AuditRecord, AuditedDecision, Event};
 use crate::calendar::Rfc3339;
-use crate::observe::verdict::{BlockReason, Verdict};
+use crate::observe::verdict::{BlockReason, VerdictLabel};
 use crate::observe::{Operation, OperationOutcome};
 
 /// Fields that a line has no use for are left out.
@@ -62,7 +62,7 @@ struct OperatorLine<'a> {
 
 #[derive(Serialize)]
 struct DecisionLine<'a> {
-    door: &'static str,
+    endpoint: &'static str,
     method: &'a str,
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ struct QuotaLine {
 }
 
 /// Adds the record's line to the text, with its end.
-pub(super) fn append(text: &mut Vec<u8>, record: &Record, dropped: u64) {
+pub(super) fn append(text: &mut Vec<u8>, record: &AuditRecord, dropped: u64) {
     let (event, rest) = match &record.event {
         Event::Decision(seen) => ("decision", Rest::Decision(decision(seen))),
         Event::Start { policies } => {
@@ -137,18 +137,18 @@ fn operator(operation: &Operation) -> OperatorLine<'_> {
     }
 }
 
-fn decision(seen: &Seen) -> DecisionLine<'_> {
+fn decision(seen: &AuditedDecision) -> DecisionLine<'_> {
     let decision = seen.decision.as_ref();
     let policies = decision.map_or(&[][..], |decision| decision.policies());
     DecisionLine {
-        door: seen.door.as_str(),
+        endpoint: seen.endpoint.as_str(),
         method: seen.method.as_str(),
         path: &seen.path,
         client: seen.client,
         status: seen.status.as_u16(),
         verdict: seen.verdict.as_str(),
         reason: match seen.verdict {
-            Verdict::Block(reason) => Some(BlockReason::NAMES[reason.index()]),
+            VerdictLabel::Block(reason) => Some(BlockReason::NAMES[reason.index()]),
             _ => None,
         },
         banned_by: decision.and_then(|decision| decision.banned_by()).map(|policy| &**policy),
@@ -157,7 +157,7 @@ fn decision(seen: &Seen) -> DecisionLine<'_> {
     }
 }
 
-fn policy<'a>(policy: &'a PolicyStanding, seen: &Seen) -> PolicyLine<'a> {
+fn policy<'a>(policy: &'a PolicyStanding, seen: &AuditedDecision) -> PolicyLine<'a> {
     let identity = policy.identity();
     let shown = seen.policies.as_ref().map(|policies| policies.shown(identity));
     let quota = |standing: &Standing| QuotaLine {

@@ -18,22 +18,22 @@ use anyhow::Context;
 use slidegate::{Clock, Timestamp};
 
 pub(super) use self::record::Event;
-use self::record::{Record, Seen};
+use self::record::{AuditRecord, AuditedDecision};
 use self::rotated::RotatedFile;
-use self::writer::Writer;
-use super::Answered;
+use self::writer::AuditWriter;
+use super::RequestOutcome;
 use super::exposition::Page;
+use super::per_thread::count;
 use super::report::GateReport;
-use super::stripe::count;
-use super::verdict::Verdict;
+use super::verdict::VerdictLabel;
 use crate::config::AuditConfig;
 use crate::disk;
-use crate::queue::{Queue, Sender};
+use crate::queue::{Queue, QueueSender};
 
 /// The trail. When it is dropped, what was recorded before is written, if the disk takes it.
 #[derive(Debug)]
 pub(crate) struct Trail {
-    queue: Queue<Record>,
+    queue: Queue<AuditRecord>,
     dropped: Arc<AtomicU64>,
     every_decision: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Trail {
 /// Hands records to a trail.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
-    sender: Sender<Record>,
+    sender: QueueSender<AuditRecord>,
     dropped: Arc<AtomicU64>,
     every_decision: bool,
 }
@@ -52,7 +52,7 @@ impl Trail {
         let file = RotatedFile::open(config)
             .with_context(|| format!("audit.file: cannot open {}", config.file.display()))?;
         let dropped = Arc::<AtomicU64>::default();
-        let writer = Writer::new(file, dropped.clone());
+        let writer = AuditWriter::new(file, dropped.clone());
         let queue = Queue::start("audit", move |waiting| writer.write_all(waiting))?;
         Ok(Self { queue, dropped, every_decision: config.every_decision })
     }
@@ -75,25 +75,25 @@ impl Recorder {
     #[inline]
     pub(super) fn answered(
         &self,
-        answered: &Answered<'_>,
-        verdict: Verdict,
+        answered: &RequestOutcome<'_>,
+        verdict: VerdictLabel,
         gate: &dyn GateReport,
         clock: &dyn Clock,
     ) {
         let is_wanted = match verdict {
-            Verdict::Deny | Verdict::Block(_) | Verdict::Unavailable => true,
-            Verdict::Allow => self.every_decision,
-            Verdict::None => false,
+            VerdictLabel::Deny | VerdictLabel::Block(_) | VerdictLabel::Unavailable => true,
+            VerdictLabel::Allow => self.every_decision,
+            VerdictLabel::None => false,
         };
         if is_wanted {
-            let seen = Box::new(Seen::of(answered, verdict, gate));
+            let seen = Box::new(AuditedDecision::of(answered, verdict, gate));
             self.record(clock.wall(), Event::Decision(seen));
         }
     }
 
     /// The server did, or was told, something.
     pub(super) fn record(&self, at: Timestamp, event: Event) {
-        if !self.sender.try_send(Record { at, event }) {
+        if !self.sender.try_send(AuditRecord { at, event }) {
             count(&self.dropped);
         }
     }

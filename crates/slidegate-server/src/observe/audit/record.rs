@@ -8,12 +8,12 @@ use slidegate::{Decision, Name, Policies, Timestamp};
 
 use crate::observe::denial_log::shortened;
 use crate::observe::report::GateReport;
-use crate::observe::verdict::Verdict;
-use crate::observe::{Answered, Door, Operation};
+use crate::observe::verdict::VerdictLabel;
+use crate::observe::{Endpoint, Operation, RequestOutcome};
 
 /// Something that happened.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct AuditRecord {
     /// By the calendar.
     pub(super) at: Timestamp,
     pub(super) event: Event,
@@ -22,7 +22,7 @@ pub(super) struct Record {
 /// What happened.
 #[derive(Debug)]
 pub(in crate::observe) enum Event {
-    Decision(Box<Seen>),
+    Decision(Box<AuditedDecision>),
     /// The server began, with these policies.
     Start {
         policies: Vec<Name>,
@@ -46,25 +46,29 @@ pub(in crate::observe) enum Event {
 
 /// A request and what became of it.
 #[derive(Debug)]
-pub(in crate::observe) struct Seen {
-    pub(super) door: Door,
+pub(in crate::observe) struct AuditedDecision {
+    pub(super) endpoint: Endpoint,
     pub(super) method: Method,
     pub(super) path: Box<str>,
     pub(super) client: Option<IpAddr>,
     pub(super) status: StatusCode,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: VerdictLabel,
     pub(super) decision: Option<Decision>,
     /// Those that name the API keys, if the decision has any.
     pub(super) policies: Option<Arc<Policies>>,
 }
 
-impl Seen {
-    pub(super) fn of(answered: &Answered<'_>, verdict: Verdict, gate: &dyn GateReport) -> Self {
+impl AuditedDecision {
+    pub(super) fn of(
+        answered: &RequestOutcome<'_>,
+        verdict: VerdictLabel,
+        gate: &dyn GateReport,
+    ) -> Self {
         let standings = answered.decision.map_or(&[][..], |decision| decision.policies());
         let has_keys = standings.iter().any(|standing| standing.identity().kind() == "api-key");
         Self {
             policies: has_keys.then(|| gate.policies()),
-            door: answered.door,
+            endpoint: answered.endpoint,
             method: answered.method.clone(),
             path: shortened(answered.path).into(),
             client: answered.client,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::line;
-use super::record::Record;
+use super::record::AuditRecord;
 use super::rotated::RotatedFile;
-use crate::queue::Waiting;
+use crate::queue::QueueReceiver;
 
 /// Writes records, many at once when there are many.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct AuditWriter {
     file: RotatedFile,
     /// Lines that are to be written together.
     batch: Vec<u8>,
@@ -28,13 +28,13 @@ pub(super) struct Writer {
 /// Large enough that a system call for it hardly counts.
 const BATCH_BYTES: usize = 64 * 1024;
 
-impl Writer {
+impl AuditWriter {
     pub(super) fn new(file: RotatedFile, dropped: Arc<AtomicU64>) -> Self {
         let (batch, batch_lines) = (Vec::with_capacity(BATCH_BYTES), 0);
         Self { file, batch, batch_lines, dropped, told: 0, told_before: 0, is_failing: false }
     }
 
-    pub(super) fn write_all(mut self, mut waiting: Waiting<Record>) {
+    pub(super) fn write_all(mut self, mut waiting: QueueReceiver<AuditRecord>) {
         while let Some(record) = waiting.next() {
             self.add(&record);
             while let Some(record) = waiting.next_if_there() {
@@ -44,7 +44,7 @@ impl Writer {
         }
     }
 
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &AuditRecord) {
         let start = self.batch.len();
         let mut told = self.encode(record);
         if !self.file.has_room_for(self.batch.len()) {
@@ -62,7 +62,7 @@ impl Writer {
     }
 
     /// Adds the line to the batch, and returns how many losses are told of with it.
-    fn encode(&mut self, record: &Record) -> u64 {
+    fn encode(&mut self, record: &AuditRecord) -> u64 {
         let dropped = self.dropped.load(Ordering::Relaxed);
         line::append(&mut self.batch, record, dropped - self.told);
         dropped

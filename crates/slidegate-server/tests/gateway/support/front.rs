@@ -126,7 +126,7 @@ impl Front {
         String::from_utf8_lossy(&wire.all_for(Duration::from_millis(300))).into_owned()
     }
 
-    /// A page of the operator's door.
+    /// A page of the admin endpoint.
     pub(crate) fn admin_page(&self, path: &str) -> Message {
         Wire::connect(self.admin()).get(path, "Connection: close\r\n")
     }

@@ -1,12 +1,12 @@
-//! Where something was said, for whoever has to correct it.
+//! Where a configuration value comes from, for error messages.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A place that says something: a line of the file, a flag, a variable of the environment.
+/// The source of a value: a line of the file, a flag, an environment variable, or the default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Origin {
     /// The file, at a line counted from 1; without a line, all of it.
     File {
         name: Arc<str>,
@@ -14,54 +14,53 @@ pub(crate) enum Place {
     },
     Flag(&'static str),
     Variable(&'static str),
-    /// Nobody said it.
     Default,
 }
 
-/// A place, and the key there, such as `policy[2].quotas[0]`.
+/// An origin and the key there, such as `policy[2].quotas[0]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
-    pub(crate) place: Place,
-    /// Empty if the place is key enough.
+pub(crate) struct Location {
+    pub(crate) origin: Origin,
+    /// Empty if the origin alone identifies the value.
     pub(crate) key: String,
 }
 
-/// A value, and where it was said.
+/// A value and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said<T> {
+pub(crate) struct Sourced<T> {
     pub(crate) value: T,
-    pub(crate) spot: Spot,
+    pub(crate) location: Location,
 }
 
-impl Spot {
+impl Location {
     pub(crate) fn flag(name: &'static str) -> Self {
-        Self { place: Place::Flag(name), key: String::new() }
+        Self { origin: Origin::Flag(name), key: String::new() }
     }
 
     pub(crate) fn variable(name: &'static str) -> Self {
-        Self { place: Place::Variable(name), key: String::new() }
+        Self { origin: Origin::Variable(name), key: String::new() }
     }
 
     pub(crate) fn default_of(key: &str) -> Self {
-        Self { place: Place::Default, key: key.to_owned() }
+        Self { origin: Origin::Default, key: key.to_owned() }
     }
 
     pub(crate) fn is_in_file(&self) -> bool {
-        matches!(self.place, Place::File { .. })
+        matches!(self.origin, Origin::File { .. })
     }
 
-    /// A key below this one, of which only this one's place is known.
+    /// A key below this one, at the same origin.
     pub(crate) fn below(&self, key: &str) -> Self {
         let key = if self.key.is_empty() { key.to_owned() } else { format!("{}.{key}", self.key) };
-        Self { place: self.place.clone(), key }
+        Self { origin: self.origin.clone(), key }
     }
 
-    pub(crate) fn says<T>(self, value: T) -> Said<T> {
-        Said { value, spot: self }
+    pub(crate) fn says<T>(self, value: T) -> Sourced<T> {
+        Sourced { value, location: self }
     }
 }
 
-impl<T> Deref for Said<T> {
+impl<T> Deref for Sourced<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -69,7 +68,7 @@ impl<T> Deref for Said<T> {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { name, line: Some(line) } => write!(f, "{name}:{line}"),
@@ -81,9 +80,9 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Display for Spot {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.place.fmt(f)?;
+        self.origin.fmt(f)?;
         if self.key.is_empty() { Ok(()) } else { write!(f, ": {}", self.key) }
     }
 }

@@ -8,70 +8,70 @@ use slidegate::{Policies, Quota};
 
 use super::client::{Client, Limit};
 use super::fixed_window;
-use super::notebook::{Outcome, Record};
-use super::proof::{Span, most_within};
-use super::tally::Tally;
+use super::log::{LoggedRequest, Outcome};
+use super::max_in_window::{Span, most_within};
+use super::stats::ClientStats;
 
 /// A quota, and the most of it that any interval of its length saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct Check {
     pub(super) quota: Quota,
     pub(super) most: usize,
 }
 
 /// All that the records tell.
 #[derive(Debug)]
-pub(super) struct Findings {
+pub(super) struct Checks {
     /// Of each client, the one that came closest to its quota first.
-    clients: Vec<(Client, Vec<Finding>)>,
+    clients: Vec<(Client, Vec<Check>)>,
     /// The most that the flood guard let past of one address.
-    pub(super) flood: Finding,
+    pub(super) flood: Check,
     /// What the usual counter would have admitted of the burster's requests.
-    pub(super) fixed_window: Finding,
+    pub(super) fixed_window: Check,
     /// Requests of the polite user that were not answered by the API.
     polite_unserved: usize,
 }
 
-impl Finding {
+impl Check {
     pub(super) fn is_held(&self) -> bool {
         self.most <= self.quota.units().get() as usize
     }
 }
 
-impl Findings {
+impl Checks {
     /// Finds out, from the records and the quotas that are in force.
-    pub(super) fn new(policies: &Policies, tallies: &[Tally]) -> anyhow::Result<Self> {
+    pub(super) fn new(policies: &Policies, stats: &[ClientStats]) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
-        for tally in tallies {
-            clients.push((tally.client, of_client(policies, tally)?));
+        for client_stats in stats {
+            clients.push((client_stats.client, of_client(policies, client_stats)?));
         }
         let search = first_quota(policies, Limit::Policy("search"))?;
-        let of = |client| tallies.iter().filter(move |tally| tally.client == client);
-        let asked = of(Client::Burster).flat_map(Tally::records).map(|record| record.sent);
+        let of = |client| stats.iter().filter(move |client_stats| client_stats.client == client);
+        let asked = of(Client::Burster).flat_map(ClientStats::records).map(|record| record.sent);
         let most = fixed_window::most_admitted(search, asked.collect());
-        let polite = of(Client::Polite).map(Tally::counts);
+        let polite = of(Client::Polite).map(ClientStats::counts);
         Ok(Self {
             clients,
-            flood: flood(first_quota(policies, Limit::Policy("flood"))?, tallies),
-            fixed_window: Finding { quota: search, most },
+            flood: flood(first_quota(policies, Limit::Policy("flood"))?, stats),
+            fixed_window: Check { quota: search, most },
             polite_unserved: polite.map(|counts| counts.refused + counts.failed).sum(),
         })
     }
 
     /// What came closest to its quota.
-    pub(super) fn tightest(&self, client: Client) -> Option<Finding> {
-        let (_, findings) = self.clients.iter().find(|(whose, _)| *whose == client)?;
-        findings.first().copied()
+    pub(super) fn tightest(&self, client: Client) -> Option<Check> {
+        let (_, checks) = self.clients.iter().find(|(whose, _)| *whose == client)?;
+        checks.first().copied()
     }
 
     /// An error that says which limit did not hold, if one did not.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        for (client, findings) in &self.clients {
-            for finding in findings {
-                check(client.name(), finding)?;
+        for (client, checks) in &self.clients {
+            for check in checks {
+                ensure_within(client.name(), check)?;
             }
         }
-        check("flood guard", &self.flood)?;
+        ensure_within("flood guard", &self.flood)?;
         ensure!(
             self.polite_unserved == 0,
             "the polite free user kept to the plan, and had no answer to {} of its requests",
@@ -81,44 +81,45 @@ impl Findings {
     }
 }
 
-fn check(whose: &str, finding: &Finding) -> anyhow::Result<()> {
-    let Finding { quota, most } = finding;
-    ensure!(finding.is_held(), "a limit did not hold: {whose}, {most} admitted under {quota}");
+fn ensure_within(whose: &str, check: &Check) -> anyhow::Result<()> {
+    let Check { quota, most } = check;
+    ensure!(check.is_held(), "a limit did not hold: {whose}, {most} admitted under {quota}");
     Ok(())
 }
 
-fn of_client(policies: &Policies, tally: &Tally) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for &limit in tally.client.limits() {
+fn of_client(policies: &Policies, client_stats: &ClientStats) -> anyhow::Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    for &limit in client_stats.client.limits() {
         for quota in quotas(policies, limit)? {
-            findings.push(Finding { quota, most: most(tally.records(), quota, is_admitted) });
+            checks.push(Check { quota, most: most(client_stats.records(), quota, is_admitted) });
         }
     }
     // The share of the quota, and of equal ones the smaller quota.
-    findings.sort_by(|one, other| {
-        let units = |finding: &Finding| finding.quota.units().get() as usize;
+    checks.sort_by(|one, other| {
+        let units = |check: &Check| check.quota.units().get() as usize;
         let shares = (other.most * units(one)).cmp(&(one.most * units(other)));
         shares.then(units(one).cmp(&units(other)))
     });
-    Ok(findings)
+    Ok(checks)
 }
 
 /// Its own denials count, but only what it lets past may not be more than its quota.
-fn flood(quota: Quota, tallies: &[Tally]) -> Finding {
-    let mut of_address: BTreeMap<Ipv4Addr, Vec<Record>> = BTreeMap::new();
-    for record in tallies.iter().flat_map(Tally::records) {
+fn flood(quota: Quota, stats: &[ClientStats]) -> Check {
+    let mut of_address: BTreeMap<Ipv4Addr, Vec<LoggedRequest>> = BTreeMap::new();
+    for record in stats.iter().flat_map(ClientStats::records) {
         of_address.entry(record.address).or_default().push(*record);
     }
-    let passed = |record: &Record| matches!(record.outcome, Outcome::Admitted | Outcome::Refused);
+    let passed =
+        |record: &LoggedRequest| matches!(record.outcome, Outcome::Admitted | Outcome::Refused);
     let most = of_address.values().map(|records| most(records, quota, passed)).max();
-    Finding { quota, most: most.unwrap_or(0) }
+    Check { quota, most: most.unwrap_or(0) }
 }
 
-fn is_admitted(record: &Record) -> bool {
+fn is_admitted(record: &LoggedRequest) -> bool {
     record.outcome == Outcome::Admitted
 }
 
-fn most(records: &[Record], quota: Quota, counts: impl Fn(&Record) -> bool) -> usize {
+fn most(records: &[LoggedRequest], quota: Quota, counts: impl Fn(&LoggedRequest) -> bool) -> usize {
     let spans = records.iter().filter(|record| counts(record)).map(Span::of);
     most_within(spans, quota.window())
 }
@@ -150,7 +151,7 @@ mod tests {
     use slidegate::{Plan, Policy, Timestamp};
 
     use super::*;
-    use crate::demo::notebook::Notebook;
+    use crate::demo::log::RequestLog;
     use crate::demo::table;
     use crate::terminal::Paint;
 
@@ -168,28 +169,28 @@ mod tests {
     }
 
     /// Clients that have sent a request at each of these milliseconds.
-    fn tallies(records: &[(Client, Outcome, &[u64])]) -> Vec<Tally> {
-        let tally = |client: Client| {
-            let notebook = Arc::new(Notebook::default());
+    fn stats(records: &[(Client, Outcome, &[u64])]) -> Vec<ClientStats> {
+        let client_stats = |client: Client| {
+            let log = Arc::new(RequestLog::default());
             for &(_, outcome, sent_ms) in records.iter().filter(|(whose, ..)| *whose == client) {
                 for &ms in sent_ms {
                     let (sent, answered) = (Timestamp::from_millis(ms), Timestamp::from_millis(ms));
                     let address = client.call(0).address;
-                    notebook.add(Record { address, sent, answered, outcome });
+                    log.add(LoggedRequest { address, sent, answered, outcome });
                 }
             }
-            let mut tally = Tally::new(client, notebook);
-            tally.look();
-            tally
+            let mut client_stats = ClientStats::new(client, log);
+            client_stats.look();
+            client_stats
         };
-        Client::ALL.map(tally).into()
+        Client::ALL.map(client_stats).into()
     }
 
     fn check(records: &[(Client, Outcome, &[u64])], complaint: Option<&str>) -> String {
-        let tallies = tallies(records);
-        let findings = Findings::new(&policies(), &tallies).unwrap();
-        let text = table::draw(Paint::Plain, &tallies, &findings, 0);
-        let error = findings.check().err().map(|error| error.to_string());
+        let stats = stats(records);
+        let checks = Checks::new(&policies(), &stats).unwrap();
+        let text = table::draw(Paint::Plain, &stats, &checks, 0);
+        let error = checks.check().err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), complaint, "{text}");
         assert_eq!(text.contains("BROKEN"), complaint.is_some_and(|it| it.contains("hold")));
         assert_eq!(text.contains("Every limit held"), complaint.is_none());

@@ -6,14 +6,14 @@ use std::time::Duration;
 use slidegate::Timestamp;
 
 use super::client::Client;
-use super::notebook::{Notebook, Outcome, Record};
+use super::log::{LoggedRequest, Outcome, RequestLog};
 
 /// A client, and all that it has written down up to the last look.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ClientStats {
     pub(super) client: Client,
-    notebook: Arc<Notebook>,
-    records: Vec<Record>,
+    log: Arc<RequestLog>,
+    records: Vec<LoggedRequest>,
 }
 
 /// How many requests of each kind there were.
@@ -25,17 +25,17 @@ pub(super) struct Counts {
     pub(super) failed: usize,
 }
 
-impl Tally {
-    pub(super) fn new(client: Client, notebook: Arc<Notebook>) -> Self {
-        Self { client, notebook, records: Vec::new() }
+impl ClientStats {
+    pub(super) fn new(client: Client, log: Arc<RequestLog>) -> Self {
+        Self { client, log, records: Vec::new() }
     }
 
     /// Looks at what is new.
     pub(super) fn look(&mut self) {
-        self.records.extend(self.notebook.after(self.records.len()));
+        self.records.extend(self.log.after(self.records.len()));
     }
 
-    pub(super) fn records(&self) -> &[Record] {
+    pub(super) fn records(&self) -> &[LoggedRequest] {
         &self.records
     }
 
@@ -52,14 +52,14 @@ impl Tally {
 
     /// What 99 of 100 answers did not take longer than; none without answers.
     pub(super) fn p99(&self) -> Option<Duration> {
-        let mut times: Vec<Duration> = self.records.iter().map(Record::took).collect();
+        let mut times: Vec<Duration> = self.records.iter().map(LoggedRequest::took).collect();
         let rank = (times.len() * 99).div_ceil(100).checked_sub(1)?;
         Some(*times.select_nth_unstable(rank).1)
     }
 }
 
 impl Counts {
-    fn of<'r>(records: impl IntoIterator<Item = &'r Record>) -> Self {
+    fn of<'r>(records: impl IntoIterator<Item = &'r LoggedRequest>) -> Self {
         records.into_iter().fold(Self::default(), |mut counts, record| {
             counts.sent += 1;
             match record.outcome {
@@ -78,37 +78,37 @@ mod tests {
 
     use super::*;
 
-    fn tally(records: &[(u64, u64, Outcome)]) -> Tally {
-        let notebook = Arc::new(Notebook::default());
-        let mut tally = Tally::new(Client::Polite, notebook.clone());
+    fn client_stats(records: &[(u64, u64, Outcome)]) -> ClientStats {
+        let log = Arc::new(RequestLog::default());
+        let mut client_stats = ClientStats::new(Client::Polite, log.clone());
         for &(sent, answered, outcome) in records {
             let (sent, answered) = (Timestamp::from_millis(sent), Timestamp::from_millis(answered));
-            notebook.add(Record { address: Ipv4Addr::LOCALHOST, sent, answered, outcome });
-            tally.look();
+            log.add(LoggedRequest { address: Ipv4Addr::LOCALHOST, sent, answered, outcome });
+            client_stats.look();
         }
-        tally
+        client_stats
     }
 
     #[test]
     fn every_outcome_is_counted_once() {
         use Outcome::{Admitted, Failed, Flood, Refused};
-        let tally = tally(&[
+        let client_stats = client_stats(&[
             (0, 1, Admitted),
             (1, 2, Flood),
             (2, 3, Refused),
             (3, 9, Failed),
             (9, 10, Admitted),
         ]);
-        assert_eq!(tally.counts(), Counts { sent: 5, admitted: 2, refused: 2, failed: 1 });
-        let recent = tally.counts_since(Timestamp::from_millis(9));
+        assert_eq!(client_stats.counts(), Counts { sent: 5, admitted: 2, refused: 2, failed: 1 });
+        let recent = client_stats.counts_since(Timestamp::from_millis(9));
         assert_eq!(recent, Counts { sent: 2, admitted: 1, refused: 0, failed: 1 });
     }
 
     #[test]
     fn one_of_a_hundred_answers_may_take_longer() {
         let hundred: Vec<_> = (1..=100).map(|ms| (0, ms, Outcome::Admitted)).collect();
-        assert_eq!(tally(&hundred).p99(), Some(Duration::from_millis(99)));
-        assert_eq!(tally(&hundred[..1]).p99(), Some(Duration::from_millis(1)));
-        assert_eq!(tally(&[]).p99(), None);
+        assert_eq!(client_stats(&hundred).p99(), Some(Duration::from_millis(99)));
+        assert_eq!(client_stats(&hundred[..1]).p99(), Some(Duration::from_millis(1)));
+        assert_eq!(client_stats(&[]).p99(), None);
     }
 }

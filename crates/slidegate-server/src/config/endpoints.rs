@@ -1,8 +1,8 @@
-//! The doors besides the gateway: for programs that ask, and for the operator.
+//! The endpoints besides the gateway: for programs that ask, and for the operator.
 
 use crate::config::{ListenAddress, Secret};
 
-/// The door for programs that ask.
+/// The endpoint for programs that ask.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DecisionsConfig {
     pub(crate) listen: Vec<ListenAddress>,
@@ -10,7 +10,7 @@ pub(crate) struct DecisionsConfig {
     pub(crate) token: Option<Secret>,
 }
 
-/// The operator's door.
+/// The admin endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdminConfig {
     pub(crate) listen: Vec<ListenAddress>,

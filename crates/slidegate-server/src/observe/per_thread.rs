@@ -7,15 +7,15 @@ use std::thread;
 
 /// Several of the same thing, of which each thread uses one. What was counted is their sum.
 #[derive(Debug)]
-pub(super) struct Striped<T>(Box<[Stripe<T>]>);
+pub(super) struct PerThread<T>(Box<[PerThreadSlot<T>]>);
 
 /// Aligned so that no two share a cache line, nor a pair of lines that are fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe<T>(T);
+struct PerThreadSlot<T>(T);
 
 /// How many threads have a stripe for themselves, and how many stripes the others share.
-struct Stripes {
+struct SlotCounts {
     alone: usize,
     shared: usize,
 }
@@ -24,10 +24,10 @@ struct Stripes {
 const MOST_ALONE: usize = 48;
 
 /// As many as there are workers, unless somebody wants more of them than processors, and some.
-static STRIPES: LazyLock<Stripes> = LazyLock::new(|| {
+static STRIPES: LazyLock<SlotCounts> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let alone = (threads + 1).min(MOST_ALONE);
-    Stripes { alone, shared: alone.div_ceil(3) }
+    SlotCounts { alone, shared: alone.div_ceil(3) }
 });
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -44,13 +44,13 @@ thread_local! {
     static THREAD: Cell<Option<Thread>> = const { Cell::new(None) };
 }
 
-impl<T: Default> Default for Striped<T> {
+impl<T: Default> Default for PerThread<T> {
     fn default() -> Self {
-        Self((0..STRIPES.alone + STRIPES.shared).map(|_| Stripe::default()).collect())
+        Self((0..STRIPES.alone + STRIPES.shared).map(|_| PerThreadSlot::default()).collect())
     }
 }
 
-impl<T> Striped<T> {
+impl<T> PerThread<T> {
     /// This thread's.
     #[inline]
     pub(super) fn own(&self) -> &T {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_among_threads() {
-        let counters = Striped::<AtomicU64>::default();
+        let counters = PerThread::<AtomicU64>::default();
         thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| (0..1000).for_each(|_| count_own(counters.own())));

@@ -11,9 +11,9 @@ use crate::config::written::{Written, WrittenPolicy};
 /// What is limited, for whom, in words without secrets. Two that are equal limit alike, but for
 /// what is said in secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Outline {
-    pub(crate) policies: Vec<PolicyOutline>,
-    pub(crate) plans: Vec<PlanOutline>,
+pub(crate) struct ConfigSummary {
+    pub(crate) policies: Vec<PolicySummary>,
+    pub(crate) plans: Vec<PlanSummary>,
     pub(crate) api_keys: usize,
     /// Whether API keys that are not listed are no identities.
     pub(crate) ignores_unknown_keys: bool,
@@ -23,13 +23,13 @@ pub(crate) struct Outline {
 
 /// A policy in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PolicyOutline {
+pub(crate) struct PolicySummary {
     pub(crate) name: String,
     /// `every request`, or methods and paths.
     pub(crate) requests: String,
     /// Sources in order, the first that a request has.
     pub(crate) identity: Vec<String>,
-    pub(crate) limits: LimitsOutline,
+    pub(crate) limits: QuotaSummary,
     /// Whether its accounts are in this process, whatever the store.
     pub(crate) is_local: bool,
     /// Whatever else is not as by default.
@@ -38,28 +38,28 @@ pub(crate) struct PolicyOutline {
 
 /// Where a policy's quotas come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LimitsOutline {
+pub(crate) enum QuotaSummary {
     Quotas(Vec<Quota>),
     Plans { header: Option<String>, default: String },
 }
 
 /// A plan in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlanOutline {
+pub(crate) struct PlanSummary {
     pub(crate) name: String,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) upgrade_url: Option<String>,
 }
 
-impl Outline {
+impl ConfigSummary {
     pub(super) fn of(written: &Written, policies: &Policies) -> Self {
-        let plan = |plan: &super::written::WrittenPlan| PlanOutline {
+        let plan = |plan: &super::written::WrittenPlan| PlanSummary {
             name: plan.name.value.clone(),
             quotas: plan.quotas.values(),
             upgrade_url: plan.upgrade_url.clone(),
         };
         Self {
-            policies: written.policies.iter().map(PolicyOutline::of).collect(),
+            policies: written.policies.iter().map(PolicySummary::of).collect(),
             plans: written.plans.iter().map(plan).collect(),
             api_keys: written.api_keys.len(),
             ignores_unknown_keys: policies.unknown_keys() == UnknownKeys::Ignore,
@@ -69,14 +69,14 @@ impl Outline {
     }
 }
 
-impl PolicyOutline {
+impl PolicySummary {
     fn of(policy: &WrittenPolicy) -> Self {
         let limits = match &policy.plan {
-            Some(plan) => LimitsOutline::Plans {
+            Some(plan) => QuotaSummary::Plans {
                 header: plan.header.as_ref().map(ToString::to_string),
                 default: plan.default.value.clone(),
             },
-            None => LimitsOutline::Quotas(policy.quotas.values()),
+            None => QuotaSummary::Quotas(policy.quotas.values()),
         };
         Self {
             name: policy.name.value.clone(),
@@ -128,9 +128,9 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
         let (length, denials) = (Period(ban.length()), ban.denials());
         notes.push(format!("banned for {length} after {denials} denials"));
     }
-    let outside = policy.quotas.quotas.iter().find(|quota| !quota.spot.is_in_file());
-    if let Some(quota) = outside.filter(|_| policy.spot.is_in_file()) {
-        notes.push(format!("{} by {}", quota.value, quota.spot));
+    let outside = policy.quotas.quotas.iter().find(|quota| !quota.location.is_in_file());
+    if let Some(quota) = outside.filter(|_| policy.location.is_in_file()) {
+        notes.push(format!("{} by {}", quota.value, quota.location));
     }
     if policy.on_store_error != slidegate::OnStoreError::default() {
         notes.push(format!("on a store's error: {}", policy.on_store_error));
@@ -144,7 +144,7 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
     notes
 }
 
-impl fmt::Display for PolicyOutline {
+impl fmt::Display for PolicySummary {
     /// One line: `login: 5/min for each ip, POST /login`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, requests, identity, limits, notes, .. } = self;
@@ -157,7 +157,7 @@ impl fmt::Display for PolicyOutline {
     }
 }
 
-impl fmt::Display for LimitsOutline {
+impl fmt::Display for QuotaSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quotas(quotas) => f.write_str(&list(quotas)),
@@ -169,7 +169,7 @@ impl fmt::Display for LimitsOutline {
     }
 }
 
-impl fmt::Display for PlanOutline {
+impl fmt::Display for PlanSummary {
     /// One line: `free: 60/min and 10000/day; upgrade at https://…`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, list(&self.quotas))?;

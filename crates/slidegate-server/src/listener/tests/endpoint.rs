@@ -1,4 +1,4 @@
-//! A door with worker threads of its own, and what it answers.
+//! An endpoint with worker threads of its own, and what it answers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -32,8 +32,8 @@ pub(super) fn timeouts() -> Timeouts {
     Timeouts { head: PATIENCE, idle: PATIENCE, drain: PATIENCE, ..Timeouts::default() }
 }
 
-/// A door, and the threads behind it.
-pub(super) struct Door {
+/// An endpoint, and the threads behind it.
+pub(super) struct Endpoint {
     pub(super) local: Vec<ListenAddress>,
     pub(super) counts: Arc<ConnectionCounts>,
     pub(super) answers: Arc<Answers>,
@@ -41,8 +41,8 @@ pub(super) struct Door {
     workers: Vec<JoinHandle<()>>,
 }
 
-impl Door {
-    /// A plain door for `127.0.0.1`.
+impl Endpoint {
+    /// A plain endpoint for `127.0.0.1`.
     pub(super) fn open(timeouts: &Timeouts) -> Self {
         Self::with_bounds(timeouts, &Bounds::default())
     }
@@ -56,7 +56,7 @@ impl Door {
         Self::start(listeners, settings, shutdown())
     }
 
-    /// A door that is to close before it has opened.
+    /// An endpoint that is to close before it has opened.
     pub(super) fn with_word_given(listeners: Listeners, settings: &Settings) -> Self {
         let (closing, word) = shutdown();
         closing.begin();
@@ -100,7 +100,7 @@ impl Door {
     /// Says that it is time to go, and waits until everybody is gone.
     pub(super) async fn close(self) {
         self.closing.begin();
-        until("the door is closed", || self.is_closed()).await;
+        until("the endpoint is closed", || self.is_closed()).await;
         for worker in self.workers {
             worker.join().unwrap();
         }

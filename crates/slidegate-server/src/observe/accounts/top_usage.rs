@@ -50,35 +50,41 @@ const ABOUT: Duration = Duration::from_secs(1);
 
 /// One thread's table.
 #[derive(Debug)]
-pub(super) struct Near(Box<[Set]>);
+pub(super) struct TopUsage(Box<[UsageBucket]>);
 
 /// What is looked through lies together, and the accounts apart from it.
 #[derive(Debug, Default)]
-struct Set {
+struct UsageBucket {
     hashes: [u64; WAYS],
-    places: [Place; WAYS],
+    places: [LastUsage; WAYS],
     accounts: [Option<SeenAccount>; WAYS],
 }
 
 /// How the account in a place stood, when that was, and how long it matters: once a whole window has
 /// passed, all that was spent then has left it. By default it is over, for there is none.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct LastUsage {
     used: Used,
     at: Timestamp,
     until: Timestamp,
 }
 
-impl Default for Near {
+impl Default for TopUsage {
     fn default() -> Self {
-        Self((0..SETS).map(|_| Set::default()).collect())
+        Self((0..SETS).map(|_| UsageBucket::default()).collect())
     }
 }
 
-impl Near {
-    pub(super) fn see(&mut self, hash: u64, policy: &PolicyStanding, used: Used, now: Timestamp) {
+impl TopUsage {
+    pub(super) fn record(
+        &mut self,
+        hash: u64,
+        policy: &PolicyStanding,
+        used: Used,
+        now: Timestamp,
+    ) {
         let set = &mut self.0[hash as usize % SETS];
-        let place = Place { used, at: now, until: now + used.window() };
+        let place = LastUsage { used, at: now, until: now + used.window() };
         if let Some(own) = set.own(hash, policy) {
             set.places[own] = place;
             return;
@@ -107,7 +113,7 @@ impl Near {
     }
 }
 
-impl Set {
+impl UsageBucket {
     /// Where the account is, with the plan that it has now.
     fn own(&mut self, hash: u64, policy: &PolicyStanding) -> Option<usize> {
         let is_own = |way: &usize| {
@@ -136,7 +142,7 @@ impl Set {
     }
 }
 
-impl Place {
+impl LastUsage {
     /// Whether less of a quota was spent, or as much longer ago.
     #[inline]
     fn is_less_than(&self, other: &Self) -> bool {

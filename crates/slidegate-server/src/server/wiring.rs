@@ -7,18 +7,18 @@ use slidegate::Store;
 use slidegate::limit::SystemClock;
 use slidegate_redis::EventLog;
 
-use crate::config::{self, Config, KeysFileVersion, Loaded, Problems, Sources};
+use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
 use crate::decisions::Decisions;
 use crate::gateway::Gateway;
 use crate::listener::Tls;
 use crate::live_config::LiveConfig;
-use crate::observe::{Answered, Observer, StoreReport, Trail};
+use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Fixed};
 use crate::shared_bans::{self, SharedBans};
 
-/// What all doors share, and where it came from.
-pub(crate) struct Site<S> {
+/// What all endpoints share, and where it came from.
+pub(crate) struct Server<S> {
     pub(crate) live: Arc<LiveConfig<S>>,
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
@@ -26,7 +26,7 @@ pub(crate) struct Site<S> {
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans<S>>>,
     pub(crate) tls: Option<Tls>,
-    /// By which all doors time what they tell the observer.
+    /// By which all endpoints time what they tell the observer.
     clock: Arc<SystemClock>,
     audit: Option<Trail>,
     /// What is in force, but for the policies, which the gate has.
@@ -36,7 +36,7 @@ pub(crate) struct Site<S> {
     sources: Sources,
 }
 
-impl<S: Store + StoreReport> Site<S> {
+impl<S: Store + StoreReport> Server<S> {
     pub(crate) fn new(
         mut config: Config,
         sources: Sources,
@@ -83,9 +83,9 @@ impl<S: Store + StoreReport> Site<S> {
     }
 
     /// What answers programs that ask.
-    pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&Answered<'_>) + Clone + use<S>> {
+    pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&RequestOutcome<'_>) + Clone + use<S>> {
         let observer = self.observer.clone();
-        let observe = move |answered: &Answered<'_>| observer.answered(answered);
+        let observe = move |answered: &RequestOutcome<'_>| observer.answered(answered);
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
         Decisions::new(self.live.clone(), observe, self.clock.clone()).with_token(token)
     }
@@ -95,10 +95,10 @@ impl<S: Store + StoreReport> Site<S> {
         match self.load() {
             Ok(loaded) => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                self.put_in_force(loaded.config);
+                self.apply(loaded.config);
             }
             Err(problems) => {
-                let texts = problems.downcast_ref().map(Problems::texts);
+                let texts = problems.downcast_ref().map(ConfigErrors::texts);
                 self.observer.reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
                 tracing::error!("not reloaded, everything stays as it was: {problems:#}");
             }
@@ -130,7 +130,7 @@ impl<S: Store + StoreReport> Site<S> {
         self.config.keys_file.as_ref()
     }
 
-    fn put_in_force(&mut self, mut config: Config) {
+    fn apply(&mut self, mut config: Config) {
         self.config.keys_file.clone_from(&config.keys_file);
         let changes = reload::difference(&self.live.gate().policies(), &config.rules.policies);
         if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {

@@ -7,44 +7,45 @@ use slidegate::MemoryStore;
 
 use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
 use crate::overrides::Persistence;
-use crate::server::{Opened, Site, StopSignals};
+use crate::server::{RunningServer, Server, StopSignals};
 
-/// A gateway whose doors are open.
-pub(super) struct Stage {
-    pub(super) site: Site<MemoryStore>,
-    pub(super) opened: Opened,
+/// A gateway whose endpoints are open.
+pub(super) struct DemoServer {
+    pub(super) server: Server<MemoryStore>,
+    pub(super) running: RunningServer,
 }
 
 const CONFIGURATION: &str = include_str!("configuration.toml");
 
-impl Stage {
+impl DemoServer {
     /// Opens a gateway in front of this upstream, on ports that are free.
     pub(super) async fn open(upstream: String) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let site = Site::new(config, sources, MemoryStore::new(), Persistence::beside(None), None)?;
-        let opened = Opened::new(&site).await?;
-        Ok(Self { site, opened })
+        let server =
+            Server::new(config, sources, MemoryStore::new(), Persistence::beside(None), None)?;
+        let running = RunningServer::new(&server).await?;
+        Ok(Self { server, running })
     }
 
     pub(super) fn gateway(&self) -> anyhow::Result<SocketAddr> {
-        tcp(&self.opened.doors.gateway)
+        tcp(&self.running.endpoints.gateway)
     }
 
     pub(super) fn admin(&self) -> anyhow::Result<SocketAddr> {
-        tcp(&self.opened.doors.admin)
+        tcp(&self.running.endpoints.admin)
     }
 
     /// Finishes what is under way, unless somebody is in a hurry.
     pub(super) async fn close(mut self, stop: &mut StopSignals) {
-        self.opened.closing.begin();
-        let workers = self.opened.workers;
+        self.running.closing.begin();
+        let workers = self.running.workers;
         let ended = tokio::task::spawn_blocking(move || workers.join());
         tokio::select! {
             _ = ended => {}
             () = stop.next() => {}
         }
-        self.site.end();
+        self.server.end();
     }
 }
 

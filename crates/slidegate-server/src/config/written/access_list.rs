@@ -4,23 +4,23 @@ use http::HeaderName;
 use slidegate::AccessList;
 use slidegate::policy::Network;
 
+use crate::config::location::{Location, Sourced};
 use crate::config::reader::{Table, Value};
-use crate::config::spot::{Said, Spot};
 
 /// A list of who is exempt or blocked.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenRoster {
     /// Everything that is listed; secrets as digests.
     pub(in crate::config) roster: AccessList,
-    pub(in crate::config) paths: Vec<Said<String>>,
+    pub(in crate::config) paths: Vec<Sourced<String>>,
     /// In words, without secrets.
     pub(in crate::config) shown: Vec<String>,
     /// Where secrets stand.
-    pub(in crate::config) secrets: Vec<Spot>,
+    pub(in crate::config) secrets: Vec<Location>,
     /// Where values of named headers stand, which are believed of trusted proxies only.
-    pub(in crate::config) headers: Vec<Spot>,
+    pub(in crate::config) headers: Vec<Location>,
     /// Where users stand, if there are any.
-    pub(in crate::config) users: Option<Spot>,
+    pub(in crate::config) users: Option<Location>,
 }
 
 impl WrittenRoster {
@@ -31,7 +31,7 @@ impl WrittenRoster {
     fn of(table: &Table<'_>) -> Self {
         let mut list = Self::default();
         if let Some(users) = table.get("users") {
-            list.users = Some(users.spot()).filter(|_| users.count() > 0);
+            list.users = Some(users.location()).filter(|_| users.count() > 0);
             for user in users.each(|value| value.text().map(str::to_owned)) {
                 list.add(|roster| roster.user(&user), format!("user {:?}", user.value));
             }
@@ -80,7 +80,7 @@ impl WrittenRoster {
             1 => self.shown.push(format!("1 {what}")),
             many => self.shown.push(format!("{many} {what}s")),
         }
-        self.secrets.push(values.spot());
+        self.secrets.push(values.location());
     }
 
     fn headers(&mut self, entries: Vec<(&str, Value<'_>)>) {
@@ -94,7 +94,7 @@ impl WrittenRoster {
                 self.roster = roster.header(header.clone(), listed.reveal());
             }
             self.shown.push(format!("values of {header}"));
-            self.headers.push(value.spot());
+            self.headers.push(value.location());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What one door has answered.
+//! What one endpoint has answered.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -6,19 +6,19 @@ use std::sync::atomic::AtomicU64;
 use http::StatusCode;
 
 use super::exposition::{Histogram, Label, Page};
-use super::stripe::{Striped, count_own};
+use super::per_thread::{PerThread, count_own};
 use super::timing::Timing;
-use super::verdict::{BlockReason, Verdict};
-use super::{Answered, Door};
+use super::verdict::{BlockReason, VerdictLabel};
+use super::{Endpoint, RequestOutcome};
 
-/// The numbers of all doors.
+/// The numbers of all endpoints.
 #[derive(Debug, Default)]
-pub(super) struct Doors([Striped<Answers>; Door::ALL.len()]);
+pub(super) struct EndpointMetrics([PerThread<ResponseCounts>; Endpoint::ALL.len()]);
 
-/// What one door has answered, by one thread.
+/// What one endpoint has answered, by one thread.
 #[derive(Debug, Default)]
-struct Answers {
-    verdicts: [AtomicU64; Verdict::COUNT],
+struct ResponseCounts {
+    verdicts: [AtomicU64; VerdictLabel::COUNT],
     blocks: [AtomicU64; BlockReason::COUNT],
     classes: [AtomicU64; CLASSES.len()],
     degraded: AtomicU64,
@@ -28,14 +28,14 @@ struct Answers {
 /// By the first digit of the status.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-impl Doors {
+impl EndpointMetrics {
     #[inline]
-    pub(super) fn count(&self, answered: &Answered<'_>, verdict: Verdict) {
-        let own = self.0[answered.door as usize].own();
+    pub(super) fn count(&self, answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
+        let own = self.0[answered.endpoint as usize].own();
         count_own(&own.verdicts[verdict.index()]);
         count_own(&own.classes[class_index(answered.status)]);
         own.timing.add(answered.took());
-        if let Verdict::Block(reason) = verdict {
+        if let VerdictLabel::Block(reason) = verdict {
             count_own(&own.blocks[reason.index()]);
         }
         if answered.decision.is_some_and(|decision| decision.is_degraded()) {
@@ -49,7 +49,7 @@ impl Doors {
             "Requests answered, by what the gate said: allow, deny (a quota is used up), block \
              (listed, banned or too costly), unavailable (the store could not count and a policy \
              says deny to that), none (the gate was not asked).",
-            self.by("verdict", Verdict::NAMES, |own| &own.verdicts),
+            self.by("verdict", VerdictLabel::NAMES, |own| &own.verdicts),
         )?;
         page.counters(
             "slidegate_responses",
@@ -78,14 +78,17 @@ impl Doors {
         &self,
         label: &'static str,
         names: [&'static str; N],
-        counters: impl Fn(&Answers) -> &[AtomicU64; N],
+        counters: impl Fn(&ResponseCounts) -> &[AtomicU64; N],
     ) -> Vec<([Label<'static>; 2], u64)> {
-        let mut values = Vec::with_capacity(Door::ALL.len() * N);
-        for door in Door::ALL {
-            let answers = &self.0[door as usize];
+        let mut values = Vec::with_capacity(Endpoint::ALL.len() * N);
+        for endpoint in Endpoint::ALL {
+            let answers = &self.0[endpoint as usize];
             let numbered = names.into_iter().enumerate();
             values.extend(numbered.map(|(i, name)| {
-                ([("door", door.as_str()), (label, name)], answers.sum(|own| &counters(own)[i]))
+                (
+                    [("endpoint", endpoint.as_str()), (label, name)],
+                    answers.sum(|own| &counters(own)[i]),
+                )
             }));
         }
         values
@@ -93,11 +96,11 @@ impl Doors {
 
     fn each<V>(
         &self,
-        value: impl Fn(&Striped<Answers>) -> V,
+        value: impl Fn(&PerThread<ResponseCounts>) -> V,
     ) -> impl Iterator<Item = ([Label<'static>; 1], V)> {
-        Door::ALL
-            .into_iter()
-            .map(move |door| ([("door", door.as_str())], value(&self.0[door as usize])))
+        Endpoint::ALL.into_iter().map(move |endpoint| {
+            ([("endpoint", endpoint.as_str())], value(&self.0[endpoint as usize]))
+        })
     }
 
     fn timings(&self) -> impl Iterator<Item = ([Label<'static>; 1], Histogram)> {

@@ -7,15 +7,15 @@ use slidegate::{Policies, Scope};
 
 use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
 
-/// Where each door is in truth: a port that was chosen by the system is known only now.
+/// Where each endpoint is in truth: a port that was chosen by the system is known only now.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
+pub(crate) struct LocalAddresses {
     pub(crate) gateway: Vec<ListenAddress>,
     pub(crate) decisions: Vec<ListenAddress>,
     pub(crate) admin: Vec<ListenAddress>,
 }
 
-impl Doors {
+impl LocalAddresses {
     /// Logs where the server listens, for those who read logs and not the first lines.
     pub(crate) fn log(&self) {
         let list = |addresses: &[ListenAddress]| {
@@ -32,20 +32,20 @@ impl Doors {
 }
 
 /// A line for each thing to know.
-pub(crate) fn announcement(config: &Config, policies: &Policies, doors: &Doors) -> String {
+pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddresses) -> String {
     let mut text = format!("slidegate {}\n", env!("CARGO_PKG_VERSION"));
     let mut line = |word: &str, rest: String| {
         let _ = writeln!(text, "  {word:<10} {rest}");
     };
     if let Some(gateway) = &config.gateway {
         let scheme = if gateway.tls.is_some() { "https" } else { "http" };
-        for address in &doors.gateway {
+        for address in &endpoints.gateway {
             for route in &gateway.routes {
                 line("gateway", format!("{} -> {}", url(scheme, address), upstream(route)));
             }
         }
     }
-    for address in &doors.decisions {
+    for address in &endpoints.decisions {
         line("decisions", format!("{}/v1/decide", url("http", address)));
     }
     for policy in policies.outlines() {
@@ -57,10 +57,10 @@ pub(crate) fn announcement(config: &Config, policies: &Policies, doors: &Doors) 
         line("limits", "nothing: there are no policies".to_owned());
     }
     line("store", describe_store(&config.store));
-    for address in &doors.admin {
+    for address in &endpoints.admin {
         line("metrics", format!("{}/metrics", url("http", address)));
     }
-    if let Some(curl) = curl(config, doors) {
+    if let Some(curl) = curl(config, endpoints) {
         line("try", curl);
     }
     text
@@ -121,15 +121,15 @@ fn describe_store(store: &StoreConfig) -> String {
 }
 
 /// A line that shows a decision when it is pasted into a shell on this machine.
-fn curl(config: &Config, doors: &Doors) -> Option<String> {
+fn curl(config: &Config, endpoints: &LocalAddresses) -> Option<String> {
     let reached = |addresses: &[ListenAddress]| addresses.first()?.reached_at();
-    if let Some(address) = reached(&doors.gateway) {
+    if let Some(address) = reached(&endpoints.gateway) {
         let tls = config.gateway.as_ref().is_some_and(|gateway| gateway.tls.is_some());
         // The certificate is for the server's name, not for its address.
         let start = if tls { "curl -ik https" } else { "curl -i http" };
         return Some(format!("{start}://{address}/"));
     }
-    let address = reached(&doors.decisions)?;
+    let address = reached(&endpoints.decisions)?;
     let facts = r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#;
     let has_token = config.decisions.as_ref().is_some_and(|decisions| decisions.token.is_some());
     let token = match has_token {

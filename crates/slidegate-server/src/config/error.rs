@@ -2,28 +2,28 @@
 
 use std::fmt;
 
-use crate::config::spot::Spot;
+use crate::config::location::Location;
 
 /// One thing that is wrong: where, with which value, and what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Problem {
-    spot: Spot,
+pub(crate) struct ConfigError {
+    location: Location,
     /// As it was written; none if there is no value, or it is not to be shown.
     value: Option<String>,
     expected: String,
 }
 
-impl Problem {
-    pub(crate) fn new(spot: Spot, expected: impl fmt::Display) -> Self {
-        Self { spot, value: None, expected: expected.to_string() }
+impl ConfigError {
+    pub(crate) fn new(location: Location, expected: impl fmt::Display) -> Self {
+        Self { location, value: None, expected: expected.to_string() }
     }
 
     pub(crate) fn with_value(self, value: impl Into<String>) -> Self {
         Self { value: Some(value.into()), ..self }
     }
 
-    pub(crate) fn spot(&self) -> &Spot {
-        &self.spot
+    pub(crate) fn location(&self) -> &Location {
+        &self.location
     }
 
     pub(crate) fn has_value(&self) -> bool {
@@ -31,25 +31,25 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { spot, value, expected } = self;
+        let Self { location, value, expected } = self;
         match value {
-            Some(value) => write!(f, "{spot} = {value}: {expected}"),
-            None => write!(f, "{spot}: {expected}"),
+            Some(value) => write!(f, "{location} = {value}: {expected}"),
+            None => write!(f, "{location}: {expected}"),
         }
     }
 }
 
 /// Everything that is wrong, a line each, in the order in which it stands in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct ConfigErrors(Vec<ConfigError>);
 
 /// More than this nobody reads at once.
 const SHOWN: usize = 100;
 
-impl Problems {
-    pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
+impl ConfigErrors {
+    pub(crate) fn new(mut problems: Vec<ConfigError>) -> Self {
         problems.sort();
         problems.dedup();
         Self(problems)
@@ -61,9 +61,9 @@ impl Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigErrors {}
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [problem] = self.0.as_slice() {
             return problem.fmt(f);

@@ -7,19 +7,19 @@ use slidegate::policy::{PoliciesBuilder, PolicyError, UnknownKeys};
 use slidegate::{Plan, Policies};
 use slidegate_tower::{ClientAddress, Headers, Responder};
 
-use crate::config::outline::Outline;
-use crate::config::problem::Problem;
-use crate::config::rules::Rules;
+use crate::config::error::ConfigError;
+use crate::config::limiter::LimiterConfig;
+use crate::config::location::{Location, Sourced};
 use crate::config::settle::store::check_keys;
-use crate::config::spot::{Said, Spot};
 use crate::config::store::StoreConfig;
+use crate::config::summary::ConfigSummary;
 use crate::config::written::{Written, WrittenApiKey, WrittenPlan, WrittenPolicy, WrittenRoster};
 
 pub(super) fn rules(
     written: &Written,
     store: Option<&StoreConfig>,
-    problems: &mut Vec<Problem>,
-) -> Option<Rules> {
+    problems: &mut Vec<ConfigError>,
+) -> Option<LimiterConfig> {
     let enforced = written.enforced.as_ref().is_none_or(|said| said.value);
     check_names(written, problems);
     let policies = builder(written, true).build();
@@ -30,7 +30,7 @@ pub(super) fn rules(
         Ok(policies) if enforced => Some(policies),
         Ok(_) => builder(written, false).build().ok(),
         Err(errors) => {
-            let index = Index::of(written);
+            let index = KeyIndex::of(written);
             let errors = errors.as_slice().iter().filter(|error| !follows(written, error));
             problems.extend(errors.map(|error| index.problem(error)));
             None
@@ -38,8 +38,8 @@ pub(super) fn rules(
     };
     let gateway = written.gateway.as_ref().map(|said| &said.value);
     let policies = policies?;
-    let outline = Outline::of(written, &policies);
-    Some(Rules {
+    let outline = ConfigSummary::of(written, &policies);
+    Some(LimiterConfig {
         policies,
         answers: answers(written),
         client_address: client_address(written),
@@ -59,11 +59,11 @@ fn follows(written: &Written, error: &PolicyError) -> bool {
 
 /// Reports names that two policies have. The library looks only at policies that are otherwise
 /// good.
-fn check_names(written: &Written, problems: &mut Vec<Problem>) {
+fn check_names(written: &Written, problems: &mut Vec<ConfigError>) {
     for (i, policy) in written.policies.iter().enumerate() {
         let name = &policy.name;
         if written.policies[..i].iter().any(|other| other.name.value == name.value) {
-            let problem = Problem::new(name.spot.clone(), "another policy has this name");
+            let problem = ConfigError::new(name.location.clone(), "another policy has this name");
             problems.push(problem.with_value(format!("{:?}", name.value)));
         }
     }
@@ -87,7 +87,7 @@ fn builder(written: &Written, with_policies: bool) -> PoliciesBuilder {
     policies.map(WrittenPolicy::to_policy).fold(builder, PoliciesBuilder::policy)
 }
 
-fn user_header(written: &Written) -> Option<&Said<HeaderName>> {
+fn user_header(written: &Written) -> Option<&Sourced<HeaderName>> {
     written.gateway.as_ref()?.user_header.as_ref()
 }
 
@@ -130,89 +130,89 @@ fn client_address(written: &Written) -> ClientAddress {
 ///
 /// By place, because there may be as many as there are API keys.
 #[derive(Default)]
-struct Index(HashMap<String, Vec<Entry>>);
+struct KeyIndex(HashMap<String, Vec<IndexedKey>>);
 
-struct Entry {
+struct IndexedKey {
     key: &'static str,
     value: Option<String>,
-    spot: Spot,
+    location: Location,
 }
 
-impl Index {
+impl KeyIndex {
     fn of(written: &Written) -> Self {
         let mut index = Self::default();
         written.plans.iter().for_each(|plan| index.plan(plan));
         written.api_keys.iter().for_each(|key| index.api_key(key));
         written.policies.iter().for_each(|policy| index.policy(policy));
         if let Some(name) = user_header(written) {
-            index.add("policies", "user_header", Some(name.as_str()), &name.spot);
+            index.add("policies", "user_header", Some(name.as_str()), &name.location);
         }
         index.roster("exempt", "path", &written.exempt);
         index.roster("blocked", "path", &written.blocked);
         index
     }
 
-    fn add(&mut self, place: &str, key: &'static str, value: Option<&str>, spot: &Spot) {
-        let entry = Entry { key, value: value.map(str::to_owned), spot: spot.clone() };
+    fn add(&mut self, place: &str, key: &'static str, value: Option<&str>, location: &Location) {
+        let entry = IndexedKey { key, value: value.map(str::to_owned), location: location.clone() };
         self.0.entry(place.to_owned()).or_default().push(entry);
     }
 
     fn plan(&mut self, plan: &WrittenPlan) {
         let place = format!("plan {:?}", plan.name.value);
-        self.add(&place, "name", None, &plan.name.spot);
-        self.add(&place, "quotas", None, &plan.quotas.spot);
+        self.add(&place, "name", None, &plan.name.location);
+        self.add(&place, "quotas", None, &plan.quotas.location);
     }
 
     fn api_key(&mut self, key: &WrittenApiKey) {
         let place = key.identity.as_str();
-        self.add(place, "plan", Some(&key.plan.value), &key.plan.spot);
-        self.add(place, "plan", Some(""), &key.spot);
+        self.add(place, "plan", Some(&key.plan.value), &key.plan.location);
+        self.add(place, "plan", Some(""), &key.location);
         if let Some(name) = &key.name {
-            self.add(place, "name", Some(&name.value), &name.spot);
+            self.add(place, "name", Some(&name.value), &name.location);
         }
     }
 
     fn policy(&mut self, policy: &WrittenPolicy) {
         let place = format!("policy {:?}", policy.name.value);
-        self.add(&place, "name", None, &policy.name.spot);
-        self.add(&place, "identity", None, &policy.identity.spot);
-        self.add(&place, "quotas", None, &policy.quotas.spot);
+        self.add(&place, "name", None, &policy.name.location);
+        self.add(&place, "identity", None, &policy.identity.location);
+        self.add(&place, "quotas", None, &policy.quotas.location);
         for method in &policy.methods {
-            self.add(&place, "method", Some(method.as_str()), &method.spot);
+            self.add(&place, "method", Some(method.as_str()), &method.location);
         }
         for path in &policy.paths {
-            self.add(&place, "path", Some(&path.value), &path.spot);
+            self.add(&place, "path", Some(&path.value), &path.location);
         }
         if let Some(plan) = &policy.plan {
-            self.add(&place, "plan", None, &plan.default.spot);
+            self.add(&place, "plan", None, &plan.default.location);
         }
         if let Some(cost) = &policy.cost {
-            self.add(&place, "cost", None, &cost.spot);
+            self.add(&place, "cost", None, &cost.location);
         }
         if let Some(ban) = &policy.ban {
-            self.add(&place, "ban", None, &ban.spot);
+            self.add(&place, "ban", None, &ban.location);
         }
         self.roster(&place, "exempt", &policy.exempt);
     }
 
     fn roster(&mut self, place: &str, key: &'static str, roster: &WrittenRoster) {
         for path in &roster.paths {
-            self.add(place, key, Some(&path.value), &path.spot);
+            self.add(place, key, Some(&path.value), &path.location);
         }
     }
 
     /// An error of the library with its place in the file. Of two that have one name, the later is
     /// the one that is wrong.
-    fn problem(&self, error: &PolicyError) -> Problem {
-        let key = |entry: &&Entry| entry.key == error.key();
-        let value = |entry: &&Entry| {
+    fn problem(&self, error: &PolicyError) -> ConfigError {
+        let key = |entry: &&IndexedKey| entry.key == error.key();
+        let value = |entry: &&IndexedKey| {
             key(entry) && entry.value.as_deref().is_none_or(|value| value == error.value())
         };
         let here = self.0.get(error.place()).map_or(&[][..], Vec::as_slice);
         let found = here.iter().rev().find(value).or_else(|| here.iter().rev().find(key));
-        let found = found.or(here.last()).map(|entry| entry.spot.clone());
-        let spot = found.unwrap_or_else(|| Spot::default_of(error.place()));
-        let problem = Problem::new(spot, error.problem());
+        let found = found.or(here.last()).map(|entry| entry.location.clone());
+        let location = found.unwrap_or_else(|| Location::default_of(error.place()));
+        let problem = ConfigError::new(location, error.problem());
         match error.value() {
             "" => problem,
             value => problem.with_value(format!("{value:?}")),

@@ -9,18 +9,18 @@ use slidegate::{Clock, Timestamp};
 use tokio::task::JoinSet;
 
 use super::client::{BURST, Client, GUESSES, POLITE_PAUSE, SCRIPT_REQUESTS};
-use super::notebook::Notebook;
-use super::sender::Sender;
+use super::log::RequestLog;
+use super::sender::RequestSender;
 
 /// What a client has to know to play its part.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct ClientSpec {
     pub(super) client: Client,
     pub(super) gateway: SocketAddr,
     pub(super) clock: Arc<SystemClock>,
     pub(super) begin: Timestamp,
     pub(super) length: Duration,
-    pub(super) notebook: Arc<Notebook>,
+    pub(super) log: Arc<RequestLog>,
 }
 
 /// A run of this length has all of the script; in a shorter one it gets as far as it would have.
@@ -41,7 +41,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 
 const WAVE: Duration = Duration::from_secs(1);
 
-impl Part {
+impl ClientSpec {
     /// Plays the part to its end.
     pub(super) async fn play(self) {
         match self.client {
@@ -68,16 +68,16 @@ impl Part {
         let pace = self.length.max(WHOLE_SCRIPT) / SCRIPT_REQUESTS;
         let mut connections = JoinSet::new();
         for first in 0..SCRIPT_CONNECTIONS {
-            let part = self.clone();
+            let spec = self.clone();
             connections.spawn(async move {
-                let mut sender = part.sender().await;
+                let mut sender = spec.sender().await;
                 for index in (first..SCRIPT_REQUESTS).step_by(SCRIPT_CONNECTIONS as usize) {
-                    let at = part.begin + pace * index;
-                    if at >= part.end() {
+                    let at = spec.begin + pace * index;
+                    if at >= spec.end() {
                         break;
                     }
-                    part.wait_until(at).await;
-                    sender.send(&part.client.call(index)).await;
+                    spec.wait_until(at).await;
+                    sender.send(&spec.client.call(index)).await;
                 }
             });
         }
@@ -108,7 +108,7 @@ impl Part {
 
     async fn send_evenly(
         &self,
-        sender: &mut Sender,
+        sender: &mut RequestSender,
         start: Timestamp,
         length: Duration,
         requests: u32,
@@ -120,8 +120,8 @@ impl Part {
     }
 
     /// A connection that is there when it is time to begin.
-    async fn sender(&self) -> Sender {
-        let mut sender = Sender::new(self.gateway, self.clock.clone(), self.notebook.clone());
+    async fn sender(&self) -> RequestSender {
+        let mut sender = RequestSender::new(self.gateway, self.clock.clone(), self.log.clone());
         sender.connect().await;
         self.wait_until(self.begin).await;
         sender

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slidegate::Timestamp;
 
-use super::notebook::Record;
+use super::log::LoggedRequest;
 
 /// When something happened, as well as it is known: not before, and not after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub(super) struct Span {
 
 impl Span {
     /// A client sees its request go and the answer come. It was decided in between.
-    pub(super) fn of(record: &Record) -> Self {
+    pub(super) fn of(record: &LoggedRequest) -> Self {
         Self { from: record.sent, to: record.answered }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slidegate::Standing;
 
-use super::stripe::Striped;
+use super::per_thread::PerThread;
 
 /// The lowest standing of the current period and of the one before, for one thread.
 ///
@@ -13,7 +13,7 @@ use super::stripe::Striped;
 /// it how far the reset is from the longest there is. Of those with as much remaining, the one
 /// that waits longest is the lowest.
 #[derive(Debug)]
-pub(super) struct Lowest {
+pub(super) struct MinRemaining {
     current: AtomicU64,
     previous: AtomicU64,
 }
@@ -25,15 +25,15 @@ const TICK_MS: u32 = 10;
 const TICKS_PER_SECOND: u64 = 100;
 const TICK_NS: u32 = TICK_MS * 1_000_000;
 
-impl Default for Lowest {
+impl Default for MinRemaining {
     fn default() -> Self {
         Self { current: AtomicU64::new(NOBODY), previous: AtomicU64::new(NOBODY) }
     }
 }
 
-impl Lowest {
+impl MinRemaining {
     #[inline]
-    pub(super) fn see(&self, standing: &Standing) {
+    pub(super) fn record(&self, standing: &Standing) {
         // Nearly always there was a lower one.
         let current = self.current.load(Ordering::Relaxed);
         if u64::from(standing.remaining()) <= current >> 32 {
@@ -46,10 +46,10 @@ impl Lowest {
 
     /// What remained for the lowest of both periods, and how long until its reset.
     pub(super) fn of<T>(
-        all: &Striped<T>,
-        lowest: impl Fn(&T) -> &Lowest,
+        all: &PerThread<T>,
+        lowest: impl Fn(&T) -> &MinRemaining,
     ) -> Option<(u32, Duration)> {
-        let both = |own: &Lowest| {
+        let both = |own: &MinRemaining| {
             let (current, previous) = (&own.current, &own.previous);
             current.load(Ordering::Relaxed).min(previous.load(Ordering::Relaxed))
         };
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn the_least_remaining_counts_and_then_the_longest_wait() {
-        let all = Striped::<Lowest>::default();
-        let lowest = || Lowest::of(&all, |own| own);
+        let all = PerThread::<MinRemaining>::default();
+        let lowest = || MinRemaining::of(&all, |own| own);
         assert_eq!(lowest(), None);
         let year_ms = 366 * 24 * 3600 * 1000;
         for (seen, remaining, reset_ms) in [
@@ -100,19 +100,19 @@ mod tests {
             (standing(0, 1201), 0, 1210),
             (standing(0, year_ms), 0, year_ms),
         ] {
-            all.own().see(&seen);
+            all.own().record(&seen);
             assert_eq!(lowest(), Some((remaining, Duration::from_millis(reset_ms))));
         }
     }
 
     #[test]
     fn it_is_forgotten_after_two_turns() {
-        let all = Striped::<Lowest>::default();
-        let turn = || all.iter().for_each(Lowest::turn);
-        all.own().see(&standing(3, 10));
+        let all = PerThread::<MinRemaining>::default();
+        let turn = || all.iter().for_each(MinRemaining::turn);
+        all.own().record(&standing(3, 10));
         turn();
-        all.own().see(&standing(5, 10));
-        let remaining = || Lowest::of(&all, |own| own).map(|(remaining, _)| remaining);
+        all.own().record(&standing(5, 10));
+        let remaining = || MinRemaining::of(&all, |own| own).map(|(remaining, _)| remaining);
         assert_eq!(remaining(), Some(3));
         turn();
         assert_eq!(remaining(), Some(5));

@@ -1,4 +1,4 @@
-//! The doors: which listen where, and who answers at each.
+//! The endpoints: which listen where, and who answers at each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::Context;
 use slidegate::Store;
 use tokio::time::{Instant, sleep};
 
-use super::site::Site;
+use super::wiring::Server;
 use super::workers::Workers;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
@@ -15,18 +15,18 @@ use crate::gateway::{GatewayWorker, Tunnels};
 use crate::listener::{
     ConnectionCounts, Handler, Listeners, Settings, Sockets, TrustedPeers, serve,
 };
-use crate::observe::{ConnectionStats, Door, Observer, StoreReport};
-use crate::routed::Routed;
+use crate::observe::{ConnectionStats, Endpoint, Observer, StoreReport};
+use crate::router::RouterService;
 use crate::shutdown::{Closing, Shutdown};
 
-/// A door that listens, and whose requests are answered once its workers begin.
-struct Bound {
+/// An endpoint that listens, and whose requests are answered once its workers begin.
+struct BoundListener {
     local: Vec<ListenAddress>,
     settings: Settings,
     sockets: Vec<Sockets>,
 }
 
-impl Bound {
+impl BoundListener {
     fn new(listen: &[ListenAddress], workers: usize, settings: Settings) -> anyhow::Result<Self> {
         let listeners = Listeners::bind(listen, workers)?;
         let local = listeners.local().to_vec();
@@ -34,51 +34,52 @@ impl Bound {
     }
 }
 
-/// The doors for clients and for programs that ask, on as many threads as there are to be.
-pub(crate) struct FrontDoors {
-    gateway: Option<Bound>,
-    decisions: Option<Bound>,
+/// The endpoints for clients and for programs that ask, on as many threads as there are to be.
+pub(crate) struct PublicListeners {
+    gateway: Option<BoundListener>,
+    decisions: Option<BoundListener>,
     drain: Duration,
     workers: usize,
 }
 
-impl FrontDoors {
-    pub(crate) fn bind<S: Store + StoreReport>(site: &Site<S>) -> anyhow::Result<Self> {
-        let gateway = site.config.gateway.as_ref();
+impl PublicListeners {
+    pub(crate) fn bind<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
+        let gateway = server.config.gateway.as_ref();
         let workers = gateway.map_or_else(available_workers, |config| config.workers);
         let drain = gateway.map_or(Timeouts::default().drain, |config| config.timeouts.drain);
         let gateway = gateway.map(|config| {
-            Bound::new(&config.listen, workers, gateway_settings(config, site)).context("gateway")
+            BoundListener::new(&config.listen, workers, gateway_settings(config, server))
+                .context("gateway")
         });
-        let decisions = site.config.decisions.as_ref().map(|config| {
-            let counts = counts(&site.observer, Door::Decisions);
+        let decisions = server.config.decisions.as_ref().map(|config| {
+            let counts = counts(&server.observer, Endpoint::Decisions);
             let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
-            Bound::new(&config.listen, workers, settings).context("decisions")
+            BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
         let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
         Ok(Self { gateway, decisions, drain, workers })
     }
 
     pub(crate) fn gateway(&self) -> &[ListenAddress] {
-        self.gateway.as_ref().map_or(&[], |door| &door.local)
+        self.gateway.as_ref().map_or(&[], |endpoint| &endpoint.local)
     }
 
     pub(crate) fn decisions(&self) -> &[ListenAddress] {
-        self.decisions.as_ref().map_or(&[], |door| &door.local)
+        self.decisions.as_ref().map_or(&[], |endpoint| &endpoint.local)
     }
 
     /// Begins to answer.
     pub(crate) fn open<S: Store + StoreReport>(
         mut self,
-        site: &Site<S>,
+        server: &Server<S>,
         shutdown: &Shutdown,
     ) -> anyhow::Result<Workers> {
         let mut workers = Workers::default();
         for index in 0..self.workers {
             let gateway = share(&mut self.gateway)
-                .zip(site.gateway.as_ref())
+                .zip(server.gateway.as_ref())
                 .map(|(share, gateway)| (share, gateway.worker(index), gateway.tunnels().clone()));
-            let decisions = share(&mut self.decisions).map(|share| (share, site.decisions()));
+            let decisions = share(&mut self.decisions).map(|share| (share, server.decisions()));
             let (drain, shutdown) = (self.drain, shutdown.clone());
             workers.begin(move || async move {
                 tokio::join!(
@@ -91,15 +92,15 @@ impl FrontDoors {
     }
 }
 
-/// One worker's part of a door.
-type Share = (Sockets, Settings);
+/// One worker's part of an endpoint.
+type WorkerSockets = (Sockets, Settings);
 
-fn share(door: &mut Option<Bound>) -> Option<Share> {
-    let door = door.as_mut()?;
-    Some((door.sockets.pop()?, door.settings.clone()))
+fn share(endpoint: &mut Option<BoundListener>) -> Option<WorkerSockets> {
+    let endpoint = endpoint.as_mut()?;
+    Some((endpoint.sockets.pop()?, endpoint.settings.clone()))
 }
 
-async fn serve_share<A: Handler>(share: Option<(Share, A)>, shutdown: Shutdown) {
+async fn serve_share<A: Handler>(share: Option<(WorkerSockets, A)>, shutdown: Shutdown) {
     let Some(((sockets, settings), answer)) = share else { return };
     if let Err(error) = serve(sockets, settings, answer, shutdown).await {
         tracing::error!(%error, "a worker cannot listen");
@@ -108,7 +109,7 @@ async fn serve_share<A: Handler>(share: Option<(Share, A)>, shutdown: Shutdown) 
 
 /// Tunnels outlive the connections that they were; they are waited for as long as those.
 async fn serve_gateway<S: Store>(
-    share: Option<(Share, GatewayWorker<S>, Tunnels)>,
+    share: Option<(WorkerSockets, GatewayWorker<S>, Tunnels)>,
     mut shutdown: Shutdown,
     drain: Duration,
 ) {
@@ -124,21 +125,22 @@ async fn serve_gateway<S: Store>(
     tokio::join!(connections, all_out);
 }
 
-/// The operator's door, on the thread that does little else. It is open until the very end, so that
+/// The admin endpoint, on the thread that does little else. It is open until the very end, so that
 /// the end can be watched: until what is returned with its addresses is dropped.
 pub(crate) fn open_admin<S: Store + StoreReport>(
-    site: &Site<S>,
+    server: &Server<S>,
     shutdown: Shutdown,
 ) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
     // Nobody counts the operator's own connections.
     let counts = Arc::new(ConnectionCounts::default());
     let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
-    let bound = Bound::new(&site.config.admin.listen, 1, settings).context("admin")?;
-    let token = site.config.admin.token.as_ref();
-    let operator = Operator { overrides: site.overrides.clone(), observer: site.observer.clone() };
-    let router = Routed(admin::router(operator, shutdown, token));
+    let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
+    let token = server.config.admin.token.as_ref();
+    let operator =
+        Operator { overrides: server.overrides.clone(), observer: server.observer.clone() };
+    let router = RouterService(admin::router(operator, shutdown, token));
     let (closing, open) = crate::shutdown::shutdown();
-    let Bound { local, settings, sockets } = bound;
+    let BoundListener { local, settings, sockets } = bound;
     for sockets in sockets {
         let share = ((sockets, settings.clone()), router.clone());
         tokio::spawn(serve_share(Some(share), open.clone()));
@@ -146,25 +148,25 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     Ok((local, closing))
 }
 
-fn gateway_settings<S: Store>(config: &GatewayConfig, site: &Site<S>) -> Settings {
-    let counts = counts(&site.observer, Door::Gateway);
+fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Settings {
+    let counts = counts(&server.observer, Endpoint::Gateway);
     let mut settings = Settings::new(&config.timeouts, &config.bounds, counts);
     if config.proxy_protocol {
-        let live = site.live.clone();
-        let trusted = move |peer| live.manners().client_address.trusts(peer);
+        let live = server.live.clone();
+        let trusted = move |peer| live.settings().client_address.trusts(peer);
         settings = settings.with_proxy_header(TrustedPeers::new(trusted));
     }
-    if let Some(tls) = &site.tls {
+    if let Some(tls) = &server.tls {
         settings = settings.with_tls(tls.clone());
     }
     settings
 }
 
 /// Counts that the observer knows of.
-fn counts(observer: &Observer, door: Door) -> Arc<ConnectionCounts> {
+fn counts(observer: &Observer, endpoint: Endpoint) -> Arc<ConnectionCounts> {
     let counts = Arc::new(ConnectionCounts::default());
     let seen = counts.clone();
-    observer.connections(door, move || ConnectionStats {
+    observer.connections(endpoint, move || ConnectionStats {
         open: seen.open(),
         accepted: seen.accepted(),
         refused: seen.refused(),

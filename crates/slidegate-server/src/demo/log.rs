@@ -8,7 +8,7 @@ use slidegate::Timestamp;
 
 /// One request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct LoggedRequest {
     /// The address that it was sent for.
     pub(super) address: Ipv4Addr,
     pub(super) sent: Timestamp,
@@ -32,25 +32,25 @@ pub(super) enum Outcome {
 /// A client's records, in the order of the answers. Written by the client, read by whoever shows
 /// them.
 #[derive(Debug, Default)]
-pub(super) struct Notebook(Mutex<Vec<Record>>);
+pub(super) struct RequestLog(Mutex<Vec<LoggedRequest>>);
 
-impl Record {
+impl LoggedRequest {
     pub(super) fn took(&self) -> Duration {
         self.answered.saturating_since(self.sent)
     }
 }
 
-impl Notebook {
-    pub(super) fn add(&self, record: Record) {
+impl RequestLog {
+    pub(super) fn add(&self, record: LoggedRequest) {
         self.records().push(record);
     }
 
     /// All records after the first so many. What was read once need not be copied again.
-    pub(super) fn after(&self, first: usize) -> Vec<Record> {
-        self.records().get(first..).map(<[Record]>::to_vec).unwrap_or_default()
+    pub(super) fn after(&self, first: usize) -> Vec<LoggedRequest> {
+        self.records().get(first..).map(<[LoggedRequest]>::to_vec).unwrap_or_default()
     }
 
-    fn records(&self) -> MutexGuard<'_, Vec<Record>> {
+    fn records(&self) -> MutexGuard<'_, Vec<LoggedRequest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

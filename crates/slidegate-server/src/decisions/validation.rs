@@ -9,8 +9,8 @@ use serde::Serialize;
 
 /// Where in a question something is: `[2].charges[0].identity`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'p> {
-    parent: Option<&'p Place<'p>>,
+pub(crate) struct JsonPath<'p> {
+    parent: Option<&'p JsonPath<'p>>,
     step: Step<'p>,
 }
 
@@ -21,7 +21,7 @@ enum Step<'p> {
     Item(usize),
 }
 
-impl<'p> Place<'p> {
+impl<'p> JsonPath<'p> {
     pub(crate) const ROOT: Self = Self { parent: None, step: Step::Root };
 
     pub(crate) fn member(&'p self, name: &'p str) -> Self {
@@ -37,7 +37,7 @@ impl<'p> Place<'p> {
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
             parent.fmt(f)?;
@@ -55,10 +55,10 @@ impl fmt::Display for Place<'_> {
 
 /// Everything that is wrong with a question.
 #[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<Problem>);
+pub(crate) struct ValidationErrors(Vec<ValidationError>);
 
 #[derive(Debug, Serialize)]
-struct Problem {
+struct ValidationError {
     #[serde(skip_serializing_if = "String::is_empty")]
     member: String,
     problem: String,
@@ -67,18 +67,18 @@ struct Problem {
 /// Enough to see what is wrong; a caller that has more wrong than this asks again.
 const MOST_PROBLEMS: usize = 20;
 
-impl Problems {
-    pub(crate) fn add(&mut self, place: &Place<'_>, problem: impl fmt::Display) {
+impl ValidationErrors {
+    pub(crate) fn add(&mut self, place: &JsonPath<'_>, problem: impl fmt::Display) {
         if self.0.len() < MOST_PROBLEMS {
             let (member, problem) = (place.to_string(), problem.to_string());
-            self.0.push(Problem { member, problem });
+            self.0.push(ValidationError { member, problem });
         }
     }
 
     /// Says that a value is not what it should be.
     pub(crate) fn expected(
         &mut self,
-        place: &Place<'_>,
+        place: &JsonPath<'_>,
         what: impl fmt::Display,
         value: &super::json::Json<'_>,
     ) {
@@ -87,7 +87,7 @@ impl Problems {
 
     pub(crate) fn one(problem: impl fmt::Display) -> Self {
         let mut problems = Self::default();
-        problems.add(&Place::ROOT, problem);
+        problems.add(&JsonPath::ROOT, problem);
         problems
     }
 
@@ -96,10 +96,11 @@ impl Problems {
     }
 
     pub(crate) fn detail(&self) -> String {
-        let lines = self.0.iter().map(|Problem { member, problem }| match member.as_str() {
-            "" => problem.clone(),
-            member => format!("{member}: {problem}"),
-        });
+        let lines =
+            self.0.iter().map(|ValidationError { member, problem }| match member.as_str() {
+                "" => problem.clone(),
+                member => format!("{member}: {problem}"),
+            });
         lines.collect::<Vec<_>>().join("; ")
     }
 
@@ -113,8 +114,8 @@ struct ProblemDetails<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
-    #[serde(skip_serializing_if = "<[Problem]>::is_empty")]
-    problems: &'a [Problem],
+    #[serde(skip_serializing_if = "<[ValidationError]>::is_empty")]
+    problems: &'a [ValidationError],
 }
 
 /// An answer to a question that cannot be decided, in the form of RFC 9457.
@@ -122,7 +123,11 @@ pub(crate) fn refuse(status: StatusCode, detail: &str) -> Response<Full<Bytes>> 
     problem(status, detail, &[])
 }
 
-fn problem(status: StatusCode, detail: &str, problems: &[Problem]) -> Response<Full<Bytes>> {
+fn problem(
+    status: StatusCode,
+    detail: &str,
+    problems: &[ValidationError],
+) -> Response<Full<Bytes>> {
     let title = status.canonical_reason().unwrap_or_default();
     let details = ProblemDetails { title, status: status.as_u16(), detail, problems };
     let body = serde_json::to_vec(&details).expect("strings and numbers can be JSON");

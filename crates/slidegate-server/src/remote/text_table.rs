@@ -2,9 +2,9 @@
 
 /// Rows of cells, the first of which are the headings.
 #[derive(Debug)]
-pub(super) struct Lines(Vec<Vec<String>>);
+pub(super) struct TextTable(Vec<Vec<String>>);
 
-impl Lines {
+impl TextTable {
     pub(super) fn with(headings: &[&str]) -> Self {
         Self(vec![headings.iter().map(|heading| (*heading).to_owned()).collect()])
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_must_be_and_empty_ones_are_left_out() {
-        let mut lines = Lines::with(&["A", "EMPTY", "LONG", "C"]);
+        let mut lines = TextTable::with(&["A", "EMPTY", "LONG", "C"]);
         lines.push(vec!["first".into(), String::new(), "x".into(), "1".into()]);
         lines.push(vec!["\u{fc}".into(), String::new(), "longer".into()]);
         assert_eq!(lines.text(), "A      LONG    C\nfirst  x       1\n\u{fc}      longer\n");

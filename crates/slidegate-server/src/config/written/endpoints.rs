@@ -3,18 +3,18 @@
 use tracing_subscriber::EnvFilter;
 
 use crate::config::listen::ListenAddress;
+use crate::config::location::{Location, Sourced};
 use crate::config::reader::{Table, Value};
 use crate::config::record::{AuditConfig, LogFormat};
 use crate::config::secret::Secret;
-use crate::config::spot::{Said, Spot};
 use crate::config::suggestion::nearest;
 use crate::config::written::gateway::listen;
 
 /// `[decisions]` and `[admin]`.
 #[derive(Debug, Clone, Default)]
-pub(in crate::config) struct WrittenDoor {
-    pub(in crate::config) listen: Vec<Said<ListenAddress>>,
-    pub(in crate::config) token: Option<Said<Secret>>,
+pub(in crate::config) struct WrittenEndpoint {
+    pub(in crate::config) listen: Vec<Sourced<ListenAddress>>,
+    pub(in crate::config) token: Option<Sourced<Secret>>,
     /// Whether the token itself is in the file.
     pub(in crate::config) is_in_file: bool,
 }
@@ -31,14 +31,14 @@ pub(in crate::config) struct WrittenLog {
 #[derive(Debug, Clone)]
 pub(in crate::config) struct WrittenAudit {
     pub(in crate::config) config: AuditConfig,
-    pub(in crate::config) file: Spot,
+    pub(in crate::config) file: Location,
 }
 
 /// Some hundred thousand denials.
 const ROTATE_BYTES: u64 = 100 * 1024 * 1024;
 const KEEP: usize = 5;
 
-impl WrittenDoor {
+impl WrittenEndpoint {
     pub(super) fn read(table: &Table<'_>) -> Self {
         let listen = listen(table);
         let token = table.said("token", Value::secret);
@@ -48,15 +48,16 @@ impl WrittenDoor {
             file.report("a token is given already: expected token or token_file, not both");
             return Self { listen, token, is_in_file };
         }
-        let read = |file: Value<'_>| file.secret_in_file().map(|secret| file.spot().says(secret));
+        let read =
+            |file: Value<'_>| file.secret_in_file().map(|secret| file.location().says(secret));
         Self { listen, token: token.or_else(|| from_file.and_then(read)), is_in_file }
     }
 }
 
-impl WrittenDoor {
+impl WrittenEndpoint {
     /// Takes the token that a variable has, in place of one in the file.
     pub(in crate::config) fn set_token(&mut self, variable: &'static str, token: &str) {
-        self.token = Some(Spot::variable(variable).says(Secret::new(token)));
+        self.token = Some(Location::variable(variable).says(Secret::new(token)));
         self.is_in_file = false;
     }
 }
@@ -132,6 +133,6 @@ impl WrittenAudit {
             rotate_bytes: rotate_bytes.unwrap_or(ROTATE_BYTES),
             keep: keep.map_or(KEEP, |keep| keep as usize),
         };
-        Some(Self { config, file: file.spot() })
+        Some(Self { config, file: file.location() })
     }
 }

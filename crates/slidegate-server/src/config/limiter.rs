@@ -3,39 +3,39 @@
 use slidegate::Policies;
 use slidegate_tower::{ClientAddress, PathReading, Responder};
 
-use crate::config::Outline;
+use crate::config::ConfigSummary;
 
 /// What is limited and what clients are told.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct LimiterConfig {
     pub(crate) policies: Policies,
     pub(crate) answers: Responder,
     pub(crate) client_address: ClientAddress,
     /// What an encoded slash in a path is, `%2F`.
-    pub(crate) encoded_slashes: EncodedSlashes,
+    pub(crate) encoded_slashes: EncodedSlashRule,
     /// Whether `/login;x=1` is `/login`.
-    pub(crate) path_parameters: PathParameters,
+    pub(crate) path_parameters: PathParameterRule,
     /// Whether `/Login` is `/login`.
     pub(crate) ignore_case: bool,
     /// False if the operator has switched all policies off. Then `policies` has none.
     pub(crate) enforced: bool,
     /// The policies and plans in words.
-    pub(crate) outline: Outline,
+    pub(crate) outline: ConfigSummary,
 }
 
-impl Rules {
+impl LimiterConfig {
     /// How paths are read, beside how they were sent.
     pub(crate) fn paths(&self) -> PathReading {
         let mut paths = PathReading::normal();
         if self.ignore_case {
             paths = paths.ignoring_case();
         }
-        if self.path_parameters == PathParameters::Keep {
+        if self.path_parameters == PathParameterRule::Keep {
             paths = paths.keeping_parameters();
         }
         match self.encoded_slashes {
-            EncodedSlashes::Keep => paths,
-            EncodedSlashes::Decode => paths.decoding_slashes(),
+            EncodedSlashRule::Keep => paths,
+            EncodedSlashRule::Decode => paths.decoding_slashes(),
         }
     }
 
@@ -50,18 +50,18 @@ impl Rules {
             policies,
             answers,
             client_address,
-            encoded_slashes: EncodedSlashes::default(),
-            path_parameters: PathParameters::default(),
+            encoded_slashes: EncodedSlashRule::default(),
+            path_parameters: PathParameterRule::default(),
             ignore_case: false,
             enforced: true,
-            outline: Outline::default(),
+            outline: ConfigSummary::default(),
         }
     }
 }
 
 /// What an encoded slash in a path is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum EncodedSlashes {
+pub(crate) enum EncodedSlashRule {
     /// A letter like others.
     #[default]
     Keep,
@@ -71,7 +71,7 @@ pub(crate) enum EncodedSlashes {
 
 /// What parameters of a path's segments are, `;x=1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum PathParameters {
+pub(crate) enum PathParameterRule {
     /// Nothing that policies look at.
     #[default]
     Cut,

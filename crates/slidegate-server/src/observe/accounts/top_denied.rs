@@ -15,35 +15,35 @@ const HALF_LIFE: Duration = Duration::from_secs(600);
 
 /// One thread's sketch.
 #[derive(Debug)]
-pub(super) struct Denied {
-    sets: Box<[Set]>,
+pub(super) struct TopDenied {
+    sets: Box<[DeniedBucket]>,
     halved: Timestamp,
 }
 
 /// What is looked through lies together, and the accounts apart from it.
 #[derive(Debug, Default)]
-struct Set {
+struct DeniedBucket {
     hashes: [u64; WAYS],
     /// Zero where there is no account.
     denials: [u64; WAYS],
-    accounts: [Option<Entry>; WAYS],
+    accounts: [Option<DeniedEntry>; WAYS],
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DeniedEntry {
     seen: SeenAccount,
-    too_many: u64,
+    overcount: u64,
 }
 
-impl Default for Denied {
+impl Default for TopDenied {
     fn default() -> Self {
-        let sets = (0..SETS).map(|_| Set::default()).collect();
+        let sets = (0..SETS).map(|_| DeniedBucket::default()).collect();
         Self { sets, halved: Timestamp::default() }
     }
 }
 
-impl Denied {
-    pub(super) fn see(&mut self, hash: u64, policy: &PolicyStanding, now: Timestamp) {
+impl TopDenied {
+    pub(super) fn record(&mut self, hash: u64, policy: &PolicyStanding, now: Timestamp) {
         self.age(now);
         let set = &mut self.sets[hash as usize % SETS];
         if let Some(own) = (0..WAYS).find(|way| set.is_of(*way, hash, policy)) {
@@ -51,21 +51,21 @@ impl Denied {
             return;
         }
         let Some(least) = (0..WAYS).min_by_key(|way| set.denials[*way]) else { return };
-        let too_many = set.denials[least];
+        let overcount = set.denials[least];
         set.hashes[least] = hash;
-        set.denials[least] = too_many + 1;
+        set.denials[least] = overcount + 1;
         match &mut set.accounts[least] {
             Some(entry) => {
                 entry.seen.become_of(policy);
-                entry.too_many = too_many;
+                entry.overcount = overcount;
             }
-            none => *none = Some(Entry { seen: SeenAccount::of(policy), too_many }),
+            none => *none = Some(DeniedEntry { seen: SeenAccount::of(policy), overcount }),
         }
     }
 
     pub(super) fn all(&mut self, now: Timestamp) -> impl Iterator<Item = DeniedAccount> {
         self.age(now);
-        self.sets.iter().flat_map(Set::all)
+        self.sets.iter().flat_map(DeniedBucket::all)
     }
 
     fn age(&mut self, now: Timestamp) {
@@ -82,7 +82,7 @@ impl Denied {
     }
 }
 
-impl Set {
+impl DeniedBucket {
     fn is_of(&self, way: usize, hash: u64, policy: &PolicyStanding) -> bool {
         self.hashes[way] == hash
             && self.accounts[way].as_ref().is_some_and(|entry| entry.seen.is(policy))
@@ -90,8 +90,8 @@ impl Set {
 
     fn all(&self) -> impl Iterator<Item = DeniedAccount> {
         self.accounts.iter().zip(self.denials).filter_map(|(entry, denials)| {
-            let Entry { seen, too_many } = entry.as_ref()?;
-            Some(DeniedAccount { seen: seen.clone(), denials, too_many: *too_many })
+            let DeniedEntry { seen, overcount } = entry.as_ref()?;
+            Some(DeniedAccount { seen: seen.clone(), denials, overcount: *overcount })
         })
     }
 
@@ -100,7 +100,7 @@ impl Set {
         for (entry, denials) in self.accounts.iter_mut().zip(&mut self.denials) {
             *denials = halve(*denials);
             match entry {
-                Some(entry) if *denials > 0 => entry.too_many = halve(entry.too_many),
+                Some(entry) if *denials > 0 => entry.overcount = halve(entry.overcount),
                 _ => *entry = None,
             }
         }

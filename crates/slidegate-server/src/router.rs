@@ -1,4 +1,4 @@
-//! A door whose answers come from a router.
+//! An endpoint whose answers come from a router.
 
 use axum::Router;
 use axum::body::Body;
@@ -9,9 +9,9 @@ use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]
-pub(crate) struct Routed(pub(crate) Router);
+pub(crate) struct RouterService(pub(crate) Router);
 
-impl Handler for Routed {
+impl Handler for RouterService {
     type Body = Body;
 
     async fn answer(
@@ -45,7 +45,7 @@ mod tests {
         let tell = |Extension(accepted): Extension<Accepted>, body: String| async move {
             format!("{body} from {:?}", accepted.peer)
         };
-        let routed = Routed(Router::new().route("/", post(tell)));
+        let routed = RouterService(Router::new().route("/", post(tell)));
         let accepted = Accepted { peer: Some([10, 0, 0, 1].into()), secure: false };
         let (mut client, server) = tokio::io::duplex(1024);
         let serve = service_fn(move |request: Request<hyper::body::Incoming>| {
