@@ -26,6 +26,10 @@ use crate::limit::quota::Quota;
 ///
 /// The suite in `slidegate::conformance` (feature `conformance`) checks all of this.
 pub trait Store: Send + Sync + 'static {
+    /// Whether every future of this store is ready when it is first polled, so that callers need not
+    /// be prepared to wait.
+    const NEVER_WAITS: bool = false;
+
     /// Spends every charge, or none of them, atomically.
     fn spend(
         &self,

@@ -385,6 +385,8 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    const NEVER_WAITS: bool = true;
+
     fn spend(
         &self,
         charges: &Charges<'_>,
