@@ -27,34 +27,10 @@ use slidegate::policy::without_query;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathReading {
-    form: Form,
-    case: Case,
-    encoded_slashes: EncodedSlashes,
-    parameters: Parameters,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    AsSent,
-    Normal,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
-    Kept,
-    Ignored,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EncodedSlashes {
-    Kept,
-    Decoded,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parameters {
-    Kept,
-    Cut,
+    is_normal: bool,
+    ignores_case: bool,
+    decodes_slashes: bool,
+    cuts_parameters: bool,
 }
 
 /// What is done to a path whose encoding is in its normal form. Empty segments and a slash at the
@@ -69,53 +45,45 @@ struct Steps {
 impl PathReading {
     /// Paths as they were sent.
     pub fn as_sent() -> Self {
-        Self { form: Form::AsSent, ..Self::normal() }
+        Self { is_normal: false, ..Self::normal() }
     }
 
     /// Paths in their normal form, in which case matters and an encoded slash separates nothing.
     pub fn normal() -> Self {
-        Self {
-            form: Form::Normal,
-            case: Case::Kept,
-            encoded_slashes: EncodedSlashes::Kept,
-            parameters: Parameters::Cut,
-        }
+        Self { is_normal: true, ignores_case: false, decodes_slashes: false, cuts_parameters: true }
     }
 
     /// Makes the normal form one of small ASCII letters, for services to which `/Login` is
     /// `/login`. Patterns have to be in small letters then.
     #[must_use]
     pub fn ignoring_case(self) -> Self {
-        Self { form: Form::Normal, case: Case::Ignored, ..self }
+        Self { is_normal: true, ignores_case: true, ..self }
     }
 
     /// Takes `%2F`, `%5C` and `\` for slashes in the normal form, for services that do so.
     #[must_use]
     pub fn decoding_slashes(self) -> Self {
-        Self { form: Form::Normal, encoded_slashes: EncodedSlashes::Decoded, ..self }
+        Self { is_normal: true, decodes_slashes: true, ..self }
     }
 
     /// Keeps the parameters of segments (`/login;x=1`), for services to which they are part of the
     /// name.
     #[must_use]
     pub fn keeping_parameters(self) -> Self {
-        Self { form: Form::Normal, parameters: Parameters::Kept, ..self }
+        Self { is_normal: true, cuts_parameters: false, ..self }
     }
 
     /// The normal form of a path, without its query. One that is in it already is not copied.
     pub fn read<'p>(&self, path: &'p str) -> Cow<'p, str> {
-        if self.form == Form::Normal && self.is_plain(path.as_bytes()) {
+        if self.is_normal && self.is_plain(path.as_bytes()) {
             return Cow::Borrowed(path);
         }
         let path = without_query(path);
-        if self.form == Form::AsSent || !path.starts_with('/') {
+        if !self.is_normal || !path.starts_with('/') {
             return Cow::Borrowed(path);
         }
-        let steps = Steps {
-            cut_parameters: self.parameters == Parameters::Cut,
-            trim_spaces: true,
-            resolve_dots: true,
-        };
+        let steps =
+            Steps { cut_parameters: self.cuts_parameters, trim_spaces: true, resolve_dots: true };
         let read = join(&steps.apply(self.decode(path).split('/')));
         if read == path { Cow::Borrowed(path) } else { Cow::Owned(read) }
     }
@@ -129,7 +97,7 @@ impl PathReading {
     /// They are for [`Facts::other_paths`](slidegate::Facts::other_paths): a policy is for a request
     /// if it is for any of them.
     pub fn readings(&self, path: &str) -> Vec<String> {
-        if self.form == Form::AsSent || self.is_plain(path.as_bytes()) {
+        if !self.is_normal || self.is_plain(path.as_bytes()) {
             return Vec::new();
         }
         let path = without_query(path);
@@ -156,7 +124,7 @@ impl PathReading {
     fn single_steps(self, path: &str) -> Vec<Steps> {
         let none = Steps::default();
         let mut steps = Vec::new();
-        if self.parameters == Parameters::Cut && parameters(path).is_some() {
+        if self.cuts_parameters && parameters(path).is_some() {
             steps.push(Steps { cut_parameters: true, ..none });
         }
         if path.contains(' ') || path.contains("%20") {
@@ -175,8 +143,8 @@ impl PathReading {
             let odd = match byte {
                 b'/' | b'.' => after_slash,
                 b'%' | b'\\' | b'?' | b' ' => true,
-                b';' => self.parameters == Parameters::Cut,
-                b'A'..=b'Z' => self.case == Case::Ignored,
+                b';' => self.cuts_parameters,
+                b'A'..=b'Z' => self.ignores_case,
                 _ => false,
             };
             if odd {
@@ -187,22 +155,30 @@ impl PathReading {
         path.first() == Some(&b'/') && (!after_slash || path.len() == 1)
     }
 
+    /// The path with its percent-encoding in the normal form.
     fn decode<'p>(&self, path: &'p str) -> Cow<'p, str> {
-        let mut decoded = String::new();
-        let (mut done, mut from) = (0, 0);
-        while let Some(at) = path[from..].find(|c| self.is_special(c)).map(|at| from + at) {
-            let (piece, sent) = self.piece(&path[at..]);
-            from = at + sent.len();
-            if !piece.is_written_as(sent) {
-                decoded.push_str(&path[done..at]);
-                piece.write(&mut decoded);
-                done = from;
-            }
-        }
-        if done == 0 {
+        if !path.contains(|c| self.is_special(c)) {
             return Cow::Borrowed(path);
         }
-        decoded.push_str(&path[done..]);
+        let mut decoded = String::with_capacity(path.len());
+        let mut rest = path;
+        while let Some(at) = rest.find(|c| self.is_special(c)) {
+            decoded.push_str(&rest[..at]);
+            rest = &rest[at..];
+            let (byte, length) = encoded(rest).map_or((rest.as_bytes()[0], 1), |byte| (byte, 3));
+            match byte {
+                b'/' | b'\\' if self.decodes_slashes => decoded.push('/'),
+                b'A'..=b'Z' if self.ignores_case => {
+                    decoded.push(char::from(byte.to_ascii_lowercase()));
+                }
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    decoded.push(char::from(byte));
+                }
+                _ => write!(decoded, "%{byte:02X}").expect("a string takes any text"),
+            }
+            rest = &rest[length..];
+        }
+        decoded.push_str(rest);
         Cow::Owned(decoded)
     }
 
@@ -210,31 +186,8 @@ impl PathReading {
     fn is_special(self, c: char) -> bool {
         match c {
             '%' => true,
-            '\\' => self.encoded_slashes == EncodedSlashes::Decoded,
-            c => self.case == Case::Ignored && c.is_ascii_uppercase(),
-        }
-    }
-
-    /// What a text begins with if that is special, and how it was sent.
-    fn piece(self, text: &str) -> (Piece, &str) {
-        match encoded(text) {
-            Some(byte) => (self.decoded(byte), &text[..3]),
-            None if text.starts_with('%') => (Piece::Encoded(b'%'), &text[..1]),
-            None if text.starts_with('\\') => (Piece::Plain('/'), &text[..1]),
-            None => (Piece::Plain(char::from(text.as_bytes()[0].to_ascii_lowercase())), &text[..1]),
-        }
-    }
-
-    fn decoded(self, byte: u8) -> Piece {
-        match byte {
-            b'A'..=b'Z' if self.case == Case::Ignored => {
-                Piece::Plain(char::from(byte.to_ascii_lowercase()))
-            }
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                Piece::Plain(char::from(byte))
-            }
-            b'/' | b'\\' if self.encoded_slashes == EncodedSlashes::Decoded => Piece::Plain('/'),
-            byte => Piece::Encoded(byte),
+            '\\' => self.decodes_slashes,
+            c => self.ignores_case && c.is_ascii_uppercase(),
         }
     }
 }
@@ -242,26 +195,6 @@ impl PathReading {
 impl Default for PathReading {
     fn default() -> Self {
         Self::normal()
-    }
-}
-
-/// A piece of a path in its normal form.
-enum Piece {
-    Plain(char),
-    Encoded(u8),
-}
-
-impl Piece {
-    fn is_written_as(&self, text: &str) -> bool {
-        let is_capital = |digits: &str| !digits.bytes().any(|b| b.is_ascii_lowercase());
-        matches!(self, Self::Encoded(_)) && text.len() == 3 && is_capital(text)
-    }
-
-    fn write(&self, path: &mut String) {
-        match self {
-            Self::Plain(c) => path.push(*c),
-            Self::Encoded(byte) => write!(path, "%{byte:02X}").expect("a string takes any text"),
-        }
     }
 }
 
