@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Cache, Guard};
 use http::HeaderName;
 use slidegate::{Gate, Store};
-use slidegate_tower::{ClientAddress, PathReading, RateLimitLayer, Responder};
+use slidegate_tower::{ClientAddress, PathReading, RequestLimiter, Responder};
 
 use crate::config::LimiterConfig;
 use crate::shared_bans::BanQueue;
@@ -33,8 +33,8 @@ pub(crate) struct HttpSettings<S> {
     pub(crate) paths: PathReading,
     /// The headers that identities and plans are read from, besides those that always are.
     pub(crate) identity_headers: Vec<HeaderName>,
-    /// The gate with all of these, for the gateway.
-    pub(crate) layer: RateLimitLayer<S>,
+    /// The gate with all of these.
+    pub(crate) limiter: RequestLimiter<S>,
 }
 
 impl<S: Store> LiveConfig<S> {
@@ -79,11 +79,11 @@ impl<S: Store> HttpSettings<S> {
     fn new(gate: &Arc<Gate<S>>, rules: &LimiterConfig) -> Self {
         let paths = rules.paths();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
-        let layer = RateLimitLayer::new(gate.clone())
+        let limiter = RequestLimiter::new(gate.clone())
             .responder(answers.clone())
             .client_address(client_address.clone())
             .paths(paths);
         let identity_headers = gate.policies().identity_headers().cloned().collect();
-        Self { answers, client_address, paths, identity_headers, layer }
+        Self { answers, client_address, paths, identity_headers, limiter }
     }
 }

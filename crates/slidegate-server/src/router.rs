@@ -2,10 +2,10 @@
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use http::{Request, Response};
 use tower_service::Service;
 
-use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::listener::{Accepted, Handler, RequestBody};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]
@@ -18,12 +18,12 @@ impl Handler for RouterService {
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> ServerResponse<Body> {
+    ) -> Response<Body> {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(accepted);
         // A router without a state is always ready.
         let Ok(response) = self.0.clone().call(request).await;
-        response.into()
+        response
     }
 }
 
@@ -51,10 +51,8 @@ mod tests {
         let serve = service_fn(move |request: Request<hyper::body::Incoming>| {
             let mut routed = routed.clone();
             async move {
-                match routed.answer(accepted, request.map(RequestBody::from)).await {
-                    ServerResponse::Response { response, .. } => Ok::<_, Infallible>(*response),
-                    ServerResponse::Refusal(_) => unreachable!("a router has none"),
-                }
+                let response = routed.answer(accepted, request.map(RequestBody::from)).await;
+                Ok::<_, Infallible>(response)
             }
         });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), serve));

@@ -1,4 +1,4 @@
-//! The future of a response.
+//! The future of a response, and the response's body.
 
 use std::fmt;
 use std::future::Future;
@@ -7,53 +7,40 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use slidegate::policy::BadRequest;
 use slidegate::{Decision, Store};
 use tower_service::Service;
 
-use crate::bad_request::bad_request;
-use crate::body::ResponseBody;
-use crate::client_address::ResolvedClient;
-use crate::decided::Decided;
-use crate::facts::RequestHead;
-use crate::limiter::RequestLimiter;
-use crate::responder::Answer;
-
-/// A decision that waits for its store. It has the request, which it looks at, and gives it back.
-type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, Decided)> + Send>>;
+use crate::limiter::{LimiterOutcome, RequestLimiter};
+use crate::request::RequestHead;
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
     ///
-    /// Only a store that may wait costs an allocation; with a memory store there is none.
+    /// Only with a store that may wait is it an allocation.
     pub struct ResponseFuture<T, S, B>
     where
         T: Service<Request<B>>,
     {
         #[pin]
-        state: State<T, S, B, T::Future>,
+        state: FutureState<T, B, T::Future>,
+        limiter: Arc<RequestLimiter<S>>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<T, S, B, F> {
-        Deciding { deciding: Deciding<B>, ready_inner: T, limiter: Arc<RequestLimiter<S>> },
-        Passing { #[pin] inner: F, told: Option<Told<S>> },
-        Refused { refused: Option<(Answer, Decided)> },
-        BadRequest { response: Option<Box<Response<Bytes>>> },
+    #[project = FutureStateProj]
+    enum FutureState<T, B, F> {
+        Deciding { deciding: Deciding<B>, ready_inner: T },
+        Passing { #[pin] inner: F, decision: Option<Decision> },
+        Refused { response: Option<Response<Bytes>> },
     }
 }
 
-/// What an allowed request's response is to tell.
-pub(crate) struct Told<S> {
-    limiter: Arc<RequestLimiter<S>>,
-    decided: Decided,
-    /// Whether it can be told in lines.
-    takes_lines: bool,
-}
+/// It owns the request while it decides, and returns it with the outcome.
+type Deciding<B> = Pin<Box<dyn Future<Output = (Request<B>, LimiterOutcome)> + Send>>;
 
 impl<T, S, B> ResponseFuture<T, S, B>
 where
@@ -61,116 +48,74 @@ where
     S: Store,
     B: Send + 'static,
 {
-    pub(crate) fn exempt(inner: T::Future) -> Self {
-        Self { state: State::Passing { inner, told: None } }
-    }
-
-    pub(crate) fn passing(inner: T::Future, told: Told<S>) -> Self {
-        Self { state: State::Passing { inner, told: Some(told) } }
-    }
-
-    pub(crate) fn refused(answer: Answer, decided: Decided) -> Self {
-        Self { state: State::Refused { refused: Some((answer, decided)) } }
-    }
-
-    pub(crate) fn bad_request(error: &BadRequest) -> Self {
-        Self { state: State::BadRequest { response: Some(Box::new(bad_request(error))) } }
+    pub(crate) fn decided(
+        limiter: Arc<RequestLimiter<S>>,
+        outcome: LimiterOutcome,
+        request: Request<B>,
+        inner: &mut T,
+    ) -> Self {
+        Self { state: FutureState::decided(outcome, request, inner), limiter }
     }
 
     pub(crate) fn deciding(
         limiter: Arc<RequestLimiter<S>>,
-        ready_inner: T,
         request: Request<B>,
-        sender: Option<ResolvedClient>,
+        ready_inner: T,
     ) -> Self {
-        let deciding = Box::pin(decide(limiter.clone(), request, sender));
-        Self { state: State::Deciding { deciding, ready_inner, limiter } }
+        let deciding = {
+            let limiter = limiter.clone();
+            Box::pin(async move {
+                // A body need not be `Sync`, so only the head is borrowed while this waits.
+                let (parts, body) = request.into_parts();
+                let outcome = limiter.decide(RequestHead::from(&parts)).await;
+                (Request::from_parts(parts, body), outcome)
+            })
+        };
+        Self { state: FutureState::Deciding { deciding, ready_inner }, limiter }
     }
 }
 
-/// A body need not be shareable, so only the head is lent to the gate.
-async fn decide<S: Store, B>(
-    limiter: Arc<RequestLimiter<S>>,
-    request: Request<B>,
-    sender: Option<ResolvedClient>,
-) -> (Request<B>, Decided) {
-    let (parts, body) = request.into_parts();
-    let head = RequestHead::from(&parts);
-    let (paths, is_aside) = (limiter.other_paths(head), sender.is_some());
-    let decided = Decided::by(&limiter.gate, &limiter.facts(head, &paths, sender), is_aside).await;
-    (Request::from_parts(parts, body), decided)
+impl<T, B> FutureState<T, B, T::Future>
+where
+    T: Service<Request<B>>,
+{
+    fn decided(outcome: LimiterOutcome, request: Request<B>, inner: &mut T) -> Self {
+        match outcome {
+            LimiterOutcome::Pass(decision) => {
+                Self::Passing { inner: inner.call(request), decision }
+            }
+            LimiterOutcome::Refuse(response) => Self::Refused { response: Some(response) },
+        }
+    }
 }
 
 impl<T, S, B, R> Future for ResponseFuture<T, S, B>
 where
     T: Service<Request<B>, Response = Response<R>>,
     S: Store,
-    B: Send + 'static,
 {
     type Output = Result<Response<ResponseBody<R>>, T::Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
         loop {
-            let next = match self.as_mut().project().state.project() {
-                StateProj::Deciding { deciding, ready_inner, limiter } => {
-                    let (request, decided) = ready!(deciding.as_mut().poll(cx));
-                    match limiter.responder.refuse_decided(decided.decision(), request.headers()) {
-                        Some(answer) => Self::refused(answer, decided),
-                        None => {
-                            let told = Told::new(limiter.clone(), decided, request.version());
-                            Self::passing(ready_inner.call(request), told)
-                        }
-                    }
+            let next = match this.state.as_mut().project() {
+                FutureStateProj::Deciding { deciding, ready_inner } => {
+                    let (request, outcome) = ready!(deciding.as_mut().poll(cx));
+                    FutureState::decided(outcome, request, ready_inner)
                 }
-                StateProj::Passing { inner, told } => {
+                FutureStateProj::Passing { inner, decision } => {
                     let mut response = ready!(inner.poll(cx))?.map(ResponseBody::inner);
-                    if let Some(told) = told.take() {
-                        told.tell(&mut response);
-                    }
+                    this.limiter.annotate(decision.take(), &mut response);
                     return Poll::Ready(Ok(response));
                 }
-                StateProj::Refused { refused } => {
-                    let (answer, decided) = refused.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(answer.into_response(decided)));
-                }
-                StateProj::BadRequest { response } => {
+                FutureStateProj::Refused { response } => {
                     let response = response.take().expect("polled after it was ready");
                     return Poll::Ready(Ok(response.map(ResponseBody::refusal)));
                 }
             };
-            self.set(next);
+            this.state.set(next);
         }
-    }
-}
-
-impl<S> Told<S> {
-    pub(crate) fn new(
-        limiter: Arc<RequestLimiter<S>>,
-        mut decided: Decided,
-        version: Version,
-    ) -> Self {
-        let takes_lines = version <= Version::HTTP_11 && decided.aside_mut().is_some();
-        Self { limiter, decided, takes_lines }
-    }
-
-    fn tell<R>(mut self, response: &mut Response<ResponseBody<R>>) {
-        let Some(decision) = self.decided.decision() else { return };
-        let responder = &self.limiter.responder;
-        if self.takes_lines {
-            let lines = responder.lines(decision, response);
-            self.decided.aside_mut().expect("only a server takes lines").lines = lines;
-        } else {
-            responder.annotate(decision, response);
-        }
-        let Some(decision) = self.decided.decision() else { return };
-        if let Some(inner) = response.extensions().get::<Decision>() {
-            self.limiter.detectors.decided_twice(inner, decision);
-            // What a layer further in has refused is the better thing to log.
-            if !inner.is_allowed() {
-                return self.decided.give_way(response);
-            }
-        }
-        self.decided.put_into(response);
     }
 }
 
@@ -180,5 +125,55 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The inner service's body, or the bytes of a refusal.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        inner: Option<B>,
+        refusal: Bytes,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    fn inner(body: B) -> Self {
+        Self { inner: Some(body), refusal: Bytes::new() }
+    }
+
+    fn refusal(bytes: Bytes) -> Self {
+        Self { inner: None, refusal: bytes }
+    }
+}
+
+impl<B> Body for ResponseBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        match this.inner.as_pin_mut() {
+            Some(inner) => inner.poll_frame(cx),
+            None if this.refusal.is_empty() => Poll::Ready(None),
+            None => Poll::Ready(Some(Ok(Frame::data(std::mem::take(this.refusal).into())))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().map_or(self.refusal.is_empty(), Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let refusal = || SizeHint::with_exact(self.refusal.len() as u64);
+        self.inner.as_ref().map_or_else(refusal, Body::size_hint)
     }
 }

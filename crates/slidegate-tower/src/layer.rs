@@ -1,21 +1,24 @@
-//! The layer.
+//! The Tower middleware.
 
+use std::mem;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use http::{Request, Response};
 use slidegate::{Gate, MemoryStore, Policies, Policy, Quota, Store};
 use tower_layer::Layer;
+use tower_service::Service;
 
 use crate::client_address::ClientAddress;
-use crate::detector::Detectors;
+use crate::future::{ResponseBody, ResponseFuture};
 use crate::headers::Headers;
 use crate::limiter::RequestLimiter;
 use crate::path::PathReading;
 use crate::refusal::Refusal;
+use crate::request::RequestHead;
 use crate::responder::Responder;
-use crate::service::RateLimit;
 
-/// Asks a gate before each request: the inner service answers what may pass, with headers added
-/// that tell where the client stands; the rest is refused.
+/// Limits the requests to a service by a [`RequestLimiter`].
 ///
 /// Clones share the gate. See the [crate's documentation](crate) for a whole example.
 #[derive(Debug)]
@@ -33,71 +36,63 @@ impl RateLimitLayer<MemoryStore> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// Asks this gate. Layers that are given the same gate count together.
+    /// Decides by this gate. Layers that are given the same gate count together.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
-        Self {
-            limiter: Arc::new(RequestLimiter {
-                gate: gate.into(),
-                client_address: ClientAddress::default(),
-                paths: PathReading::default(),
-                responder: Responder::default(),
-                detectors: Arc::new(Detectors::default()),
-            }),
-        }
+        RequestLimiter::new(gate).into()
     }
 
-    /// How the client's address is found; without it, the peer is the client.
-    ///
-    /// The headers of a peer that this trusts are trusted: policies that read an identity or a
-    /// plan from a named header believe it, and the user is read from the policies'
-    /// [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
+    /// How the client's address is found: [`RequestLimiter::client_address`].
     #[must_use]
-    pub fn client_address(mut self, client_address: ClientAddress) -> Self {
-        Arc::make_mut(&mut self.limiter).client_address = client_address;
-        self
+    pub fn client_address(self, client_address: ClientAddress) -> Self {
+        self.map(|limiter| limiter.client_address(client_address))
     }
 
-    /// How paths are read beside how they were sent; without it, by [`PathReading::normal`].
-    ///
-    /// A policy is for a request if it is for its path in any reading, and a path is exempt only
-    /// if it is so in all. The inner service gets the request as it came.
+    /// How paths are read: [`RequestLimiter::paths`]. The inner service gets the request as it came.
     #[must_use]
-    pub fn paths(mut self, paths: PathReading) -> Self {
-        Arc::make_mut(&mut self.limiter).paths = paths;
-        self
+    pub fn paths(self, paths: PathReading) -> Self {
+        self.map(|limiter| limiter.paths(paths))
     }
 
-    /// What clients are told, headers and refusals together.
+    /// Which headers responses get, and how requests are refused.
     #[must_use]
-    pub fn responder(mut self, responder: Responder) -> Self {
-        Arc::make_mut(&mut self.limiter).responder = responder;
-        self
+    pub fn responder(self, responder: Responder) -> Self {
+        self.map(|limiter| limiter.responder(responder))
     }
 
-    /// Which headers tell a client where it stands.
+    /// Which headers say where a client stands.
     #[must_use]
     pub fn headers(self, headers: Headers) -> Self {
         let responder = self.limiter.responder.clone();
         self.responder(responder.headers(headers))
     }
 
-    /// How a refused request is answered.
+    /// How a request is refused.
     #[must_use]
     pub fn refusal(self, refusal: impl Into<Refusal>) -> Self {
         let responder = self.limiter.responder.clone();
         self.responder(responder.refusal(refusal))
     }
 
-    /// How a request is answered that this policy refused.
+    /// How a request is refused by this policy: [`Responder::refusal_for`].
     #[must_use]
     pub fn refusal_for(self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
         let responder = self.limiter.responder.clone();
         self.responder(responder.refusal_for(policy, refusal))
     }
 
-    /// The gate that is asked.
+    /// The gate that decides.
     pub fn gate(&self) -> &Arc<Gate<S>> {
-        &self.limiter.gate
+        self.limiter.gate()
+    }
+
+    fn map(self, change: impl FnOnce(RequestLimiter<S>) -> RequestLimiter<S>) -> Self {
+        change(Arc::unwrap_or_clone(self.limiter)).into()
+    }
+}
+
+impl<S> From<RequestLimiter<S>> for RateLimitLayer<S> {
+    fn from(limiter: RequestLimiter<S>) -> Self {
+        Self { limiter: Arc::new(limiter) }
     }
 }
 
@@ -111,6 +106,45 @@ impl<S, T> Layer<T> for RateLimitLayer<S> {
     type Service = RateLimit<T, S>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        RateLimit::new(inner, self.limiter.clone())
+        RateLimit { inner, limiter: self.limiter.clone() }
+    }
+}
+
+/// The service of a [`RateLimitLayer`].
+#[derive(Debug)]
+pub struct RateLimit<T, S = MemoryStore> {
+    inner: T,
+    limiter: Arc<RequestLimiter<S>>,
+}
+
+impl<T: Clone, S> Clone for RateLimit<T, S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), limiter: self.limiter.clone() }
+    }
+}
+
+impl<T, S, B, R> Service<Request<B>> for RateLimit<T, S>
+where
+    T: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Store,
+    B: Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = T::Error;
+    type Future = ResponseFuture<T, S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let limiter = self.limiter.clone();
+        if S::NEVER_WAITS {
+            let outcome = limiter.decide_now(RequestHead::from(&request));
+            return ResponseFuture::decided(limiter, outcome, request, &mut self.inner);
+        }
+        let not_ready_inner = self.inner.clone();
+        let ready_inner = mem::replace(&mut self.inner, not_ready_inner);
+        ResponseFuture::deciding(limiter, request, ready_inner)
     }
 }

@@ -1,11 +1,11 @@
 //! A Tower middleware for [Slidegate](slidegate), the exact sliding-window rate limiter: for axum,
 //! hyper, tonic, and whatever else is a [`Service`](tower_service::Service) of HTTP requests.
 //!
-//! [`RateLimitLayer`] turns each request into [`Facts`](slidegate::Facts) and asks a
-//! [`Gate`](slidegate::Gate). What may pass goes to the inner service, whose response gets headers
-//! that tell the client where it stands. The rest is refused: `429`, with `Retry-After`.
+//! [`RateLimitLayer`] turns each request into [`Facts`](slidegate::Facts), which a
+//! [`Gate`](slidegate::Gate) decides. Requests that may pass go to the inner service, whose response
+//! gets headers that say where the client stands. The others are refused: `429`, with `Retry-After`.
 //!
-//! One line is enough for so many requests a minute from each address:
+//! One line is enough for 100 requests a minute from each address:
 //!
 //! ```
 //! # use slidegate_tower::RateLimitLayer;
@@ -30,7 +30,7 @@
 //! use slidegate::{Gate, MemoryStore, Plan, Policies, Policy, Quota, Source};
 //! use slidegate_tower::{AddressSource, ClientAddress, RateLimitLayer, User, UserPlan};
 //!
-//! // What only the application knows, it tells in the request's extensions.
+//! // What only the application knows, it puts into the request's extensions.
 //! async fn authenticate(mut request: Request, next: Next) -> Response {
 //!     if request.headers().contains_key("authorization") {
 //!         request.extensions_mut().insert(User("42".to_owned()));
@@ -65,60 +65,49 @@
 //! ```
 //!
 //! # What is where
-//! - [`RateLimitLayer`] is the layer, [`ClientAddress`] finds the client behind proxies,
-//!   [`PathReading`] knows the paths that are written in a roundabout way.
-//! - [`User`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what an application can tell in
+//! - [`RequestLimiter`] is all of it without Tower: the head of a request in, out comes that it may
+//!   pass or the response that refuses it. [`RateLimitLayer`] is the middleware around it.
+//! - [`ClientAddress`] finds the client behind proxies; [`PathReading`] normalizes paths, so that no
+//!   spelling of a path evades a policy.
+//! - [`User`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what an application can put into
 //!   the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
-//! - [`Headers`] says which headers a response gets, [`Refusal`] how a refused request is answered.
-//!   Both are in [`Responder`], which needs no Tower.
-//! - [`RateLimit::for_server`] is for servers that call the service themselves: what they send and log
-//!   is then [`Aside`], with [`SharedRefusal`] among it.
-//! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its [`OutgoingQueue`] can
-//!   be used without Tower too.
+//! - [`Headers`] says which headers a response gets, [`Refusal`] how a request is refused;
+//!   [`Responder`] has both.
+//! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its
+//!   [`OutgoingQueue`] can be used without Tower too.
 //!
 //! # Several layers
 //! A layer on the router and one on a route both count, and neither hides what the other says:
 //! the lists in `RateLimit` and `RateLimit-Policy` have the items of both, and `X-RateLimit-*`
 //! shows the quota with less remaining.
 
-mod aside;
-mod bad_request;
-mod body;
 mod client_address;
-mod decided;
 mod detector;
-mod extension;
-mod facts;
 mod future;
 mod headers;
-mod kept;
 mod layer;
 mod limiter;
 mod outgoing;
 mod path;
 mod refusal;
+mod request;
 mod responder;
-mod seconds;
-mod service;
-mod shared;
 
-pub use crate::aside::Aside;
-pub use crate::bad_request::bad_request;
-pub use crate::body::ResponseBody;
+pub use slidegate::Cost;
+
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, ResolvedClient};
-pub use crate::extension::{Cost, Exempt, Peer, User, UserPlan};
-pub use crate::future::ResponseFuture;
-pub use crate::headers::{Dialect, DialectError, Fields, Headers, Text};
-pub use crate::layer::RateLimitLayer;
+pub use crate::future::{ResponseBody, ResponseFuture};
+pub use crate::headers::{Dialect, DialectError, Headers};
+pub use crate::layer::{RateLimit, RateLimitLayer};
+pub use crate::limiter::{LimiterOutcome, RequestLimiter};
 pub use crate::outgoing::{
     OutgoingError, OutgoingLayer, OutgoingQueue, OutgoingService, RateLimited,
 };
 pub use crate::path::PathReading;
-pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError};
+pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
+pub use crate::request::{Exempt, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;
-pub use crate::service::RateLimit;
-pub use crate::shared::SharedRefusal;
 
 /// The page on HTTP, whose examples are tests.
 #[cfg(doctest)]

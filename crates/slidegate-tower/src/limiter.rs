@@ -1,62 +1,179 @@
-//! What the services of one layer share: from a request to a gate's answer.
+//! Everything that happens to a request before it is answered, and to the response after that.
 
-use std::any::Any;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use slidegate::{Facts, Gate, MemoryStore, Store};
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use slidegate::{Decision, Facts, Gate, MemoryStore, Store};
 
-use crate::client_address::{ClientAddress, ResolvedClient};
+use crate::client_address::ClientAddress;
 use crate::detector::Detectors;
-use crate::facts::RequestHead;
 use crate::path::PathReading;
+use crate::refusal::bad_request;
+use crate::request::RequestHead;
 use crate::responder::Responder;
 
-/// What the services of one layer share.
+/// Limits HTTP requests: the head of a request in; out comes that it may pass, or the response that
+/// refuses it.
+///
+/// [`RateLimitLayer`](crate::RateLimitLayer) is a Tower middleware around it. Servers without Tower
+/// call it directly:
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use slidegate::{Gate, MemoryStore, Policies, Policy, Quota};
+/// use slidegate_tower::{RequestHead, RequestLimiter, LimiterOutcome};
+///
+/// async fn handle(limiter: &RequestLimiter, request: Request<Bytes>) -> Response<Bytes> {
+///     match limiter.decide(RequestHead::from(&request)).await {
+///         LimiterOutcome::Refuse(response) => response,
+///         LimiterOutcome::Pass(decision) => {
+///             let mut response = Response::new(Bytes::from_static(b"hello"));
+///             limiter.annotate(decision, &mut response);
+///             response
+///         }
+///     }
+/// }
+///
+/// let policy = Policy::new("api").quota(Quota::per_minute(1));
+/// let gate = Gate::new(Policies::builder().policy(policy).build()?, MemoryStore::new());
+/// let limiter = RequestLimiter::new(gate);
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// assert_eq!(handle(&limiter, Request::default()).await.status(), 200);
+/// assert_eq!(handle(&limiter, Request::default()).await.status(), 429);
+/// # });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct RequestLimiter<S> {
-    pub(crate) gate: Arc<Gate<S>>,
-    pub(crate) client_address: ClientAddress,
-    pub(crate) paths: PathReading,
+pub struct RequestLimiter<S = MemoryStore> {
+    gate: Arc<Gate<S>>,
+    client_address: ClientAddress,
+    paths: PathReading,
     pub(crate) responder: Responder,
-    pub(crate) detectors: Arc<Detectors>,
+    detectors: Arc<Detectors>,
+}
+
+/// What is to be done with a request.
+#[derive(Debug)]
+pub enum LimiterOutcome {
+    /// It may go on. The decision is for [`RequestLimiter::annotate`]; there is none if the
+    /// application has exempted the request.
+    Pass(Option<Decision>),
+    /// It is to be answered with this response, which has the [`Decision`] in its extensions. There
+    /// is none if the request is malformed or the store could not count.
+    Refuse(Response<Bytes>),
 }
 
 impl<S: Store> RequestLimiter<S> {
-    /// How else the path of a request may be read.
-    pub(crate) fn other_paths(&self, head: RequestHead<'_>) -> Vec<String> {
-        self.paths.readings(head.uri.path())
+    /// Decides by this gate. Limiters that are given the same gate count together.
+    pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
+        Self {
+            gate: gate.into(),
+            client_address: ClientAddress::default(),
+            paths: PathReading::default(),
+            responder: Responder::default(),
+            detectors: Arc::default(),
+        }
     }
 
-    /// The facts about a request with these [other paths](Self::other_paths), from this sender if it
-    /// is known.
-    pub(crate) fn facts<'r>(
-        &self,
-        head: RequestHead<'r>,
-        other_paths: &'r [String],
-        sender: Option<ResolvedClient>,
-    ) -> Facts<'r> {
-        let facts = head.facts().other_paths(other_paths);
-        let sender =
-            sender.unwrap_or_else(|| self.client_address.sender(head.peer(), head.headers));
-        let Some(peer) = sender.peer else {
+    /// How the client's address is found; by default, the peer is the client.
+    ///
+    /// The headers of a peer that this trusts are trusted: policies that read an identity or a plan
+    /// from a named header believe it, and the user is read from the policies'
+    /// [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
+    #[must_use]
+    pub fn client_address(self, client_address: ClientAddress) -> Self {
+        Self { client_address, ..self }
+    }
+
+    /// How paths are read beside how they were sent; by default, by [`PathReading::normal`].
+    ///
+    /// A policy is for a request if it is for its path in any reading, and a path is exempt only if
+    /// it is so in all.
+    #[must_use]
+    pub fn paths(self, paths: PathReading) -> Self {
+        Self { paths, ..self }
+    }
+
+    /// Which headers responses get, and how requests are refused.
+    #[must_use]
+    pub fn responder(self, responder: Responder) -> Self {
+        Self { responder, ..self }
+    }
+
+    /// The gate that decides.
+    pub fn gate(&self) -> &Arc<Gate<S>> {
+        &self.gate
+    }
+
+    /// Decides a request and, if it may pass, spends what it costs.
+    pub async fn decide(&self, head: RequestHead<'_>) -> LimiterOutcome {
+        if head.is_exempt() {
+            return LimiterOutcome::Pass(None);
+        }
+        let other_paths = self.paths.readings(head.path());
+        let facts = self.facts(&head).other_paths(&other_paths);
+        if let Err(error) = self.gate.check(&facts) {
+            return LimiterOutcome::Refuse(bad_request(&error));
+        }
+        let outcome = self.gate.decide(&facts).await;
+        let no_headers = HeaderMap::new();
+        let headers = if head.plain_http { &no_headers } else { head.headers };
+        let Some(mut response) = self.responder.refuse(&outcome, headers) else {
+            return LimiterOutcome::Pass(outcome.ok());
+        };
+        if let Ok(decision) = outcome {
+            response.extensions_mut().insert(decision);
+        }
+        LimiterOutcome::Refuse(response)
+    }
+
+    /// [`decide`](Self::decide) for a store that never waits.
+    pub(crate) fn decide_now(&self, head: RequestHead<'_>) -> LimiterOutcome {
+        match pin!(self.decide(head)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => unreachable!("a store with NEVER_WAITS is ready at once"),
+        }
+    }
+
+    /// Adds the headers that say where the client stands to the response of a request that passed,
+    /// and the decision to its extensions.
+    ///
+    /// If a limiter further in has refused the request, its decision stays there: it is the better
+    /// one to log.
+    pub fn annotate<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
+        let Some(decision) = decision else { return };
+        self.responder.annotate(&decision, response);
+        if let Some(inner) = response.extensions().get::<Decision>() {
+            self.detectors.decided_twice(inner, &decision);
+            if !inner.is_allowed() {
+                return;
+            }
+        }
+        response.extensions_mut().insert(decision);
+    }
+
+    fn facts<'r>(&self, head: &RequestHead<'r>) -> Facts<'r> {
+        let facts = head.facts();
+        let resolved = head.resolve(&self.client_address);
+        let Some(peer) = resolved.peer else {
             self.detectors.no_peer();
             return facts;
         };
-        let facts = sender.client.map_or(facts, |client| facts.client(client));
-        if sender.is_trusted {
-            return facts.headers_trusted();
+        if !resolved.is_trusted {
+            self.detectors.untrusted(peer, head.headers);
         }
-        self.detectors.untrusted(peer, head.headers);
-        facts
-    }
-
-    /// The gate, if its store answers at once.
-    pub(crate) fn ready_gate(&self) -> Option<&Gate<MemoryStore>> {
-        (&*self.gate as &dyn Any).downcast_ref()
+        let facts = resolved.client.map_or(facts, |client| facts.client(client));
+        if resolved.is_trusted { facts.headers_trusted() } else { facts }
     }
 }
 
 impl<S> Clone for RequestLimiter<S> {
+    /// The clone shares the gate.
     fn clone(&self) -> Self {
         Self {
             gate: self.gate.clone(),

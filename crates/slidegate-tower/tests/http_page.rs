@@ -190,7 +190,7 @@ fn from_ann() -> Request<Body> {
 
 fn costly() -> Request<Body> {
     let mut request = from_ann();
-    request.extensions_mut().insert(Cost(NonZeroU32::new(100).unwrap()));
+    request.extensions_mut().insert(Cost::Units(NonZeroU32::new(100).unwrap()));
     request
 }
 

@@ -172,7 +172,7 @@ async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
     let waiting = tokio::spawn(service.clone().oneshot(call()));
     tokio::task::yield_now().await;
     let mut costly = call();
-    costly.extensions_mut().insert(Cost(2.try_into().unwrap()));
+    costly.extensions_mut().insert(Cost::Units(2.try_into().unwrap()));
     let error = service.oneshot(costly).await.unwrap_err();
     let OutgoingError::RateLimited(held @ RateLimited::Denied(_)) = error else {
         panic!("{error}")
@@ -340,7 +340,7 @@ async fn what_can_never_pass_fails_at_once() {
     let queue = OutgoingQueue::new(gate(clock, vendor("2/10s"))).wait_up_to(100 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut costly = call();
-    costly.extensions_mut().insert(Cost(3.try_into().unwrap()));
+    costly.extensions_mut().insert(Cost::Units(3.try_into().unwrap()));
     let error = service.oneshot(costly).await.unwrap_err();
     let OutgoingError::RateLimited(held) = error;
     assert_eq!(held.retry_after(), None);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty, Full};
 use slidegate::{
@@ -20,8 +20,8 @@ use slidegate::{
     Verdict,
 };
 use slidegate_tower::{
-    AddressSource, ClientAddress, Cost, Exempt, Headers, Peer, RateLimitLayer, Refusal,
-    ResponseBody, User, UserPlan,
+    AddressSource, ClientAddress, Cost, Exempt, Headers, LimiterOutcome, Peer, RateLimitLayer,
+    Refusal, RequestHead, RequestLimiter, Responder, ResponseBody, User, UserPlan,
 };
 use support::{CLIENT, Down, Slow, field, gate, policies};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -229,7 +229,7 @@ async fn a_request_may_cost_more_than_one() {
     let layer = limits(api(10));
     let costing = |cost: u32| {
         let mut request = request();
-        request.extensions_mut().insert(Cost(cost.try_into().unwrap()));
+        request.extensions_mut().insert(Cost::Units(cost.try_into().unwrap()));
         request
     };
     for (cost, status) in [(7, 200), (4, 429), (3, 200), (11, 429)] {
@@ -329,126 +329,129 @@ async fn the_decision_is_in_the_extensions_of_a_refusal_too() {
     assert!(second.unwrap().retry_after().is_some());
 }
 
-/// Sends a request as a server does that knows the sender.
-async fn serve<S: Store>(
-    layer: &RateLimitLayer<S>,
-    request: Request<()>,
-) -> Response<ResponseBody<Empty<Bytes>>> {
+/// Sends a request as a server does that calls the limiter itself and knows the client.
+async fn serve<S: Store>(limiter: &RequestLimiter<S>, request: Request<()>) -> Response<Bytes> {
+    let peer = CLIENT.parse().ok();
+    let client = ClientAddress::default().resolve_client(peer, request.headers());
+    match limiter.decide(RequestHead::from(&request).client(client)).await {
+        LimiterOutcome::Refuse(response) => response,
+        LimiterOutcome::Pass(decision) => {
+            let mut response = Response::new(Bytes::new());
+            limiter.annotate(decision, &mut response);
+            response
+        }
+    }
+}
+
+fn limiter<S: Store>(policy: Policy, store: S) -> RequestLimiter<S> {
+    RequestLimiter::new(Gate::new(policies([policy]).build().unwrap(), store))
+}
+
+#[tokio::test]
+async fn a_server_finds_the_decision_in_the_response_and_sends_what_the_layer_sends() {
+    let limiter = limiter(api(1), MemoryStore::new());
+    let allowed = serve(&limiter, Request::new(())).await;
+    assert_eq!(field(allowed.headers(), "ratelimit-policy"), "\"api\";q=1;w=60");
+    assert_eq!(field(allowed.headers(), "ratelimit"), "\"api\";r=0;t=60");
+    assert_eq!(field(allowed.headers(), "x-ratelimit-limit"), "1");
+    assert_eq!(field(allowed.headers(), "x-ratelimit-remaining"), "0");
+    assert!(allowed.headers().contains_key("x-ratelimit-reset"));
+    let decision = allowed.extensions().get::<Decision>().unwrap();
+    assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
+    assert!(decision.is_allowed());
+
+    let refused = serve(&limiter, Request::new(())).await;
+    assert_eq!(refused.status(), 429);
+    assert!(!refused.extensions().get::<Decision>().unwrap().is_allowed());
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
-    let peer = CLIENT.parse().ok();
-    let sender = ClientAddress::default().sender(peer, request.headers());
-    layer.layer(inner).for_server(sender).oneshot(request).await.unwrap()
+    let layered = RateLimitLayer::from(limiter).layer(inner).oneshot(request()).await.unwrap();
+    assert_eq!(layered.status(), refused.status());
+    assert_eq!(layered.headers(), refused.headers());
+    let body = layered.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, refused.into_body());
 }
 
 #[tokio::test]
-async fn a_server_finds_the_decision_and_a_refusal_aside() {
-    let layer = limits(api(1));
-    let mut allowed = serve(&layer, Request::new(())).await;
-    assert!(allowed.headers().is_empty() && allowed.extensions().get::<Decision>().is_none());
-    let aside = allowed.body_mut().take_aside().unwrap();
-    let lines = String::from_utf8(aside.lines).unwrap();
-    let fields: Vec<&str> = lines.split_terminator("\r\n").collect();
-    assert_eq!(fields[..2], ["ratelimit-policy: \"api\";q=1;w=60", "ratelimit: \"api\";r=0;t=60"]);
-    assert_eq!(fields[2..4], ["x-ratelimit-limit: 1", "x-ratelimit-remaining: 0"]);
-    assert!(fields[4].starts_with("x-ratelimit-reset: ") && lines.ends_with("\r\n"), "{lines}");
-    let decision = aside.decision.unwrap();
-    assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
-    assert!(decision.is_allowed() && aside.refusal.is_none());
-
-    let mut refused = serve(&layer, Request::new(())).await;
-    assert_eq!((refused.status().as_u16(), refused.headers().len()), (429, 0));
-    let aside = refused.body_mut().take_aside().unwrap();
-    assert!(!aside.decision.unwrap().is_allowed() && aside.lines.is_empty());
-    let refusal = aside.refusal.unwrap();
-    assert!(refused.into_body().collect().await.unwrap().to_bytes().is_empty());
-    let (whole, _) = send(&layer, request()).await;
-    assert_eq!(refusal.response().status(), whole);
-    let head = std::str::from_utf8(refusal.head()).unwrap();
-    let mut lines = head.strip_suffix("\r\n").unwrap().split("\r\n");
-    assert_eq!(lines.next(), Some("429 Too Many Requests"));
-    let fields = refusal.response().headers();
-    let length = refusal.response().body().len();
-    let mut expected: Vec<String> =
-        fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-    expected.push(format!("content-length: {length}"));
-    assert_eq!(lines.collect::<Vec<_>>(), expected);
-    let mut again = serve(&layer, Request::new(())).await;
-    let again = again.body_mut().take_aside().unwrap().refusal.unwrap();
-    assert!(Arc::ptr_eq(&again, &refusal), "not made anew");
-}
-
-#[tokio::test]
-async fn a_server_gets_lines_only_where_there_is_nothing_to_join_them_with() {
-    let inner = service_fn(async |_: Request<()>| {
-        let response = Response::builder().header("ratelimit", "\"inner\";r=5;t=1");
-        Ok::<_, Infallible>(response.body(Empty::<Bytes>::new()).unwrap())
-    });
-    let sender = ClientAddress::default().sender(CLIENT.parse().ok(), &HeaderMap::new());
-    for (layer, fields) in [
-        (limits(api(2)), &["\"inner\";r=5;t=1", "\"api\";r=1;t=60"][..]),
-        (limits(api(2)).headers(Headers::none()), &["\"inner\";r=5;t=1"]),
+async fn a_server_gets_the_fields_of_upstream_joined_with_ours() {
+    for (headers, fields) in [
+        (Headers::default(), &["\"inner\";r=5;t=1", "\"api\";r=1;t=60"][..]),
+        (Headers::none(), &["\"inner\";r=5;t=1"]),
     ] {
-        let service = layer.layer(inner).for_server(sender);
-        let mut response = service.oneshot(Request::new(())).await.unwrap();
-        assert!(response.body_mut().take_aside().unwrap().lines.is_empty());
+        let limiter = limiter(api(2), MemoryStore::new());
+        let limiter = limiter.responder(Responder::new().headers(headers));
+        let LimiterOutcome::Pass(decision) = limiter.decide((&request()).into()).await else {
+            panic!("two a minute")
+        };
+        let response = Response::builder().header("ratelimit", "\"inner\";r=5;t=1");
+        let mut response = response.body(()).unwrap();
+        limiter.annotate(decision, &mut response);
         assert!(response.headers().get_all("ratelimit").iter().eq(fields));
     }
-    let bare = serve(&limits(api(2)).headers(Headers::none()), Request::new(())).await;
-    assert!(bare.headers().is_empty() && bare.into_body().take_aside().unwrap().lines.is_empty());
-    let http2 = Request::builder().version(Version::HTTP_2).body(()).unwrap();
-    let response = serve(&limits(api(2)), http2).await;
-    assert!(response.headers().contains_key("ratelimit"));
-    assert!(response.into_body().take_aside().unwrap().lines.is_empty());
 }
 
 #[tokio::test]
-async fn a_server_is_told_what_a_layer_further_in_has_refused() {
+async fn the_decision_of_a_layer_further_in_that_refused_is_kept() {
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
     let (outer, within) =
         (limits(api(10)), limits(Policy::new("inner").quota(Quota::per_minute(1))));
-    let sender = ClientAddress::default().sender(CLIENT.parse().ok(), &HeaderMap::new());
     for (is_allowed, policy) in [(true, "api"), (false, "inner")] {
-        let service = outer.layer(within.layer(inner)).for_server(sender);
-        let mut response = service.oneshot(request()).await.unwrap();
-        let decision = response.body_mut().take_aside().unwrap().decision.unwrap();
+        let service = outer.layer(within.layer(inner));
+        let response = service.oneshot(request()).await.unwrap();
+        let decision = response.extensions().get::<Decision>().unwrap();
         assert_eq!(decision.is_allowed(), is_allowed);
         assert_eq!(&**decision.policies()[0].policy(), policy);
     }
 }
 
 #[tokio::test]
-async fn a_server_gets_what_is_not_shared_whole() {
-    let layer = limits(api(1)).refusal(Refusal::with(|refused| {
-        let mut response = Response::new(Bytes::from_static(b"own"));
-        *response.status_mut() = refused.status();
-        response
-    }));
-    assert_eq!(serve(&layer, Request::new(())).await.status(), 200);
-    let mut refused = serve(&layer, Request::new(())).await;
-    assert!(refused.body_mut().take_aside().unwrap().refusal.is_none());
-    assert!(refused.headers().contains_key("ratelimit"));
-    assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "own");
-
-    let slow = RateLimitLayer::new(Gate::new(
-        policies([api(1)]).build().unwrap(),
-        Slow(MemoryStore::new()),
+async fn a_server_may_have_any_store_and_any_refusal() {
+    let own = limiter(api(1), MemoryStore::new()).responder(Responder::new().refusal(
+        Refusal::with(|refused| {
+            let mut response = Response::new(Bytes::from_static(b"own"));
+            *response.status_mut() = refused.status();
+            response
+        }),
     ));
+    assert_eq!(serve(&own, Request::new(())).await.status(), 200);
+    let refused = serve(&own, Request::new(())).await;
+    assert!(refused.headers().contains_key("ratelimit"));
+    assert_eq!(refused.into_body(), "own");
+
+    let slow = limiter(api(1), Slow(MemoryStore::new()));
     for is_allowed in [true, false] {
-        let mut answer = serve(&slow, Request::new(())).await;
-        let aside = answer.body_mut().take_aside().unwrap();
-        assert_eq!(aside.decision.unwrap().is_allowed(), is_allowed);
-        assert_eq!(aside.refusal.is_none(), is_allowed);
-        assert_eq!(!aside.lines.is_empty(), is_allowed);
+        let response = serve(&slow, Request::new(())).await;
+        assert_eq!(response.extensions().get::<Decision>().unwrap().is_allowed(), is_allowed);
+        assert_eq!(response.status().is_success(), is_allowed);
+        assert!(response.headers().contains_key("ratelimit"));
     }
-    let denying = api(1).on_store_error(OnStoreError::Deny);
-    let down = RateLimitLayer::new(Gate::new(policies([denying]).build().unwrap(), Down));
-    let mut unavailable = serve(&down, Request::new(())).await;
+    let down = limiter(api(1).on_store_error(OnStoreError::Deny), Down);
+    let unavailable = serve(&down, Request::new(())).await;
     assert_eq!(unavailable.status(), 503);
-    assert!(unavailable.body_mut().take_aside().unwrap().decision.is_none());
+    assert!(unavailable.extensions().get::<Decision>().is_none());
+}
+
+#[tokio::test]
+async fn a_grpc_call_is_refused_in_plain_http_where_a_proxy_goes_by_the_status() {
+    let limiter = limiter(api(1), MemoryStore::new());
+    let call = || Request::builder().header("content-type", "application/grpc").body(()).unwrap();
+    assert_eq!(serve(&limiter, call()).await.status(), 200);
+    let refused = serve(&limiter, call()).await;
+    assert_eq!(
+        (refused.status().as_u16(), field(refused.headers(), "grpc-status")),
+        (200, "8".into())
+    );
+    let peer = CLIENT.parse().ok();
+    let call = call();
+    let client = ClientAddress::default().resolve_client(peer, call.headers());
+    let head = RequestHead::from(&call).client(client).plain_http();
+    let LimiterOutcome::Refuse(refused) = limiter.decide(head).await else {
+        panic!("one a minute")
+    };
+    assert_eq!(refused.status(), 429);
 }
 
 #[tokio::test]

@@ -9,8 +9,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header, request,
 };
 use slidegate::policy::Network;
-use slidegate::{Decision, Facts, StoreError};
-use slidegate_tower::{AddressSource, ClientAddress, Responder};
+use slidegate_tower::{AddressSource, ClientAddress, RequestHead, ResolvedClient};
 
 use super::validation::{JsonPath, ValidationErrors};
 
@@ -41,9 +40,8 @@ const CONTENT_TYPE: HeaderName = HeaderName::from_static("x-slidegate-content-ty
 pub(super) struct Original<'r> {
     pub(super) method: Cow<'r, Method>,
     pub(super) path: Cow<'r, str>,
-    pub(super) client: Option<IpAddr>,
+    pub(super) client: ResolvedClient,
     headers: &'r HeaderMap,
-    trusted: bool,
 }
 
 impl<'r> Original<'r> {
@@ -64,18 +62,19 @@ impl<'r> Original<'r> {
         Ok(Self {
             method,
             path,
-            client: client(clients, peer, &head.headers),
+            client: ResolvedClient {
+                peer,
+                client: client(clients, peer, &head.headers),
+                is_trusted: peer.is_some_and(|peer| clients.trusts(peer)),
+            },
             headers: &head.headers,
-            trusted: peer.is_some_and(|peer| clients.trusts(peer)),
         })
     }
 
-    /// The facts about the request, with the other ways to read its path.
-    pub(super) fn facts<'f>(&'f self, other_paths: &'f [String]) -> Facts<'f> {
-        let facts = Facts::new(&self.method, &self.path).headers(self.headers);
-        let facts = facts.other_paths(other_paths);
-        let facts = self.client.map_or(facts, |client| facts.client(client));
-        if self.trusted { facts.headers_trusted() } else { facts }
+    /// The head of the request. Its refusal is never one of gRPC, whose status a proxy would take
+    /// for permission.
+    pub(super) fn head(&self) -> RequestHead<'_> {
+        RequestHead::new(&self.method, &self.path, self.headers).client(self.client).plain_http()
     }
 }
 
@@ -145,24 +144,6 @@ static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
     let asking: Network = ASKING.to_string().parse().expect("an address is a network");
     ClientAddress::new(AddressSource::XForwardedFor, [asking])
 });
-
-/// What the proxy is answered.
-pub(super) fn answer(
-    proxy: AuthProtocol,
-    outcome: &Result<Decision, StoreError>,
-    answers: &Responder,
-) -> Response<Bytes> {
-    // Whatever the client's headers say of gRPC: such a refusal has the status 200, which a proxy
-    // takes for a yes.
-    let Some(refusal) = answers.refuse(outcome, &HeaderMap::new()) else {
-        let mut allowed = Response::new(Bytes::new());
-        if let Ok(decision) = outcome {
-            answers.annotate(decision, &mut allowed);
-        }
-        return allowed;
-    };
-    refuse(proxy, refusal)
-}
 
 /// A refusal in the form that the proxy passes on to the client.
 pub(super) fn refuse(proxy: AuthProtocol, refusal: Response<Bytes>) -> Response<Bytes> {

@@ -27,7 +27,7 @@ use http_body_util::Full;
 use slidegate::limit::SystemClock;
 use slidegate::policy::{NamedChargeError, without_query};
 use slidegate::{Clock, Decision, NamedCharge, Store, StoreError, Timestamp};
-use slidegate_tower::bad_request;
+use slidegate_tower::{LimiterOutcome, bad_request};
 
 use self::ask::{Ask, Asks};
 use self::auth::{AuthProtocol, ENVOY_PREFIX, Original};
@@ -35,7 +35,7 @@ use self::charges::ChargeAsk;
 use self::mode::DecideMode;
 use self::validation::{ValidationErrors, refuse};
 use crate::config::Secret;
-use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::listener::{Accepted, Handler, RequestBody};
 use crate::live_config::LiveConfig;
 use crate::observe::{Endpoint, RequestOutcome};
 use crate::token::{Token, bearer};
@@ -76,12 +76,8 @@ where
 {
     type Body = Full<Bytes>;
 
-    async fn answer(
-        &mut self,
-        accepted: Accepted,
-        request: Request<RequestBody>,
-    ) -> ServerResponse<Full<Bytes>> {
-        self.respond(accepted.peer, request).await.into()
+    async fn answer(&mut self, accepted: Accepted, request: Request<RequestBody>) -> Reply {
+        self.respond(accepted.peer, request).await
     }
 }
 
@@ -272,22 +268,22 @@ where
             Ok(original) => original,
             Err(problems) => return problems.response(),
         };
-        let other_paths = self.live.settings().paths.readings(&original.path);
-        let facts = original.facts(&other_paths);
-        let (response, outcome) = match self.live.gate().check(&facts) {
-            Ok(()) => {
-                let outcome = self.live.gate().decide(&facts).await;
-                (auth::answer(proxy, &outcome, &self.live.settings().answers), outcome.ok())
+        let settings = Arc::clone(&self.live.settings());
+        let response = match settings.limiter.decide(original.head()).await {
+            LimiterOutcome::Pass(decision) => {
+                let mut allowed = Response::new(Bytes::new());
+                settings.limiter.annotate(decision, &mut allowed);
+                allowed
             }
-            Err(error) => (auth::refuse(proxy, bad_request(&error)), None),
+            LimiterOutcome::Refuse(refusal) => auth::refuse(proxy, refusal),
         };
         (self.observe)(&RequestOutcome {
             endpoint: Endpoint::Decisions,
             method: &original.method,
             path: without_query(&original.path),
-            client: original.client,
+            client: original.client.client,
             status: response.status(),
-            decision: outcome.as_ref(),
+            decision: response.extensions().get(),
             upstream_error: None,
             began: asked_at,
             at: self.clock.now(),

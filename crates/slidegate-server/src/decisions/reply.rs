@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Response};
+use http::{HeaderMap, Response};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
-use slidegate_tower::{Fields, Reason, Refused, Responder, Text};
+use slidegate_tower::{Reason, Refused, Responder};
 
 use super::writer::JsonWriter;
 
@@ -40,8 +40,13 @@ pub(super) fn write(
     let refusal = answers.refuse(outcome, request);
     match (&refusal, decision) {
         (Some(refusal), _) => write_refusal(&mut out, refusal),
-        (None, Some(decision)) => write_headers(&mut out, answers, decision),
-        (None, None) => out.put(r#","headers":{}"#),
+        (None, decision) => {
+            let mut allowed = Response::new(());
+            if let Some(decision) = decision {
+                answers.annotate(decision, &mut allowed);
+            }
+            write_headers(&mut out, allowed.headers());
+        }
     }
     out.put("}");
     refusal
@@ -142,55 +147,18 @@ fn write_standing(out: &mut JsonWriter<'_>, policy: &PolicyStanding, standing: &
 fn write_refusal(out: &mut JsonWriter<'_>, refusal: &Response<Bytes>) {
     out.put(r#","status":"#);
     out.number(refusal.status().as_u16().into());
+    write_headers(out, refusal.headers());
+    out.put(r#","body":"#);
+    out.text(&String::from_utf8_lossy(refusal.body()));
+}
+
+fn write_headers(out: &mut JsonWriter<'_>, headers: &HeaderMap) {
     out.put(r#","headers":{"#);
-    for (place, (name, value)) in refusal.headers().iter().enumerate() {
+    for (place, (name, value)) in headers.iter().enumerate() {
         out.put(if place == 0 { "\"" } else { ",\"" });
         out.put(name.as_str());
         out.put("\":");
         out.text(&String::from_utf8_lossy(value.as_bytes()));
     }
-    out.put(r#"},"body":"#);
-    out.text(&String::from_utf8_lossy(refusal.body()));
-}
-
-/// The headers that the client's response is to have.
-fn write_headers(out: &mut JsonWriter<'_>, answers: &Responder, decision: &Decision) {
-    out.put(r#","headers":{"#);
-    let mut members = HeaderMembers { out, is_empty: true };
-    answers.tell(decision, &mut members);
-    if !members.is_empty {
-        out.put("\"");
-    }
     out.put("}");
-}
-
-/// Headers as members of an object. The last value is open.
-struct HeaderMembers<'w, 'o> {
-    out: &'w mut JsonWriter<'o>,
-    is_empty: bool,
-}
-
-impl Fields for HeaderMembers<'_, '_> {
-    fn begin(&mut self, name: &HeaderName) {
-        if self.is_empty {
-            self.out.put("\"");
-        } else {
-            self.out.put("\",\"");
-        }
-        self.is_empty = false;
-        // A token, which needs no escapes.
-        self.out.put(name.as_str());
-        self.out.put("\":\"");
-    }
-}
-
-impl Text for HeaderMembers<'_, '_> {
-    #[inline(always)]
-    fn put(&mut self, piece: &str) {
-        self.out.put(piece);
-    }
-
-    fn put_quote(&mut self) {
-        self.out.put("\\\"");
-    }
 }

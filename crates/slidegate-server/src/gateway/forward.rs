@@ -1,9 +1,6 @@
 //! A request's way to upstream and back.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version, header};
@@ -12,7 +9,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use slidegate_tower::{PathReading, ResolvedClient};
 use smallvec::SmallVec;
-use tower_service::Service;
 
 use super::body::{Timed, UpstreamBody};
 use super::error::GatewayError;
@@ -26,14 +22,14 @@ use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
 use crate::listener::{OnUpgrade, RequestBody};
 
-/// Takes what may pass to upstream: the inner service of the middleware.
+/// Takes what may pass to upstream.
 #[derive(Clone, Copy)]
 pub(crate) struct Forward<'p> {
     pub(crate) proxy: &'p ReverseProxy,
     pub(crate) worker: usize,
     pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
-    pub(crate) sender: ResolvedClient,
+    pub(crate) client: ResolvedClient,
 }
 
 /// How many servers are tried before it is said that there is none.
@@ -44,26 +40,6 @@ const MOST_SERVERS: usize = 3;
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
 const LATE: &str = "no response within timeouts.response";
-
-impl<'p> Service<Request<RequestBody>> for Forward<'p> {
-    type Response = Response<UpstreamBody>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send + 'p>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let forward = *self;
-        let (request, proxy_headers, upgrade) = forward.prepare(request);
-        let mut pending = PendingRequest { request: Some(request), proxy_headers, was_sent: false };
-        Box::pin(async move {
-            let passed = forward.pass(&mut pending, upgrade).await;
-            Ok(passed.unwrap_or_else(|problem| forward.error_response(problem)))
-        })
-    }
-}
 
 /// A request until it leaves. It is lent from step to step, because it is large to hand over.
 struct PendingRequest {
@@ -92,6 +68,14 @@ enum Failed {
 }
 
 impl Forward<'_> {
+    /// Sends the request to upstream. What fails is answered by the gateway itself.
+    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<UpstreamBody> {
+        let (request, proxy_headers, upgrade) = self.prepare(request);
+        let mut pending = PendingRequest { request: Some(request), proxy_headers, was_sent: false };
+        let passed = self.pass(&mut pending, upgrade).await;
+        passed.unwrap_or_else(|problem| self.error_response(problem))
+    }
+
     async fn pass(
         &self,
         pending: &mut PendingRequest,
@@ -147,8 +131,8 @@ impl Forward<'_> {
         head.extensions.clear();
         let upgrade = on_upgrade.as_ref().and_then(|_| head::wanted_upgrade(&head));
         on_upgrade = on_upgrade.filter(|_| upgrade.is_some());
-        let (sender, is_secure) = (self.sender, self.is_secure);
-        let proxy_headers = ProxyHeaders { sender, is_secure, host: self.proxy.host, upgrade };
+        let (client, is_secure) = (self.client, self.is_secure);
+        let proxy_headers = ProxyHeaders { client, is_secure, host: self.proxy.host, upgrade };
         let body = Timed::new(body, self.proxy.timeouts.idle);
         (Request::from_parts(head, body), proxy_headers, on_upgrade)
     }

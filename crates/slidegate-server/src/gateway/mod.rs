@@ -18,13 +18,11 @@ mod upstream;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::Request;
 use http::uri::PathAndQuery;
+use http::{Request, Response};
 use slidegate::limit::SystemClock;
 use slidegate::{Clock, Store};
-use slidegate_tower::ResponseBody;
-use tower_layer::Layer;
-use tower_service::Service;
+use slidegate_tower::{LimiterOutcome, RequestHead};
 
 use self::body::UpstreamBody;
 use self::connect::Connector;
@@ -33,7 +31,7 @@ use self::in_flight::InFlightLimit;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
-use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::listener::{Accepted, Handler, RequestBody};
 use crate::live_config::{HttpSettingsCache, LiveConfig};
 use crate::observe::{Endpoint, Observer, RequestOutcome};
 
@@ -117,7 +115,7 @@ impl<S> Clone for GatewayWorker<S> {
 }
 
 impl<S: Store> Handler for GatewayWorker<S> {
-    type Body = ResponseBody<UpstreamBody>;
+    type Body = UpstreamBody;
 
     // Not an `async fn`: that would move the request once more.
     #[allow(clippy::manual_async_fn, reason = "see above")]
@@ -125,7 +123,7 @@ impl<S: Store> Handler for GatewayWorker<S> {
         &mut self,
         accepted: Accepted,
         mut request: Request<RequestBody>,
-    ) -> impl Future<Output = ServerResponse<Self::Body>> + Send {
+    ) -> impl Future<Output = Response<Self::Body>> + Send {
         let Self { settings, proxy, index } = self;
         async move {
             let settings = settings.load();
@@ -134,40 +132,40 @@ impl<S: Store> Handler for GatewayWorker<S> {
             guard::clean(request.headers_mut(), proxy.headers, &settings.identity_headers);
             let (method, path) =
                 (request.method().clone(), request.uri().path_and_query().cloned());
-            let sender = settings.client_address.sender(accepted.peer, request.headers());
+            let client = settings.client_address.resolve_client(accepted.peer, request.headers());
             let forward = Forward {
                 proxy,
                 worker: *index,
                 is_secure: accepted.secure,
                 paths: settings.paths,
-                sender,
+                client,
             };
-            let mut response = match guard::validate(&request, proxy.headers) {
-                Some(problem) => problem.response().map(ResponseBody::from),
+            let response = match guard::validate(&request, proxy.headers) {
+                Some(problem) => problem.response(),
                 None => {
-                    let passing = settings.layer.layer(forward).for_server(sender).call(request);
-                    let Ok(response) = passing.await;
-                    response
+                    let head = RequestHead::from(&request).client(client);
+                    match settings.limiter.decide(head).await {
+                        LimiterOutcome::Refuse(response) => response.map(UpstreamBody::full),
+                        LimiterOutcome::Pass(decision) => {
+                            let mut response = forward.call(request).await;
+                            settings.limiter.annotate(decision, &mut response);
+                            response
+                        }
+                    }
                 }
             };
-            let aside = response.body_mut().take_aside().unwrap_or_default();
             proxy.observer.answered(&RequestOutcome {
                 endpoint: Endpoint::Gateway,
                 method: &method,
                 path: path.as_ref().map_or("", PathAndQuery::path),
-                client: sender.client,
+                client: client.client,
                 status: response.status(),
-                decision: aside.decision.as_ref(),
+                decision: response.extensions().get(),
                 upstream_error: response.extensions().get().copied(),
                 began,
                 at: proxy.clock.now(),
             });
-            match aside.refusal {
-                Some(refusal) => ServerResponse::Refusal(refusal),
-                None => {
-                    ServerResponse::Response { response: Box::new(response), lines: aside.lines }
-                }
-            }
+            response
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::http1::{
 /// What upstream is to know of a request that the request does not say, or not to be believed.
 #[derive(Debug)]
 pub(crate) struct ProxyHeaders {
-    pub(crate) sender: ResolvedClient,
+    pub(crate) client: ResolvedClient,
     /// Whether it came over TLS.
     pub(crate) is_secure: bool,
     /// Whose name upstream is called by.
@@ -136,7 +136,7 @@ impl ProxyHeaders {
                 "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
                 _ if is_hop_by_hop(name) => continue,
                 // What a peer says that nobody trusts is replaced.
-                _ if !self.sender.is_trusted && is_a_claim(text) => continue,
+                _ if !self.client.is_trusted && is_a_claim(text) => continue,
                 _ => {
                     match text {
                         "x-forwarded-proto" => seen.proto = true,
@@ -159,7 +159,7 @@ impl ProxyHeaders {
         fields: &mut impl HeaderSink,
     ) {
         let headers = request.headers();
-        let ResolvedClient { peer, client, is_trusted } = self.sender;
+        let ResolvedClient { peer, client, is_trusted } = self.client;
         let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
         if !seen.proto {
             fields.put(&X_FORWARDED_PROTO, |value| value.extend_from_slice(proto.as_bytes()));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ::http::{Request, Response};
 use bytes::{Bytes, BytesMut};
-use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -122,7 +121,7 @@ async fn answer_one<A: Handler>(
     accepted: Accepted,
     request: Request<Incoming>,
     in_flight: InFlight,
-) -> Result<Response<LastPart<Either<A::Body, Full<Bytes>>>>, Infallible> {
-    let message = answer.answer(accepted, request.map(RequestBody::from)).await;
-    Ok(message.into_response().map(|body| LastPart::new(body, in_flight)))
+) -> Result<Response<LastPart<A::Body>>, Infallible> {
+    let response = answer.answer(accepted, request.map(RequestBody::from)).await;
+    Ok(response.map(|body| LastPart::new(body, in_flight)))
 }

@@ -18,7 +18,6 @@ mod http1;
 mod patience;
 mod proxy_header;
 mod serve;
-mod server_response;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -29,7 +28,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::http::Request;
+use ::http::{Request, Response};
 use bytes::Bytes;
 use http_body::Body;
 use tokio::sync::Semaphore;
@@ -40,7 +39,6 @@ pub(crate) use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::RequestBody;
 pub(crate) use self::counts::ConnectionCounts;
 pub(crate) use self::serve::serve;
-pub(crate) use self::server_response::ServerResponse;
 pub(crate) use self::tls::Tls;
 pub(crate) use self::upgrade::{OnUpgrade, Upgraded};
 
@@ -67,7 +65,7 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> impl Future<Output = ServerResponse<Self::Body>> + Send;
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
 /// How connections are treated. Clones share the counts and the room for connections: give each

@@ -1,19 +1,16 @@
 //! The address of the client behind proxies.
 
-mod entries;
-mod forwarded;
-mod node;
-mod source;
+mod forwarding;
 
-use std::iter;
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, header};
 use slidegate::policy::Network;
 
-use self::entries::ListEntries;
-pub use self::source::{AddressSource, AddressSourceError};
+use self::forwarding::{ListEntries, parse_element, parse_entry};
 
 /// How the client's address is found: one source, and the networks of the proxies that are
 /// trusted to fill it in.
@@ -44,12 +41,12 @@ pub struct ClientAddress {
     trusted: Arc<[Network]>,
 }
 
-/// Whom a request comes from.
+/// Where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResolvedClient {
-    /// Whoever holds the connection. A Unix socket's peer has no address.
+    /// The peer that holds the connection. A Unix socket's peer has no address.
     pub peer: Option<IpAddr>,
-    /// The client that it is sent for.
+    /// The client that it was sent for, in the canonical form.
     pub client: Option<IpAddr>,
     /// Whether the peer may speak for clients.
     pub is_trusted: bool,
@@ -78,43 +75,44 @@ impl ClientAddress {
         self.trusted.iter().any(|network| network.contains(peer))
     }
 
-    /// Whom a request with these headers comes from.
-    pub fn sender(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> ResolvedClient {
+    /// Where a request with these headers comes from.
+    ///
+    /// A peer without an address, as on a Unix socket, is not trusted, and there is no client
+    /// address. This allocates nothing.
+    pub fn resolve_client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> ResolvedClient {
         let is_trusted = peer.is_some_and(|peer| self.trusts(peer));
-        let client = peer.map(|peer| self.client(peer.to_canonical(), is_trusted, headers));
+        let canonical = peer.map(|peer| peer.to_canonical());
+        let client = match canonical {
+            Some(peer) if is_trusted => Some(self.walk(peer, headers)),
+            peer => peer,
+        };
         ResolvedClient { peer, client, is_trusted }
     }
 
-    /// The client's address in its canonical form, without an allocation.
-    ///
-    /// A peer without an address, as on a Unix socket, is not trusted: there is no client address.
+    /// The client's address in its canonical form.
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let peer = peer?.to_canonical();
-        Some(self.client(peer, self.trusts(peer), headers))
+        self.resolve_client(peer, headers).client
     }
 
-    fn client(&self, peer: IpAddr, is_trusted: bool, headers: &HeaderMap) -> IpAddr {
-        if !is_trusted {
-            return peer;
-        }
+    /// Where a trusted peer says that a request came from.
+    fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let list = |name| ListEntries::of(headers, name);
         match self.source {
             AddressSource::Peer => peer,
-            AddressSource::XForwardedFor => match lone_v4(headers) {
-                Some(client) => client.into(),
-                None => self
-                    .walk(peer, ListEntries::of(headers, &X_FORWARDED_FOR).map(node::parse_bare)),
-            },
-            AddressSource::Forwarded => {
-                self.walk(peer, ListEntries::of(headers, &header::FORWARDED).map(forwarded::parse))
+            AddressSource::XForwardedFor => {
+                self.last_hop(peer, list(&X_FORWARDED_FOR).map(parse_entry))
             }
-            AddressSource::XRealIp => self.walk(peer, single(headers, &X_REAL_IP)),
-            AddressSource::CfConnectingIp => self.walk(peer, single(headers, &CF_CONNECTING_IP)),
+            AddressSource::Forwarded => {
+                self.last_hop(peer, list(&header::FORWARDED).map(parse_element))
+            }
+            AddressSource::XRealIp => single(headers, &X_REAL_IP).unwrap_or(peer),
+            AddressSource::CfConnectingIp => single(headers, &CF_CONNECTING_IP).unwrap_or(peer),
         }
     }
 
     /// Goes from hop to hop, away from a trusted peer, while the one reached is trusted and says
     /// where its request came from.
-    fn walk(&self, peer: IpAddr, hops: impl IntoIterator<Item = Option<IpAddr>>) -> IpAddr {
+    fn last_hop(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut client = peer;
         for hop in hops {
             let Some(before) = hop else { break };
@@ -127,22 +125,71 @@ impl ClientAddress {
     }
 }
 
-/// The address, if all that `X-Forwarded-For` says is one IPv4 address, as nearly always: then there
-/// is nothing to walk.
-fn lone_v4(headers: &HeaderMap) -> Option<Ipv4Addr> {
-    // Requests have few headers. To look through them takes less time than to hash a name.
-    let mut lines = headers.iter().filter(|(name, _)| name.as_str() == "x-forwarded-for");
-    let (_, line) = lines.next()?;
-    let address = node::plain_v4(line.as_bytes())?;
-    lines.next().is_none().then_some(address)
-}
-
 /// The address in a header that has one value, unless the header is repeated: one of the two was
 /// not written by the proxy.
-fn single(headers: &HeaderMap, name: &HeaderName) -> iter::Once<Option<IpAddr>> {
+fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
     let mut values = headers.get_all(name).iter();
-    iter::once(match (values.next(), values.next()) {
-        (Some(value), None) => node::parse_bare(value.as_bytes().trim_ascii()),
+    match (values.next(), values.next()) {
+        (Some(value), None) => parse_entry(value.as_bytes().trim_ascii()),
         _ => None,
-    })
+    }
+}
+
+/// Where a client's address is read from. There is exactly one: a proxy sets the header that it
+/// knows and passes the others on as the client sent them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum AddressSource {
+    /// The address of the peer that holds the connection.
+    #[default]
+    Peer,
+    /// `X-Forwarded-For`, a list that every proxy on the way appends to.
+    XForwardedFor,
+    /// `Forwarded` of RFC 7239, the same with names.
+    Forwarded,
+    /// `X-Real-IP`, one address that the nearest proxy sets.
+    XRealIp,
+    /// `CF-Connecting-IP`, one address that Cloudflare sets.
+    CfConnectingIp,
+}
+
+impl AddressSource {
+    const ALL: [Self; 5] =
+        [Self::Peer, Self::XForwardedFor, Self::Forwarded, Self::XRealIp, Self::CfConnectingIp];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+            Self::XRealIp => "x-real-ip",
+            Self::CfConnectingIp => "cf-connecting-ip",
+        }
+    }
+}
+
+impl fmt::Display for AddressSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Reads `peer` or the name of a header, in any case.
+impl FromStr for AddressSource {
+    type Err = AddressSourceError;
+
+    fn from_str(text: &str) -> Result<Self, AddressSourceError> {
+        let named = |source: &Self| source.as_str().eq_ignore_ascii_case(text);
+        let error = || AddressSourceError { text: text.to_owned() };
+        Self::ALL.into_iter().find(named).ok_or_else(error)
+    }
+}
+
+/// A text that names no source of client addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a source of client addresses: expected peer, x-forwarded-for, forwarded, \
+     x-real-ip or cf-connecting-ip"
+)]
+pub struct AddressSourceError {
+    text: String,
 }

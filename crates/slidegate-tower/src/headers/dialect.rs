@@ -1,11 +1,11 @@
-//! The dialects that standings are told in, all in one table.
+//! The dialects of the headers, all in one table.
 
 use std::fmt;
 use std::str::FromStr;
 
 use http::HeaderName;
 
-/// A family of response headers that tell a client where it stands.
+/// A family of response headers that say where a client stands.
 ///
 /// Written down as `ietf-draft-11`, `ietf-draft-07`, `ietf-draft-06`, `x-ratelimit` and
 /// `x-ratelimit-delta`.
@@ -37,7 +37,7 @@ pub(super) enum FieldGroup {
 }
 
 /// What an item of a list says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     /// Where the quota stands: `"api";r=50;t=30`.
     Standing,
@@ -48,18 +48,10 @@ pub(super) enum Item {
 }
 
 /// Where the seconds of a reset are counted from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Since {
     Now,
     Epoch,
-}
-
-/// The parameters of the lists. The draft after -11 is going to rename the last two.
-pub(super) mod parameter {
-    pub(in crate::headers) const QUOTA: &str = ";q=";
-    pub(in crate::headers) const WINDOW: &str = ";w=";
-    pub(in crate::headers) const AVAILABLE: &str = ";r=";
-    pub(in crate::headers) const EFFECTIVE_WINDOW: &str = ";t=";
 }
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -76,7 +68,7 @@ impl Dialect {
         [Self::Draft11, Self::Draft07, Self::Draft06, Self::XRateLimit, Self::XRateLimitDelta];
 
     /// The table: which fields a dialect has.
-    pub(super) fn parts(self) -> Vec<FieldGroup> {
+    pub(super) fn groups(self) -> Vec<FieldGroup> {
         match self {
             Self::Draft11 => vec![
                 FieldGroup::List(RATELIMIT_POLICY, Item::Quota),
@@ -123,11 +115,7 @@ impl FieldGroup {
         }
     }
 
-    pub(super) fn tells_calendar_time(&self) -> bool {
-        matches!(self, Self::Triple { since: Since::Epoch, .. })
-    }
-
-    /// The field that no other part of the same response may also have.
+    /// The field that no other group of the same response may also have.
     pub(super) fn field(&self) -> &HeaderName {
         match self {
             Self::List(field, _) | Self::Dictionary(field) => field,

@@ -1,14 +1,13 @@
-//! Beside fields that an inner layer or an upstream has sent already.
+//! Merging with fields that an inner layer or an upstream has sent already.
 //!
-//! Lists grow by our items. Of fields that have room for one quota only, the one with less
-//! remaining stays. What cannot be read is left alone: nobody becomes more permissive by us.
+//! Lists get our items appended. Of fields that have room for one quota only, the one with less
+//! remaining stays. What cannot be parsed is left alone: we never make a response more permissive.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::{Decision, Standing};
 
 use crate::headers::dialect::{FieldGroup, Item};
-use crate::headers::name::write_name;
-use crate::headers::value::shown;
+use crate::headers::value::{QuotaName, in_headers};
 
 /// How many layers with policies of one name are kept apart.
 const MOST_COPIES: u32 = 100;
@@ -21,9 +20,9 @@ pub(super) fn is_needed(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the part may be written beside or over what is there.
-pub(super) fn admits(part: &FieldGroup, headers: &HeaderMap, tightest: &Standing) -> bool {
-    match part {
+/// Whether the group may be written beside or over what is there.
+pub(super) fn admits(group: &FieldGroup, headers: &HeaderMap, tightest: &Standing) -> bool {
+    match group {
         FieldGroup::List(name, item) => {
             headers.get_all(name).iter().all(|line| is_like(line, *item))
         }
@@ -40,18 +39,17 @@ pub(super) fn admits(part: &FieldGroup, headers: &HeaderMap, tightest: &Standing
 
 /// The number that makes the names of all quotas ones that the response does not have yet: 1 is
 /// none, for the names as they are. If there is none up to a hundred, the names are repeated.
-pub(super) fn copy(decision: &Decision, parts: &[FieldGroup], headers: &HeaderMap) -> u32 {
-    let lists = parts.iter().filter_map(|part| match part {
+pub(super) fn copy(decision: &Decision, groups: &[FieldGroup], headers: &HeaderMap) -> u32 {
+    let lists = groups.iter().filter_map(|group| match group {
         FieldGroup::List(name, _) => Some(name),
         FieldGroup::Dictionary(_) | FieldGroup::Triple { .. } => None,
     });
     let lines: Vec<&[u8]> =
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();
     let is_free = |copy: &u32| {
-        shown(decision).all(|(policy, standing)| {
-            let mut name = Vec::from(b"\"");
-            write_name(&mut name, policy, standing, *copy);
-            name.extend_from_slice(b"\"");
+        in_headers(decision).all(|(policy, standing)| {
+            let name = format!("\"{}\"", QuotaName { policy, standing, copy: *copy });
+            let name = name.as_bytes();
             !lines.iter().any(|line| line.windows(name.len()).any(|part| part == name))
         })
     };

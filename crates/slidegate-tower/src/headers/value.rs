@@ -1,154 +1,163 @@
 //! The values of the fields.
 
-use std::cell::Cell;
-use std::sync::LazyLock;
+use std::fmt::{self, Write as _};
+use std::time::Duration;
 
+use bytes::BytesMut;
 use http::HeaderValue;
-use slidegate::{Decision, Name, PolicyStanding, Quota, Standing};
-use smallvec::SmallVec;
+use slidegate::{Decision, PolicyStanding, Standing};
 
-use crate::headers::Reset;
 use crate::headers::dialect::Item;
-use crate::headers::text::{put_dictionary, put_integer, put_list};
 
-/// Room for the longest value of a policy with a quota or two.
-const USUAL_BYTES: usize = 128;
+/// Writes the values of one response. They share one buffer, so that five fields cost two
+/// allocations instead of five.
+pub(super) struct ValueWriter(BytesMut);
 
-/// Writes one value after the other, and copies each out: that is cheaper than values that share
-/// an allocation, which has to be counted.
-///
-/// Some values are the same for many responses in a row, and are kept for the next.
-#[derive(Default)]
-pub(super) struct Values {
-    buffer: Vec<u8>,
-    /// Each in the place of its last digits.
-    integers: [Option<(u64, HeaderValue)>; KEPT_INTEGERS],
-    /// The list of quotas of a set of policies.
-    quotas: Option<(Named, HeaderValue)>,
-}
+/// Room for the fields of a policy with a quota or two.
+const USUAL_BYTES: usize = 256;
 
-/// Quotas and the policies that they are of.
-type Named = SmallVec<[(Name, Quota); 2]>;
-
-/// Enough for the units and the resets of the clients of a moment.
-const KEPT_INTEGERS: usize = 16;
-
-thread_local! {
-    /// What this thread wrote its last values with.
-    static VALUES: Cell<Option<Box<Values>>> = const { Cell::new(None) };
-}
-
-impl Values {
-    pub(super) fn new() -> Box<Self> {
-        let mut values = VALUES.take().unwrap_or_default();
-        values.buffer.reserve(USUAL_BYTES);
-        values
-    }
-
-    /// Leaves what is kept to the next response.
-    pub(super) fn finish(self: Box<Self>) {
-        VALUES.set(Some(self));
+impl ValueWriter {
+    pub(super) fn new() -> Self {
+        Self(BytesMut::with_capacity(USUAL_BYTES))
     }
 
     pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
-        if let Some(value) = small(value) {
-            return value;
-        }
-        let place = value as usize % KEPT_INTEGERS;
-        if let Some((kept, text)) = &self.integers[place]
-            && *kept == value
-        {
-            return text.clone();
-        }
-        put_integer(&mut self.buffer, value);
-        let text = self.take();
-        self.integers[place] = Some((value, text.clone()));
-        text
-    }
-
-    /// The quotas that headers tell of, by name.
-    pub(super) fn quotas(&mut self, decision: &Decision, copy: u32) -> HeaderValue {
-        let wanted = || shown(decision).map(|(policy, standing)| (policy, standing.quota()));
-        if let (Some((kept, text)), 1) = (&self.quotas, copy)
-            && kept.len() == wanted().count()
-            && kept.iter().zip(wanted()).all(|((name, quota), (policy, wanted))| {
-                name == policy.policy() && *quota == wanted
-            })
-        {
-            return text.clone();
-        }
-        let text = self.list(decision, Item::Quota, copy);
-        if copy == 1 {
-            let kept = wanted().map(|(policy, quota)| (policy.policy().clone(), quota)).collect();
-            self.quotas = Some((kept, text.clone()));
-        }
-        text
+        self.put_integer("", value);
+        self.finish()
     }
 
     /// The dictionary of draft -07.
-    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Reset) -> HeaderValue {
-        put_dictionary(&mut self.buffer, tightest, reset);
-        self.take()
+    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Duration) -> HeaderValue {
+        self.put_integer("limit=", tightest.quota().units().get().into());
+        self.put_integer(", remaining=", tightest.remaining().into());
+        self.put_integer(", reset=", ceil_s(reset));
+        self.finish()
     }
 
-    /// An item for each quota that headers tell of.
+    /// An item for each quota in the headers.
     pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
-        put_list(&mut self.buffer, decision, item, copy);
-        self.take()
+        for (policy, standing) in in_headers(decision) {
+            if item == Item::Unnamed && has_stricter_twin(decision, standing) {
+                continue;
+            }
+            if !self.0.is_empty() {
+                self.put(", ");
+            }
+            self.put_item(item, &QuotaName { policy, standing, copy });
+        }
+        self.finish()
     }
 
-    fn take(&mut self) -> HeaderValue {
-        let value = HeaderValue::from_bytes(&self.buffer);
-        self.buffer.clear();
-        value.expect("names, digits and punctuation may stand in a header")
+    /// The parameters `r` and `t` are going to be renamed by the draft after -11.
+    fn put_item(&mut self, item: Item, name: &QuotaName<'_>) {
+        let (standing, quota) = (name.standing, name.standing.quota());
+        if item != Item::Unnamed {
+            write!(self.0, "\"{name}\"").expect("a buffer takes any text");
+        }
+        match item {
+            Item::Standing => {
+                self.put_integer(";r=", standing.remaining().into());
+                self.put_integer(";t=", effective_window_s(standing));
+            }
+            Item::Quota | Item::Unnamed => {
+                let parameter = if item == Item::Quota { ";q=" } else { "" };
+                self.put_integer(parameter, quota.units().get().into());
+                self.put_integer(";w=", ceil_s(quota.window()));
+            }
+        }
+    }
+
+    fn put_integer(&mut self, before: &str, value: u64) {
+        self.put(before);
+        self.put(itoa::Buffer::new().format(value));
+    }
+
+    fn put(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn finish(&mut self) -> HeaderValue {
+        HeaderValue::from_maybe_shared(self.0.split().freeze())
+            .expect("names, digits and punctuation are valid in a header")
     }
 }
 
-/// The numbers below a thousand: most quotas, and all that remains of them, need no allocation.
-static SMALL: LazyLock<Vec<HeaderValue>> = LazyLock::new(|| {
-    let value = |digits: &'static [u8; 3]| {
-        let zeros = digits[..2].iter().take_while(|digit| **digit == b'0').count();
-        HeaderValue::from_static(str::from_utf8(&digits[zeros..]).expect("digits are ASCII"))
-    };
-    DIGITS.iter().map(value).collect()
-});
+/// The name of a quota in headers and problem details: the policy's name if it has one quota, else
+/// the name and the window, such as `api/60s`.
+///
+/// A policy's name has no slash, so names made with it are unique. Copies beyond the first are
+/// numbered: `api/2`.
+pub(crate) struct QuotaName<'a> {
+    pub(crate) policy: &'a PolicyStanding,
+    pub(crate) standing: &'a Standing,
+    pub(crate) copy: u32,
+}
 
-/// Three digits for each number below a thousand.
-static DIGITS: [[u8; 3]; 1000] = {
-    let mut table = [[b'0'; 3]; 1000];
-    let mut number = 0;
-    while number < 1000 {
-        let digits = [number / 100, number / 10 % 10, number % 10];
-        table[number] = [b'0' + digits[0] as u8, b'0' + digits[1] as u8, b'0' + digits[2] as u8];
-        number += 1;
+impl fmt::Display for QuotaName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.policy.policy())?;
+        if self.policy.standings().len() > 1 {
+            let window = self.standing.quota().window();
+            match window.subsec_millis() {
+                0 => write!(f, "/{}s", window.as_secs())?,
+                _ => write!(f, "/{}ms", window.as_millis())?,
+            }
+        }
+        if self.copy > 1 { write!(f, "/{}", self.copy) } else { Ok(()) }
     }
-    table
-};
-
-fn small(value: u64) -> Option<HeaderValue> {
-    SMALL.get(usize::try_from(value).ok()?).cloned()
 }
 
-/// Every quota that headers tell of, with its policy.
-pub(super) fn shown(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
-    enforced(decision).filter(|(policy, _)| policy.is_in_headers())
-}
-
-/// Every quota that binds the client, with its policy.
-pub(crate) fn enforced(decision: &Decision) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
-    let policies = decision.policies().iter().filter(|policy| !policy.is_shadow());
+/// Every quota in the headers, with its policy.
+pub(super) fn in_headers(
+    decision: &Decision,
+) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    let policies = decision.policies().iter().filter(|policy| policy.is_in_headers());
     policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
 }
 
 /// Whether another quota has as many units for longer, or the same one came before: drafts -06 and
 /// -07 forbid that two items share their units.
-pub(super) fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
+fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
     let (units, window) = (standing.quota().units(), standing.quota().window());
     let mut before = true;
-    shown(decision).map(|(_, other)| other).any(|other| {
+    in_headers(decision).map(|(_, other)| other).any(|other| {
         before &= !std::ptr::eq(other, standing);
         let longer = other.quota().window() > window;
         let same_before = before && other.quota().window() == window;
         other.quota().units() == units && (longer || same_before)
     })
+}
+
+/// Whole seconds, rounded up, so that a client that waits for them is not early.
+///
+/// Standings are kept in nanoseconds of 64 bits, so this has at most 11 digits, and fits the 15
+/// that a structured field has room for.
+pub(crate) const fn ceil_s(time: Duration) -> u64 {
+    time.as_secs() + if time.subsec_nanos() > 0 { 1 } else { 0 }
+}
+
+/// When the same request is worth sending again, as far as this quota is concerned.
+pub(crate) fn reset(standing: &Standing) -> Duration {
+    effective_window(standing).max(standing.retry_after())
+}
+
+/// When the request is worth sending again, in headers that have room for the tightest quota only:
+/// not before a ban is over that its denial has begun, nor before another policy has room, if one
+/// of these takes longer than the quota itself.
+pub(super) fn reset_of(decision: &Decision, tightest: &Standing) -> Duration {
+    let own = reset(tightest).min(tightest.quota().longest_reset());
+    let wait = decision.retry_after().unwrap_or_default();
+    if wait > tightest.retry_after() { own.max(wait) } else { own }
+}
+
+/// How long the client can use no more than what remains: until the first spent unit is free
+/// again, or for a whole window if none is spent.
+fn effective_window(standing: &Standing) -> Duration {
+    let reset_after = standing.reset_after();
+    if reset_after.is_zero() { standing.quota().window() } else { reset_after }
+}
+
+/// The effective window in headers: never longer than the quota can hold a unit.
+fn effective_window_s(standing: &Standing) -> u64 {
+    ceil_s(effective_window(standing).min(standing.quota().longest_reset()))
 }

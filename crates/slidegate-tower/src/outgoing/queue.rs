@@ -6,23 +6,23 @@ use std::time::Duration;
 use slidegate::{Decision, Facts, Gate, MemoryStore, Store, Verdict};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::outgoing::RateLimited;
 use crate::outgoing::account_queues::{AccountQueues, QueueSlot};
-use crate::outgoing::error::RateLimited;
 
 /// Lets calls through as a gate allows them; the others wait, up to a bound, or fail at once.
 ///
-/// Those who wait for one account go in the order in which they joined its queue, and who comes
-/// later and could go waits behind them. So, where each call is counted on one account, nobody is
-/// overtaken, and nobody starves as long as units come back within the time that they may wait.
+/// Calls that wait for one account go in the order in which they joined its queue, and a later call
+/// that could go waits behind them. So, where each call is counted on one account, no call is
+/// overtaken, and none starves as long as units come back within the longest wait.
 ///
-/// Who is counted on several accounts waits in one queue at a time, for the account that holds it
-/// up longest. If that turns out to be another when its turn comes, it goes to the end of the
-/// other's queue, so that those behind it need not wait for what only it lacks. When its turn comes
-/// there, it may go out before those who are in the queues of its other accounts.
+/// A call that is counted on several accounts waits in one queue at a time, for the account that
+/// holds it up longest. If that is another account when its turn comes, it moves to the end of the
+/// other's queue, so that the calls behind it need not wait for what only it lacks. When its turn
+/// comes there, it may go out before calls in the queues of its other accounts.
 ///
-/// A call that is dropped while it waits has taken nothing, takes nothing later, and the next in
-/// queue moves up. (If the store itself has to be waited for, and the call is dropped just then,
-/// the store may still spend what it was asked for.)
+/// A call that is dropped while it waits has spent nothing and spends nothing later, and the next
+/// in the queue moves up. (If it is dropped while the store itself is waited for, the store may
+/// still spend its cost.)
 ///
 /// Waiting needs a Tokio runtime with its timer; failing at once does not.
 #[derive(Debug)]
@@ -32,26 +32,25 @@ pub struct OutgoingQueue<S = MemoryStore> {
     queues: AccountQueues,
 }
 
-/// How many calls may wait unless it is said otherwise: as many as a busy service has under way,
-/// and few enough to be worth a shrug in memory.
+/// The default bound: more calls than a busy service has in flight, and few kilobytes of memory.
 const MOST_WAITING: usize = 1024;
 
 impl<S: Store> OutgoingQueue<S> {
-    /// Asks this gate, and has nobody wait.
+    /// Decides by this gate; no call waits.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
         let (longest, queues) = (Duration::ZERO, AccountQueues::new(MOST_WAITING));
         Self { gate: gate.into(), longest, queues }
     }
 
-    /// Lets a call wait so long. One that its quotas alone would hold up for longer fails at once;
+    /// Lets a call wait this long. One that its quotas alone would hold up for longer fails at once;
     /// one that others before it hold up too long fails when the time is over.
     #[must_use]
     pub fn wait_up_to(self, longest: Duration) -> Self {
         Self { longest, ..self }
     }
 
-    /// Lets at most so many calls wait at the same time, 1024 if this is not said. One more fails
-    /// at once with [`RateLimited::QueueFull`].
+    /// Lets at most this many calls wait at the same time, by default 1024. One more fails at once
+    /// with [`RateLimited::QueueFull`].
     #[must_use]
     pub fn most_waiting(self, calls: usize) -> Self {
         Self { queues: AccountQueues::new(calls), ..self }

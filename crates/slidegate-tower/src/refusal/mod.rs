@@ -1,7 +1,6 @@
-//! What a refused client is told.
+//! How requests are refused.
 
 mod grpc;
-mod reason;
 mod refused;
 mod shape;
 mod template;
@@ -10,11 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use slidegate::policy::BadRequest;
 
-pub(crate) use self::grpc::is_call as is_grpc_call;
-pub use self::reason::Reason;
-pub use self::refused::Refused;
+pub use self::refused::{Reason, Refused};
 pub use self::shape::{Shape, ShapeError};
 use self::template::Template;
 pub use self::template::TemplateError;
@@ -45,7 +43,7 @@ enum RefusalKind {
     Function(Arc<Function>),
 }
 
-/// Room for a refusal's own headers and for those that tell where the client stands.
+/// Room for a refusal's own headers and for those that say where the client stands.
 const USUAL_HEADERS: usize = 12;
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -56,7 +54,7 @@ impl Refusal {
         Self(RefusalKind::Shape(shape))
     }
 
-    /// The status in words, and no work wasted on it: [`Shape::Bare`].
+    /// Only the status in words: [`Shape::Bare`].
     pub fn bare() -> Self {
         Self::new(Shape::Bare)
     }
@@ -80,7 +78,7 @@ impl Refusal {
         Self(RefusalKind::Function(Arc::new(function)))
     }
 
-    /// The response for a refused request, whose headers tell whether it is a gRPC call.
+    /// The response to a refused request, whose headers say whether it is a gRPC call.
     pub fn respond(&self, refused: &Refused<'_>, request: &HeaderMap) -> Response<Bytes> {
         let mut response =
             if grpc::is_call(request) { grpc::response(refused) } else { self.http(refused) };
@@ -90,15 +88,6 @@ impl Refusal {
             headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());
         }
         response
-    }
-
-    /// Whether refusals with the same whole seconds are the same.
-    pub(crate) fn is_steady(&self) -> bool {
-        match &self.0 {
-            RefusalKind::Shape(shape) => shape.is_steady(),
-            RefusalKind::Template(template) => template.is_steady(),
-            RefusalKind::Function(_) => false,
-        }
     }
 
     fn http(&self, refused: &Refused<'_>) -> Response<Bytes> {
@@ -140,4 +129,23 @@ impl fmt::Debug for Refusal {
             RefusalKind::Function(_) => f.write_str("Function"),
         }
     }
+}
+
+/// The response to a request that [`Gate::check`](slidegate::Gate::check) refuses: `400`, with
+/// problem details of RFC 9457. [`RequestLimiter`](crate::RequestLimiter) sends it by itself.
+pub fn bad_request(error: &BadRequest) -> Response<Bytes> {
+    let status = StatusCode::BAD_REQUEST;
+    let body = serde_json::json!({
+        "type": "about:blank",
+        "title": "Bad Request",
+        "status": status.as_u16(),
+        "detail": error.to_string(),
+    });
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    let json = HeaderValue::from_static("application/problem+json");
+    headers.insert(header::CONTENT_TYPE, json);
+    headers.insert(header::CACHE_CONTROL, NO_STORE);
+    response
 }

@@ -1,16 +1,14 @@
-//! What there is to say about a request that was refused.
+//! A request that was refused: why, and what there is to say about it.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use slidegate::policy::CheckedPlan;
-use slidegate::{Decision, Name, PolicyStanding, Standing, StoreError};
+use slidegate::{Block, Decision, Name, PolicyStanding, Standing, StoreError, Verdict};
 
-use crate::headers::write_name;
-use crate::refusal::reason::Reason;
-use crate::seconds;
+use crate::headers::{QuotaName, ceil_s, reset};
 
-/// A request that was refused, and all there is to say about it.
+/// A request that was refused, and what there is to say about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'a> {
     reason: Reason,
@@ -23,12 +21,7 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 impl<'a> Refused<'a> {
     /// What was refused; `None` if the request may pass.
     pub fn of(outcome: &'a Result<Decision, StoreError>) -> Option<Self> {
-        Self::of_decision(outcome.as_ref().ok())
-    }
-
-    /// The same, with no decision if the store could not count.
-    pub(crate) fn of_decision(decision: Option<&'a Decision>) -> Option<Self> {
-        Some(Self { reason: Reason::of(decision)?, decision })
+        Some(Self { reason: Reason::of(outcome)?, decision: outcome.as_ref().ok() })
     }
 
     /// Why.
@@ -54,7 +47,7 @@ impl<'a> Refused<'a> {
             Reason::CostAboveUnits | Reason::Blocked => None,
             Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
                 let own = self.decision?.retry_after()?;
-                let windows = self.violated().map(|(_, standing)| seconds::reset(standing));
+                let windows = self.violated().map(|(_, standing)| reset(standing));
                 windows.chain([own]).max()
             }
         }
@@ -62,20 +55,13 @@ impl<'a> Refused<'a> {
 
     /// How long to wait in whole seconds, rounded up and at least one, if waiting helps.
     pub fn retry_after_s(&self) -> Option<u64> {
-        self.retry_after().map(|after| seconds::ceil(after).max(1))
+        self.retry_after().map(|after| ceil_s(after).max(1))
     }
 
     /// How long to wait in milliseconds, rounded up, if waiting helps.
     pub(super) fn retry_after_ms(&self) -> Option<u64> {
         let whole = |after: Duration| after.as_nanos().div_ceil(1_000_000);
         self.retry_after().map(|after| u64::try_from(whole(after)).unwrap_or(u64::MAX))
-    }
-
-    /// The decision, and in it the standing that binds the client most.
-    pub(crate) fn tightest(&self) -> Option<(&'a Decision, &'a Standing)> {
-        let decision = self.decision?;
-        let (_, standing) = decision.tightest()?;
-        Some((decision, standing))
     }
 
     /// The policy that binds the client most.
@@ -123,11 +109,7 @@ impl<'a> Refused<'a> {
     /// The names of the violated quotas, as `RateLimit-Policy` has them; of a ban, the name of its
     /// policy.
     pub fn violated_policies(&self) -> Vec<String> {
-        let name = |(policy, standing)| {
-            let mut name = Vec::new();
-            write_name(&mut name, policy, standing, 1);
-            String::from_utf8(name).expect("names are ASCII")
-        };
+        let name = |(policy, standing)| QuotaName { policy, standing, copy: 1 }.to_string();
         let banned_by = self.banned_by().filter(|_| self.reason == Reason::Banned);
         let banned_by = banned_by.map(Name::to_string);
         self.violated().map(name).chain(banned_by).collect()
@@ -157,3 +139,102 @@ impl<'a> Refused<'a> {
         })
     }
 }
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A quota is used up.
+    QuotaExceeded,
+    /// The request costs more than a quota allows in a whole window: it can never pass.
+    CostAboveUnits,
+    /// The client was denied so often that it is kept out for a while.
+    Banned,
+    /// An operator has banned the client for a time.
+    Suspended,
+    /// The operator has listed the client as blocked.
+    Blocked,
+    /// The store could not count, and a policy says `deny` to that.
+    StoreUnavailable,
+}
+
+/// What a reason is called.
+pub(super) struct Wording {
+    pub(super) status: StatusCode,
+    pub(super) grpc_status: u8,
+    /// Types and titles are those of draft-ietf-httpapi-ratelimit-headers-11.
+    pub(super) problem: &'static str,
+    pub(super) title: &'static str,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+}
+
+impl Reason {
+    /// Why the request may not pass; `None` if it may.
+    fn of(outcome: &Result<Decision, StoreError>) -> Option<Self> {
+        let Ok(decision) = outcome else { return Some(Self::StoreUnavailable) };
+        match decision.verdict() {
+            Verdict::Allow => None,
+            Verdict::Deny { .. } => Some(Self::QuotaExceeded),
+            Verdict::Block(Block::CostAboveUnits) => Some(Self::CostAboveUnits),
+            Verdict::Block(Block::Banned { .. }) => Some(Self::Banned),
+            Verdict::Block(Block::Suspended { .. }) => Some(Self::Suspended),
+            Verdict::Block(_) => Some(Self::Blocked),
+            _ => Some(Self::QuotaExceeded),
+        }
+    }
+
+    pub(super) const fn wording(self) -> Wording {
+        match self {
+            Self::QuotaExceeded => Wording {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                grpc_status: RESOURCE_EXHAUSTED,
+                problem: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                title: "Request cannot be satisfied as assigned quota has been exceeded",
+                code: "RATE_LIMIT_EXCEEDED",
+                message: "Too many requests.",
+            },
+            Self::CostAboveUnits => Wording {
+                message: "This request costs more than is allowed in a whole window. It cannot \
+                          pass later either.",
+                ..Self::QuotaExceeded.wording()
+            },
+            Self::Banned => Wording {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                grpc_status: RESOURCE_EXHAUSTED,
+                problem: "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+                // The draft's own spelling.
+                title: "Request not satisifed due to detection of abnormal request pattern",
+                code: "RATE_LIMIT_EXCEEDED",
+                message: "Too many requests were denied, so none is accepted for a while.",
+            },
+            // Whatever the client sent was not too much: it is refused as those on the list are, but
+            // for the time that it lasts.
+            Self::Suspended => Wording {
+                code: "ACCESS_SUSPENDED",
+                message: "Access was suspended by the operator.",
+                ..Self::Blocked.wording()
+            },
+            Self::Blocked => Wording {
+                status: StatusCode::FORBIDDEN,
+                grpc_status: PERMISSION_DENIED,
+                problem: "about:blank",
+                title: "Forbidden",
+                code: "FORBIDDEN",
+                message: "Requests of this client are not accepted.",
+            },
+            Self::StoreUnavailable => Wording {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                grpc_status: UNAVAILABLE,
+                problem: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                title: "Request cannot be satisfied due to temporary server capacity constraints",
+                code: "SERVICE_UNAVAILABLE",
+                message: "The service cannot accept this request at the moment.",
+            },
+        }
+    }
+}
+
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNAVAILABLE: u8 = 14;

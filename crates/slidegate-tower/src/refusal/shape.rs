@@ -6,8 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::refusal::reason::Reason;
-use crate::refusal::refused::Refused;
+use crate::refusal::refused::{Reason, Refused};
 
 /// A ready-made shape of a refusal's body.
 ///
@@ -28,7 +27,7 @@ pub enum Shape {
     Code,
     /// A sentence of plain text.
     Text,
-    /// The status in words, and no work wasted on it.
+    /// Only the status in words, which costs the least.
     Bare,
 }
 
@@ -46,9 +45,9 @@ struct ProblemBody<'a> {
     upgrade_url: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct PlanError<'a> {
+struct ErrorBody<'a> {
     error: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u32>,
@@ -61,7 +60,7 @@ struct PlanError<'a> {
 }
 
 #[derive(Serialize)]
-struct CodeError<'a> {
+struct CodeBody<'a> {
     error: Code<'a>,
 }
 
@@ -72,11 +71,6 @@ struct Code<'a> {
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct PlainError<'a> {
-    error: &'a str,
 }
 
 impl Shape {
@@ -96,8 +90,8 @@ impl Shape {
         let phrase = wording.status.canonical_reason().unwrap_or_default();
         match self {
             Self::Problem => problem(refused),
-            Self::Error => json(&PlainError { error: phrase }),
-            Self::Plan => json(&PlanError {
+            Self::Error => json(&ErrorBody { error: phrase, ..ErrorBody::default() }),
+            Self::Plan => json(&ErrorBody {
                 error: match refused.reason() {
                     Reason::QuotaExceeded => "Rate limit exceeded",
                     _ => phrase,
@@ -107,7 +101,7 @@ impl Shape {
                 plan: refused.plan_name(),
                 upgrade_url: refused.upgrade_url(),
             }),
-            Self::Code => json(&CodeError {
+            Self::Code => json(&CodeBody {
                 error: Code {
                     code: wording.code,
                     message: &refused.message_with("Please retry after"),
@@ -117,11 +111,6 @@ impl Shape {
             Self::Text => (refused.message() + "\n").into(),
             Self::Bare => Bytes::from_static(phrase.as_bytes()),
         }
-    }
-
-    /// Whether it says nothing that changes from one moment to the next.
-    pub(super) fn is_steady(self) -> bool {
-        self != Self::Plan
     }
 
     const fn name(self) -> &'static str {

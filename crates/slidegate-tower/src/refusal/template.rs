@@ -49,14 +49,6 @@ impl Template {
         Ok(Self { content_type, is_json, segments: segments(text)? })
     }
 
-    /// Whether it says nothing that changes from one moment to the next.
-    pub(super) fn is_steady(&self) -> bool {
-        !self
-            .segments
-            .iter()
-            .any(|segment| matches!(segment, Segment::Gap(Placeholder::RetryAfterMs)))
-    }
-
     pub(super) fn fill(&self, refused: &Refused<'_>) -> Bytes {
         let mut text = String::new();
         for segment in &self.segments {

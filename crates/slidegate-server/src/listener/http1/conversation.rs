@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::http::{Request, StatusCode};
+use ::http::{Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body::Body;
 use slidegate::limit::SystemClock;
@@ -23,7 +23,7 @@ use crate::listener::course::ConnectionEnd;
 use crate::listener::guarded::Guarded;
 use crate::listener::stream::{Rewound, TransportStream};
 use crate::listener::upgrade::{Handover, handover};
-use crate::listener::{Accepted, Handler, RequestBody, ServerResponse};
+use crate::listener::{Accepted, Handler, RequestBody};
 use crate::shutdown::Shutdown;
 
 /// After its last answer a connection is read for a while, and what comes is thrown away: if it
@@ -115,9 +115,9 @@ impl Conversation<'_> {
             }
             let mut answering = pin!(answer.answer(accepted, request));
             let answered = poll_fn(|cx| self.poll_answer(answering.as_mut(), &mut intake, cx));
-            let Some(message) = answered.await else { return Over::Broken };
-            let is_switching = is_switching(&message);
-            if let Err(over) = self.respond(message, terms, &mut intake).await {
+            let Some(response) = answered.await else { return Over::Broken };
+            let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if let Err(over) = self.respond(response, terms, &mut intake).await {
                 return over;
             }
             if is_switching {
@@ -201,13 +201,13 @@ impl Conversation<'_> {
     /// body.
     fn poll_answer<B>(
         &mut self,
-        mut answering: Pin<&mut impl Future<Output = ServerResponse<B>>>,
+        mut answering: Pin<&mut impl Future<Output = Response<B>>>,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<ServerResponse<B>>> {
+    ) -> Poll<Option<Response<B>>> {
         loop {
-            if let Poll::Ready(message) = answering.as_mut().poll(cx) {
-                return Poll::Ready(Some(message));
+            if let Poll::Ready(response) = answering.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
             }
             match intake {
                 Some(intake) if !intake.is_over() => {
@@ -237,7 +237,7 @@ impl Conversation<'_> {
     /// Sends an answer. An error if the connection cannot be used again.
     async fn respond<B>(
         &mut self,
-        message: ServerResponse<B>,
+        mut response: Response<B>,
         terms: Terms,
         intake: &mut Option<Intake>,
     ) -> Result<(), Over>
@@ -249,21 +249,12 @@ impl Conversation<'_> {
         }
         // It is said in the answer, if it is known by then.
         let keeps = !self.word.has_begun() && self.is_readable_on(intake);
-        let (clock, wire) = (&self.settings.clock, &mut self.wire);
-        let (mut outgoing, mut response) = match message {
-            ServerResponse::Response { response, lines } => {
-                let bytes = &mut wire.unsent;
-                (response::begin(&response, &lines, terms, keeps, clock, bytes), Some(response))
-            }
-            ServerResponse::Refusal(refusal) => {
-                (response::write_refusal(&refusal, terms, keeps, clock, wire), None)
-            }
-        };
-        let mut body = response.as_mut().map(|response| response.body_mut());
+        let (clock, bytes) = (&self.settings.clock, &mut self.wire.unsent);
+        let mut outgoing = response::begin(&response, terms, keeps, clock, bytes);
         let mut turn = Turn::default();
         poll_fn(|cx| {
             ready!(turn.poll(cx));
-            self.poll_send(&mut outgoing, body.as_deref_mut(), intake, cx)
+            self.poll_send(&mut outgoing, response.body_mut(), intake, cx)
         })
         .await?;
         // Whoever reads the request's body may wait for this.
@@ -290,7 +281,7 @@ impl Conversation<'_> {
     fn poll_send<B>(
         &mut self,
         outgoing: &mut ResponseWriter,
-        mut body: Option<&mut B>,
+        body: &mut B,
         intake: &mut Option<Intake>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Over>>
@@ -299,12 +290,8 @@ impl Conversation<'_> {
     {
         loop {
             let mut is_pending = false;
-            while let Some(body) = &mut body
-                && !outgoing.has_ended()
-                && !is_pending
-                && self.wire.has_room()
-            {
-                match Pin::new(&mut **body).poll_frame(cx) {
+            while !outgoing.has_ended() && !is_pending && self.wire.has_room() {
+                match Pin::new(&mut *body).poll_frame(cx) {
                     Poll::Ready(frame) => {
                         let written = frame.transpose().map_err(Into::into);
                         let written =
@@ -369,11 +356,6 @@ impl Conversation<'_> {
         }
         ConnectionEnd::Over
     }
-}
-
-fn is_switching<B>(message: &ServerResponse<B>) -> bool {
-    matches!(message, ServerResponse::Response { response, .. }
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS)
 }
 
 /// What of a head is waited for.

@@ -10,7 +10,6 @@ use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use slidegate::Clock;
 use slidegate::limit::SystemClock;
-use slidegate_tower::SharedRefusal;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::date;
@@ -46,11 +45,9 @@ pub(super) struct WrongLength;
 
 type WriteError = Box<dyn Error + Send + Sync>;
 
-/// Writes a response's head, with these lines among its fields. Another request may follow if both
-/// sides wish it.
+/// Writes a response's head. Another request may follow if both sides wish it.
 pub(super) fn begin<B: Body>(
     response: &Response<B>,
-    lines: &[u8],
     terms: Terms,
     keeps: bool,
     clock: &SystemClock,
@@ -76,7 +73,6 @@ pub(super) fn begin<B: Body>(
         }
         put(bytes, name, value.as_bytes());
     }
-    bytes.extend_from_slice(lines);
     let framing = ResponseFraming::of(response, length, terms);
     if length.is_none() {
         framing.write(terms.is_head, bytes);
@@ -91,35 +87,12 @@ pub(super) fn begin<B: Body>(
     ResponseWriter { framing, keeps: keeps || is_switching }
 }
 
-/// Writes a whole refusal. Another request may follow if both sides wish it.
-pub(super) fn write_refusal<S>(
-    refusal: &SharedRefusal,
-    terms: Terms,
-    keeps: bool,
-    clock: &SystemClock,
-    wire: &mut Wire<S>,
-) -> ResponseWriter
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let bytes = &mut wire.unsent;
-    bytes.extend_from_slice(version(terms.is_old));
-    bytes.extend_from_slice(refusal.head());
-    write_date(clock, bytes);
-    let keeps = keeps && terms.keeps;
-    write_end(keeps, terms.is_old, bytes);
-    if !terms.is_head {
-        wire.put(refusal.response().body());
-    }
-    ResponseWriter { framing: ResponseFraming::Nothing, keeps }
-}
-
 /// Writes a whole response to what is no request.
 pub(super) fn refuse(flaw: MalformedRequest, clock: &SystemClock, bytes: &mut Vec<u8>) {
     let mut response = Response::new(http_body_util::Empty::<Bytes>::new());
     *response.status_mut() = flaw.status();
     let terms = Terms { is_head: false, is_old: false, keeps: false, takes_trailers: false };
-    begin(&response, b"", terms, false, clock, bytes);
+    begin(&response, terms, false, clock, bytes);
 }
 
 impl ResponseWriter {

@@ -19,8 +19,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::listener::{
-    Accepted, ConnectionCounts, Handler, Listeners, OnUpgrade, RequestBody, ServerResponse,
-    Settings, serve,
+    Accepted, ConnectionCounts, Handler, Listeners, OnUpgrade, RequestBody, Settings, serve,
 };
 use crate::shutdown::{Closing, Shutdown, shutdown};
 
@@ -159,9 +158,9 @@ impl Handler for Tester {
         &mut self,
         accepted: Accepted,
         request: Request<RequestBody>,
-    ) -> ServerResponse<AnyBody> {
+    ) -> Response<AnyBody> {
         let path = request.uri().path().to_owned();
-        let response = match path.as_str() {
+        match path.as_str() {
             "/accepted" => text(format!("{:?} {}", accepted.peer, accepted.secure)),
             "/worker" => text(self.worker.to_string()),
             "/length" => {
@@ -177,8 +176,7 @@ impl Handler for Tester {
             "/panic" => panic!("a mistake, made on purpose"),
             "/upgrade" => upgrade(request),
             _ => text(format!("{} {path}", request.method())),
-        };
-        response.into()
+        }
     }
 }
 

@@ -1,0 +1,131 @@
+//! What is known of a request: its head, and what the application says of it in the extensions.
+
+use std::net::IpAddr;
+
+use http::{Extensions, HeaderMap, Method, Request, request};
+use slidegate::{Cost, Facts};
+
+use crate::client_address::{ClientAddress, ResolvedClient};
+
+/// The address of the peer that holds the connection, for servers other than axum's.
+///
+/// With the feature `axum`, `ConnectInfo<SocketAddr>` is read too; this one comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer(pub IpAddr);
+
+/// The user that the application has authenticated, for policies that count per user. It takes
+/// precedence over the policies' [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct User(pub String);
+
+/// The plan that the application knows the client to have, for policies that go by plans.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct UserPlan(pub String);
+
+/// The request passes without being counted, and its response gets no headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Exempt;
+
+/// The head of a request, borrowed.
+///
+/// Made from an [`http::Request`] or its parts, or from what a proxy says about a request.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestHead<'r> {
+    method: &'r Method,
+    path: &'r str,
+    pub(crate) headers: &'r HeaderMap,
+    extensions: Option<&'r Extensions>,
+    client: Option<ResolvedClient>,
+    pub(crate) plain_http: bool,
+}
+
+impl<'r> RequestHead<'r> {
+    /// A request for a path, with or without its query, and no extensions.
+    pub fn new(method: &'r Method, path: &'r str, headers: &'r HeaderMap) -> Self {
+        Self { method, path, headers, extensions: None, client: None, plain_http: false }
+    }
+
+    /// Says where the request comes from, if it is already known. Otherwise the peer is taken from
+    /// the extensions, and the client is resolved by the limiter's [`ClientAddress`].
+    #[must_use]
+    pub fn client(self, client: ResolvedClient) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// Refuses in plain HTTP even if the request is a gRPC call. A gRPC refusal has the status 200,
+    /// which a proxy that goes by the status takes for permission.
+    #[must_use]
+    pub fn plain_http(self) -> Self {
+        Self { plain_http: true, ..self }
+    }
+
+    /// The path, as it was sent.
+    pub(crate) fn path(&self) -> &'r str {
+        self.path
+    }
+
+    pub(crate) fn is_exempt(&self) -> bool {
+        self.extension::<Exempt>().is_some()
+    }
+
+    /// Where the request comes from.
+    pub(crate) fn resolve(&self, client_address: &ClientAddress) -> ResolvedClient {
+        self.client.unwrap_or_else(|| client_address.resolve_client(self.peer(), self.headers))
+    }
+
+    /// The facts, but for where the request comes from.
+    pub(crate) fn facts(&self) -> Facts<'r> {
+        let mut facts = Facts::new(self.method, self.path).headers(self.headers);
+        if let Some(User(id)) = self.extension() {
+            facts = facts.user(id);
+        }
+        if let Some(UserPlan(name)) = self.extension() {
+            facts = facts.plan(name);
+        }
+        if let Some(Cost::Units(units)) = self.extension() {
+            facts = facts.cost(*units);
+        }
+        facts
+    }
+
+    fn peer(&self) -> Option<IpAddr> {
+        match self.extension() {
+            Some(Peer(address)) => Some(*address),
+            None => self.connect_info(),
+        }
+    }
+
+    #[cfg(feature = "axum")]
+    fn connect_info(&self) -> Option<IpAddr> {
+        use std::net::SocketAddr;
+
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+        let real = || self.extension().map(|ConnectInfo::<SocketAddr>(address)| address);
+        let mock = || self.extension().map(|MockConnectInfo::<SocketAddr>(address)| address);
+        real().or_else(mock).map(SocketAddr::ip)
+    }
+
+    #[cfg(not(feature = "axum"))]
+    fn connect_info(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn extension<T: Send + Sync + 'static>(&self) -> Option<&'r T> {
+        self.extensions?.get()
+    }
+}
+
+impl<'r, B> From<&'r Request<B>> for RequestHead<'r> {
+    fn from(request: &'r Request<B>) -> Self {
+        let head = Self::new(request.method(), request.uri().path(), request.headers());
+        Self { extensions: Some(request.extensions()), ..head }
+    }
+}
+
+impl<'r> From<&'r request::Parts> for RequestHead<'r> {
+    fn from(parts: &'r request::Parts) -> Self {
+        let head = Self::new(&parts.method, parts.uri.path(), &parts.headers);
+        Self { extensions: Some(&parts.extensions), ..head }
+    }
+}
