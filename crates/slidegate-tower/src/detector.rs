@@ -3,22 +3,23 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderName, header};
 use slidegate::{Decision, Name, PolicyStanding};
 
-/// What a layer has noticed about how it is set up.
+/// What a limiter has noticed about its configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Detectors {
     no_peer: Once,
     untrusted: Once,
     one_identity: Once,
     twice: Once,
-    shared: SharedPeer,
+    only_peer: OnlyPeer,
 }
 
-/// In the headers of a request that came through a proxy.
+/// The headers that show that a request came through a proxy.
 static FORWARDING: [HeaderName; 4] = [
     HeaderName::from_static("x-forwarded-for"),
     header::FORWARDED,
@@ -27,7 +28,7 @@ static FORWARDING: [HeaderName; 4] = [
 ];
 
 impl Detectors {
-    /// A request whose peer is not known.
+    /// A request without a known peer.
     pub(crate) fn no_peer(&self) {
         if self.no_peer.is_first() {
             tracing::warn!(
@@ -39,7 +40,7 @@ impl Detectors {
         }
     }
 
-    /// A request of a peer that may not speak for clients. Not every one is looked at.
+    /// A request of an untrusted peer. Only a sample of them is examined.
     pub(crate) fn untrusted(&self, peer: IpAddr, headers: &HeaderMap) {
         if !is_sampled() || (self.untrusted.is_over() && self.one_identity.is_over()) {
             return;
@@ -54,20 +55,20 @@ impl Detectors {
                  if not, a client tries to pass for another"
             );
         }
-        if is_inside(peer)
-            && self.shared.is_for_several(peer, value.as_bytes())
+        if is_internal(peer)
+            && self.only_peer.has_several_clients(peer, value.as_bytes())
             && self.one_identity.is_first()
         {
             tracing::warn!(
                 %peer, header = %name,
-                "every request comes from one address inside, on behalf of several clients, who \
-                 all share one quota: the peer is a proxy, so name its network with \
+                "every request comes from one internal address, on behalf of several clients, \
+                 which all share one quota: the peer is a proxy, so name its network with \
                  `RateLimitLayer::client_address`"
             );
         }
     }
 
-    /// A response that two decisions were made about, further in and here.
+    /// A response that two limiters have decided about, further in and here.
     pub(crate) fn decided_twice(&self, inner: &Decision, outer: &Decision) {
         // Names of one set of policies are one text in memory; equal names of two sets are not.
         let same = |(one, two): (&Name, &Name)| std::ptr::eq(one.as_ptr(), two.as_ptr());
@@ -86,18 +87,25 @@ fn names(decision: &Decision) -> impl Iterator<Item = &Name> {
     decision.policies().iter().map(PolicyStanding::policy)
 }
 
-thread_local! {
-    static SEEN: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A thread looks at its first so many requests, and then at one in so many: looking for headers
-/// takes longer than all else that is done to find the client.
+/// Each thread examines its first 64 requests, and then one in 64: looking for four headers takes
+/// longer than finding the client's address.
 const SAMPLE: u32 = 64;
 
 fn is_sampled() -> bool {
+    thread_local! {
+        static SEEN: Cell<u32> = const { Cell::new(0) };
+    }
     let seen = SEEN.get();
     SEEN.set(seen.wrapping_add(1));
     seen < SAMPLE || seen.is_multiple_of(SAMPLE)
+}
+
+/// Whether an address is one that no external client has.
+fn is_internal(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unique_local() || v6.is_loopback() || v6.is_unicast_link_local(),
+    }
 }
 
 /// Something that is done once.
@@ -114,37 +122,24 @@ impl Once {
     }
 }
 
-/// Whether all requests come from one peer, and for whom. Only digests are kept.
+/// The first peer and a digest of the first client that were seen, and whether there was another
+/// peer since.
 #[derive(Debug, Default)]
-struct SharedPeer {
-    seed: RandomState,
-    peer: AtomicU64,
-    client: AtomicU64,
-    several_peers: AtomicBool,
+struct OnlyPeer {
+    hasher: RandomState,
+    first: Mutex<Option<(IpAddr, u64)>>,
+    has_others: AtomicBool,
 }
 
-impl SharedPeer {
-    /// Whether this peer has spoken for another client before, and nobody but this peer was seen.
-    fn is_for_several(&self, peer: IpAddr, client: &[u8]) -> bool {
-        if !self.is_same(&self.peer, self.seed.hash_one(peer)) {
-            self.several_peers.store(true, Ordering::Relaxed);
+impl OnlyPeer {
+    /// Whether this is the only peer so far and has sent requests for several clients.
+    fn has_several_clients(&self, peer: IpAddr, client: &[u8]) -> bool {
+        let client = self.hasher.hash_one(client);
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first_peer, first_client) = *first.get_or_insert((peer, client));
+        if peer != first_peer {
+            self.has_others.store(true, Ordering::Relaxed);
         }
-        let same_client = self.is_same(&self.client, self.seed.hash_one(client));
-        !same_client && !self.several_peers.load(Ordering::Relaxed)
-    }
-
-    /// Whether the digest is the first that was seen. Zero is none.
-    fn is_same(&self, first: &AtomicU64, digest: u64) -> bool {
-        let digest = digest.max(1);
-        let seen = first.compare_exchange(0, digest, Ordering::Relaxed, Ordering::Relaxed);
-        seen.unwrap_or_else(|seen| seen) == digest || seen == Ok(0)
-    }
-}
-
-/// Whether the address is one that no client from outside has.
-fn is_inside(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unique_local() || v6.is_loopback() || v6.is_unicast_link_local(),
+        client != first_client && !self.has_others.load(Ordering::Relaxed)
     }
 }

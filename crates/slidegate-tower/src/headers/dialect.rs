@@ -54,15 +54,6 @@ pub(super) enum Since {
     Epoch,
 }
 
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
 impl Dialect {
     const ALL: [Self; 5] =
         [Self::Draft11, Self::Draft07, Self::Draft06, Self::XRateLimit, Self::XRateLimitDelta];
@@ -71,21 +62,19 @@ impl Dialect {
     pub(super) fn groups(self) -> Vec<FieldGroup> {
         match self {
             Self::Draft11 => vec![
-                FieldGroup::List(RATELIMIT_POLICY, Item::Quota),
-                FieldGroup::List(RATELIMIT, Item::Standing),
+                FieldGroup::list("ratelimit-policy", Item::Quota),
+                FieldGroup::list("ratelimit", Item::Standing),
             ],
-            Self::Draft07 => {
-                vec![
-                    FieldGroup::List(RATELIMIT_POLICY, Item::Unnamed),
-                    FieldGroup::Dictionary(RATELIMIT),
-                ]
-            }
+            Self::Draft07 => vec![
+                FieldGroup::list("ratelimit-policy", Item::Unnamed),
+                FieldGroup::Dictionary(HeaderName::from_static("ratelimit")),
+            ],
             Self::Draft06 => vec![
-                FieldGroup::List(RATELIMIT_POLICY, Item::Unnamed),
+                FieldGroup::list("ratelimit-policy", Item::Unnamed),
                 FieldGroup::Triple {
-                    limit: RATELIMIT_LIMIT,
-                    remaining: RATELIMIT_REMAINING,
-                    reset: RATELIMIT_RESET,
+                    limit: HeaderName::from_static("ratelimit-limit"),
+                    remaining: HeaderName::from_static("ratelimit-remaining"),
+                    reset: HeaderName::from_static("ratelimit-reset"),
                     since: Since::Now,
                 },
             ],
@@ -106,11 +95,15 @@ impl Dialect {
 }
 
 impl FieldGroup {
+    fn list(name: &'static str, item: Item) -> Self {
+        Self::List(HeaderName::from_static(name), item)
+    }
+
     fn x_ratelimit(since: Since) -> Self {
         Self::Triple {
-            limit: X_RATELIMIT_LIMIT,
-            remaining: X_RATELIMIT_REMAINING,
-            reset: X_RATELIMIT_RESET,
+            limit: HeaderName::from_static("x-ratelimit-limit"),
+            remaining: HeaderName::from_static("x-ratelimit-remaining"),
+            reset: HeaderName::from_static("x-ratelimit-reset"),
             since,
         }
     }

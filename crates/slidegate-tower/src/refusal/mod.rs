@@ -97,7 +97,7 @@ impl Refusal {
                 (HeaderValue::from_static(shape.content_type()), shape.body(refused))
             }
             RefusalKind::Template(template) => {
-                (template.content_type.clone(), template.fill(refused))
+                (template.content_type.clone(), template.render(refused))
             }
         };
         let mut response = Response::new(body);

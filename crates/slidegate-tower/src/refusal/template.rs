@@ -1,6 +1,6 @@
-//! A refusal's body as a text with gaps.
+//! A refusal's body by a template.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -18,26 +18,32 @@ pub(super) struct Template {
 #[derive(Debug, Clone)]
 enum Segment {
     Text(String),
-    Gap(Placeholder),
+    Placeholder(Value),
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Placeholder {
-    Status,
-    Error,
-    Message,
-    RetryAfter,
-    RetryAfterMs,
-    Limit,
-    Policy,
-    Plan,
-    UpgradeUrl,
-}
+/// Finds the value of a placeholder.
+type Value = for<'a> fn(&Refused<'a>) -> Substitute<'a>;
 
-/// What fills a gap.
-enum Filling<'a> {
+/// What stands in place of a placeholder.
+enum Substitute<'a> {
     Number(Option<u64>),
-    Text(std::borrow::Cow<'a, str>),
+    Text(Cow<'a, str>),
+}
+
+const PLACEHOLDERS: [(&str, Value); 9] = [
+    ("status", |refused| Substitute::Number(Some(refused.status().as_u16().into()))),
+    ("error", |refused| text(refused.status().canonical_reason())),
+    ("message", |refused| Substitute::Text(refused.message().into())),
+    ("retry_after", |refused| Substitute::Number(refused.retry_after_s())),
+    ("retry_after_ms", |refused| Substitute::Number(refused.retry_after_ms())),
+    ("limit", |refused| Substitute::Number(refused.limit().map(u64::from))),
+    ("policy", |refused| text(refused.policy_name())),
+    ("plan", |refused| text(refused.plan_name())),
+    ("upgrade_url", |refused| text(refused.upgrade_url())),
+];
+
+fn text(text: Option<&str>) -> Substitute<'_> {
+    Substitute::Text(text.unwrap_or_default().into())
 }
 
 impl Template {
@@ -49,58 +55,29 @@ impl Template {
         Ok(Self { content_type, is_json, segments: segments(text)? })
     }
 
-    pub(super) fn fill(&self, refused: &Refused<'_>) -> Bytes {
-        let mut text = String::new();
+    /// The body. Numbers that are not known are `null` in JSON and nothing elsewhere.
+    pub(super) fn render(&self, refused: &Refused<'_>) -> Bytes {
+        let mut body = String::new();
         for segment in &self.segments {
-            match segment {
-                Segment::Text(segment) => text.push_str(segment),
-                Segment::Gap(placeholder) => self.push(&mut text, placeholder.filling(refused)),
+            let value = match segment {
+                Segment::Text(text) => {
+                    body.push_str(text);
+                    continue;
+                }
+                Segment::Placeholder(value) => value(refused),
+            };
+            match value {
+                Substitute::Number(Some(number)) => body += itoa::Buffer::new().format(number),
+                Substitute::Number(None) if self.is_json => body += "null",
+                Substitute::Number(None) => {}
+                Substitute::Text(text) if self.is_json => {
+                    let quoted = serde_json::Value::from(text).to_string();
+                    body += &quoted[1..quoted.len() - 1];
+                }
+                Substitute::Text(text) => body += &text,
             }
         }
-        text.into()
-    }
-
-    /// Numbers that are not known are `null` in JSON and nothing elsewhere.
-    fn push(&self, text: &mut String, filling: Filling<'_>) {
-        match filling {
-            Filling::Number(Some(number)) => text.push_str(itoa::Buffer::new().format(number)),
-            Filling::Number(None) if self.is_json => text.push_str("null"),
-            Filling::Number(None) => {}
-            Filling::Text(value) if self.is_json => {
-                let quoted = serde_json::Value::from(value).to_string();
-                text.push_str(&quoted[1..quoted.len() - 1]);
-            }
-            Filling::Text(value) => text.push_str(&value),
-        }
-    }
-}
-
-impl Placeholder {
-    const ALL: [(&'static str, Self); 9] = [
-        ("status", Self::Status),
-        ("error", Self::Error),
-        ("message", Self::Message),
-        ("retry_after", Self::RetryAfter),
-        ("retry_after_ms", Self::RetryAfterMs),
-        ("limit", Self::Limit),
-        ("policy", Self::Policy),
-        ("plan", Self::Plan),
-        ("upgrade_url", Self::UpgradeUrl),
-    ];
-
-    fn filling<'a>(self, refused: &Refused<'a>) -> Filling<'a> {
-        let text = |text: Option<&'a str>| Filling::Text(text.unwrap_or_default().into());
-        match self {
-            Self::Status => Filling::Number(Some(refused.status().as_u16().into())),
-            Self::Error => text(refused.status().canonical_reason()),
-            Self::Message => Filling::Text(refused.message().into()),
-            Self::RetryAfter => Filling::Number(refused.retry_after_s()),
-            Self::RetryAfterMs => Filling::Number(refused.retry_after_ms()),
-            Self::Limit => Filling::Number(refused.limit().map(u64::from)),
-            Self::Policy => text(refused.policy_name()),
-            Self::Plan => text(refused.plan_name()),
-            Self::UpgradeUrl => text(refused.upgrade_url()),
-        }
+        body.into()
     }
 }
 
@@ -114,10 +91,10 @@ fn segments(mut text: &str) -> Result<Vec<Segment>, TemplateError> {
         let (word, rest) = after.split_at(word_len);
         match rest.strip_prefix('}') {
             Some(rest) if !word.is_empty() => {
-                let known = Placeholder::ALL.into_iter().find(|(name, _)| *name == word);
-                let (_, placeholder) = known.ok_or_else(|| unknown(word))?;
+                let known = PLACEHOLDERS.into_iter().find(|(name, _)| *name == word);
+                let (_, value) = known.ok_or_else(|| unknown(word))?;
                 segments.push(Segment::Text(std::mem::take(&mut plain)));
-                segments.push(Segment::Gap(placeholder));
+                segments.push(Segment::Placeholder(value));
                 text = rest;
             }
             _ => {
@@ -132,11 +109,7 @@ fn segments(mut text: &str) -> Result<Vec<Segment>, TemplateError> {
 }
 
 fn unknown(word: &str) -> TemplateError {
-    let mut known = String::new();
-    for (i, (name, _)) in Placeholder::ALL.iter().enumerate() {
-        let comma = if i > 0 { ", " } else { "" };
-        let _ = write!(known, "{comma}{{{name}}}");
-    }
+    let known = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", ");
     TemplateError::Placeholder { word: word.to_owned(), known }
 }
 
