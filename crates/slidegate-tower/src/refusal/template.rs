@@ -18,11 +18,11 @@ pub(super) struct Template {
 #[derive(Debug, Clone)]
 enum Segment {
     Text(String),
-    Placeholder(Value),
+    Placeholder(Lookup),
 }
 
 /// Finds the value of a placeholder.
-type Value = for<'a> fn(&Refused<'a>) -> Substitute<'a>;
+type Lookup = for<'a> fn(&Refused<'a>) -> Substitute<'a>;
 
 /// What stands in place of a placeholder.
 enum Substitute<'a> {
@@ -30,7 +30,7 @@ enum Substitute<'a> {
     Text(Cow<'a, str>),
 }
 
-const PLACEHOLDERS: [(&str, Value); 9] = [
+const PLACEHOLDERS: [(&str, Lookup); 9] = [
     ("status", |refused| Substitute::Number(Some(refused.status().as_u16().into()))),
     ("error", |refused| text(refused.status().canonical_reason())),
     ("message", |refused| Substitute::Text(refused.message().into())),
