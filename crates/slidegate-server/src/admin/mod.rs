@@ -8,6 +8,7 @@ mod readiness;
 #[cfg(test)]
 mod tests;
 mod token;
+pub(crate) mod views;
 
 use axum::routing::get;
 use axum::{Router, middleware};

@@ -1,78 +1,142 @@
-//! Accounts and overrides as an operator is shown them.
+//! The JSON of the operator's API, one type for each answer: the server writes them and the command
+//! line reads them. What does not apply is left out.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slidegate::{Account, Inspection, Policies, Standing, Timestamp};
 
 use crate::calendar::Rfc3339;
 use crate::overrides::OverrideRecord;
 
-/// Where an account stands. What does not apply is left out.
-#[derive(Debug, Serialize)]
-pub(super) struct AccountView {
-    identity: String,
-    policy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<String>,
-    /// Whether the policy only watches.
-    #[serde(skip_serializing_if = "is_false")]
-    shadow: bool,
-    /// How much is spent of the quota that is spent most, from 0 to 1.
-    used: f64,
-    quotas: Vec<QuotaView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    banned_for_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exempt_for_ms: Option<u64>,
-    /// How many units an operator has added to each quota.
-    #[serde(skip_serializing_if = "is_zero")]
-    granted: u32,
-    /// Whether the store could not tell, and this is what the process knows by itself.
-    #[serde(skip_serializing_if = "is_false")]
-    degraded: bool,
-    #[serde(flatten)]
-    denials: Option<Denials>,
+/// The order of a list of accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AccountSort {
+    /// Nearest to a quota first
+    Nearest,
+    /// Most often denied first
+    Denied,
 }
 
-/// How often an account was denied of late.
-#[derive(Debug, Serialize)]
-pub(super) struct Denials {
-    pub(super) denials: u64,
-    /// By how much that may be too many.
-    pub(super) denials_overcount: u64,
+/// `GET /v1/accounts`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AccountList {
+    pub(crate) sort: AccountSort,
+    pub(crate) accounts: Vec<AccountView>,
 }
 
-#[derive(Debug, Serialize)]
-struct QuotaView {
-    quota: String,
-    units: u32,
-    spent: u32,
-    remaining: u32,
-    retry_after_ms: u64,
-    reset_after_ms: u64,
+/// `GET /v1/accounts/IDENTITY`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct IdentityView {
+    pub(crate) identity: String,
+    pub(crate) accounts: Vec<AccountView>,
+    /// All overrides that concern the identity, also under policies where it has no account.
+    pub(crate) overrides: Vec<OverrideView>,
+}
+
+/// Where an account stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AccountView {
+    pub(crate) identity: String,
+    pub(crate) policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<String>,
+    /// Whether the policy is a shadow policy, which refuses nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) shadow: bool,
+    /// The spent share of the quota that is spent most, from 0 to 1.
+    pub(crate) used: f64,
+    pub(crate) quotas: Vec<QuotaView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) banned_for_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exempt_for_ms: Option<u64>,
+    /// Units that an operator has added to each quota.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) granted: u32,
+    /// Whether the store failed and these are the process's own ledgers.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) degraded: bool,
+    /// Recent denials, in lists of the most denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) denials: Option<u64>,
+    /// The most by which `denials` may be too high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) denials_overcount: Option<u64>,
+}
+
+/// Where one quota of an account stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct QuotaView {
+    pub(crate) quota: String,
+    pub(crate) units: u32,
+    pub(crate) spent: u32,
+    pub(crate) remaining: u32,
+    pub(crate) retry_after_ms: u64,
+    pub(crate) reset_after_ms: u64,
+}
+
+/// `GET /v1/overrides`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideList {
+    pub(crate) overrides: Vec<OverrideView>,
+    /// Whether there may be others: Redis is unreachable, and these were read last.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) stale: bool,
 }
 
 /// An override in force.
-#[derive(Debug, Serialize)]
-pub(super) struct OverrideView {
-    id: String,
-    action: &'static str,
-    identity: String,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideView {
+    pub(crate) id: String,
+    pub(crate) action: String,
+    pub(crate) identity: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    policy: Option<String>,
+    pub(crate) policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    units: Option<u32>,
-    until: Rfc3339,
-    ends_in_ms: u64,
-    reason: String,
-    created: Rfc3339,
+    pub(crate) units: Option<u32>,
+    pub(crate) until: Rfc3339,
+    pub(crate) ends_in_ms: u64,
+    pub(crate) reason: String,
+    pub(crate) created: Rfc3339,
     #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<std::net::IpAddr>,
+    pub(crate) by: Option<IpAddr>,
+}
+
+/// `POST /v1/accounts/IDENTITY/grant`, `exempt` and `ban`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideCreated {
+    #[serde(rename = "override")]
+    pub(crate) created: OverrideView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced: Option<OverrideView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<OverrideView>,
+}
+
+/// `DELETE /v1/overrides/ID`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideLifted {
+    pub(crate) lifted: OverrideView,
+    pub(crate) reason: String,
+}
+
+/// `POST /v1/accounts/IDENTITY/reset`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AccountsReset {
+    /// The identity.
+    pub(crate) reset: String,
+    pub(crate) policies: Vec<String>,
+    /// Those of the policies under which nothing was spent.
+    pub(crate) nothing_spent: Vec<String>,
+    pub(crate) reason: String,
 }
 
 impl AccountView {
-    pub(super) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
+    pub(crate) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
+        let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
         let quotas: Vec<QuotaView> = inspection.standings.iter().map(QuotaView::of).collect();
         let shares = quotas.iter().map(|quota| f64::from(quota.spent) / f64::from(quota.units));
         let used = shares.fold(0.0, f64::max);
@@ -80,8 +144,8 @@ impl AccountView {
             identity: policies.shown(&account.identity).into_owned(),
             policy: account.policy.to_string(),
             plan: inspection.plan.as_ref().map(ToString::to_string),
-            shadow: false,
-            // Thousandths are as fine as anybody reads.
+            shadow,
+            // Rounded to thousandths.
             used: (used * 1000.0).round() / 1000.0,
             quotas,
             banned_for_ms: inspection.banned.map(rounded_up_ms),
@@ -89,26 +153,15 @@ impl AccountView {
             granted: inspection.granted,
             degraded: inspection.degraded,
             denials: None,
+            denials_overcount: None,
         }
     }
 
-    pub(super) fn shadow(self, shadow: bool) -> Self {
-        Self { shadow, ..self }
-    }
-
-    pub(super) fn denials(self, denials: Denials) -> Self {
-        Self { denials: Some(denials), ..self }
-    }
-
-    pub(super) fn used(&self) -> f64 {
-        self.used
-    }
-
-    /// Whether nothing was spent, and nobody has done anything to it.
-    pub(super) fn is_untouched(&self) -> bool {
+    /// Whether nothing was spent and no override applies.
+    pub(crate) fn is_untouched(&self) -> bool {
         let spent = self.quotas.iter().any(|quota| quota.spent > 0);
-        let ordered = self.banned_for_ms.is_some() || self.exempt_for_ms.is_some();
-        !spent && !ordered && self.granted == 0
+        let overridden = self.banned_for_ms.is_some() || self.exempt_for_ms.is_some();
+        !spent && !overridden && self.granted == 0
     }
 }
 
@@ -127,10 +180,10 @@ impl QuotaView {
 }
 
 impl OverrideView {
-    pub(super) fn at(now_ms: u64, record: &OverrideRecord, policies: &Policies) -> Self {
+    pub(crate) fn at(now_ms: u64, record: &OverrideRecord, policies: &Policies) -> Self {
         Self {
             id: record.id.clone(),
-            action: record.action.word(),
+            action: record.action.word().to_owned(),
             identity: policies.shown(&record.target.identity).into_owned(),
             policy: record.target.policy.as_ref().map(ToString::to_string),
             units: record.action.units().map(u32::from),

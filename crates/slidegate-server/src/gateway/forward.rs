@@ -42,14 +42,14 @@ const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 const LATE: &str = "no response within timeouts.response";
 
 /// A request until it leaves. It is lent from step to step, because it is large to hand over.
-struct PendingRequest {
+struct ForwardAttempt {
     request: Option<Request<Timed>>,
     proxy_headers: ProxyHeaders,
     /// Whether it has been sent to somebody who broke off without a word.
     was_sent: bool,
 }
 
-impl PendingRequest {
+impl ForwardAttempt {
     /// Whether the request can be sent again should upstream break off without a word: it may have
     /// done so before it read the request, and if not, no harm is done. But only once: it may be the
     /// request that breaks upstream.
@@ -71,14 +71,14 @@ impl Forward<'_> {
     /// Sends the request to upstream. What fails is answered by the gateway itself.
     pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<UpstreamBody> {
         let (request, proxy_headers, upgrade) = self.prepare(request);
-        let mut pending = PendingRequest { request: Some(request), proxy_headers, was_sent: false };
+        let mut pending = ForwardAttempt { request: Some(request), proxy_headers, was_sent: false };
         let passed = self.pass(&mut pending, upgrade).await;
         passed.unwrap_or_else(|problem| self.error_response(problem))
     }
 
     async fn pass(
         &self,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
         upgrade: Option<OnUpgrade>,
     ) -> Result<Response<UpstreamBody>, GatewayError> {
         let routes = self.proxy.routes.load_full();
@@ -113,7 +113,7 @@ impl Forward<'_> {
         response
     }
 
-    fn route<'r>(&self, routes: &'r Routes, pending: &PendingRequest) -> Option<&'r Route> {
+    fn route<'r>(&self, routes: &'r Routes, pending: &ForwardAttempt) -> Option<&'r Route> {
         match self.paths.read(pending.request.as_ref()?.uri().path()) {
             // Of the service as a whole.
             path if path == "*" => routes.find("/"),
@@ -140,7 +140,7 @@ impl Forward<'_> {
     async fn send(
         &self,
         server: &Upstream,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
     ) -> Result<Response<Coming>, Failed> {
         if server.http2 {
             let response = Box::pin(self.send_http2(server, pending)).await?;
@@ -152,7 +152,7 @@ impl Forward<'_> {
     async fn send_http1(
         &self,
         server: &Upstream,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
     ) -> Result<Response<IncomingBody>, Failed> {
         let pool = server.pool(self.worker);
         // Any that were idle may have been closed just now.
@@ -188,10 +188,10 @@ impl Forward<'_> {
         &self,
         server: &Upstream,
         connection: Box<Http1Connection>,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
     ) -> Result<Response<IncomingBody>, ExchangeError> {
         let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
-        let PendingRequest { request, proxy_headers, .. } = pending;
+        let ForwardAttempt { request, proxy_headers, .. } = pending;
         let begun =
             Exchange::begin(connection, request, proxy_headers, &server.authority, patience).await;
         begun?.response(patience, idle).await
@@ -200,7 +200,7 @@ impl Forward<'_> {
     async fn send_http2(
         &self,
         server: &Upstream,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
     ) -> Result<Response<Incoming>, Failed> {
         let pool = server.pool(self.worker);
         // It may have been closed just now.
@@ -222,7 +222,7 @@ impl Forward<'_> {
         &self,
         server: &Upstream,
         mut connection: http2::SendRequest<Timed>,
-        pending: &mut PendingRequest,
+        pending: &mut ForwardAttempt,
     ) -> Result<Response<Incoming>, Failed> {
         let mut request = pending.request.take().ok_or(Failed::Sent(GatewayError::Broken))?;
         let progress = request.body_mut().progress();
@@ -311,7 +311,7 @@ enum Coming {
 }
 
 /// What a failure over HTTP/1.1 means for the request.
-fn failed(server: &Upstream, failure: ExchangeError, pending: &mut PendingRequest) -> Failed {
+fn failed(server: &Upstream, failure: ExchangeError, pending: &mut ForwardAttempt) -> Failed {
     match failure {
         ExchangeError::Unsent => Failed::Unsent(GatewayError::Unreachable),
         ExchangeError::Silent if pending.is_repeatable() => {

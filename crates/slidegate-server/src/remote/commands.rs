@@ -9,7 +9,10 @@ use serde_json::{Map, Value};
 
 use super::client::{AdminEndpoint, encoded};
 use super::identity;
-use super::print::{AccountList, Lifted, OneIdentity, OverrideList, Taken, WasReset};
+use crate::admin::views::{
+    AccountList, AccountSort, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
+    OverrideList,
+};
 use crate::terminal;
 
 macro_rules! help {
@@ -113,20 +116,11 @@ Examples:
 "
 );
 
-/// What a list is sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Sort {
-    /// Nearest to a quota first
-    Nearest,
-    /// Most often denied first
-    Denied,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccountsArguments {
     /// What comes first
     #[arg(long, value_enum, default_value = "nearest")]
-    sort: Sort,
+    sort: AccountSort,
 
     /// How many, 1 to 100
     #[arg(long, value_name = "N", default_value = "20")]
@@ -253,8 +247,8 @@ pub(crate) enum Verb {
 pub(crate) fn accounts(arguments: &AccountsArguments) -> anyhow::Result<()> {
     let AccountsArguments { sort, limit, server } = arguments;
     let sort = match sort {
-        Sort::Nearest => "nearest",
-        Sort::Denied => "denied",
+        AccountSort::Nearest => "nearest",
+        AccountSort::Denied => "denied",
     };
     let answer =
         server.ask(Method::GET, &format!("/v1/accounts?sort={sort}&limit={limit}"), None)?;
@@ -271,7 +265,7 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> anyhow::Result<()> {
     let query = given.collect::<Vec<_>>().join("&");
     let mark = if query.is_empty() { "" } else { "?" };
     let answer = server.ask(Method::GET, &format!("{}{mark}{query}", whom.path("")?), None)?;
-    show(server, answer, |found: OneIdentity| found.text())
+    show(server, answer, |found: IdentityView| found.text())
 }
 
 /// `slidegate reset`
@@ -279,7 +273,7 @@ pub(crate) fn reset(arguments: &ResetArguments) -> anyhow::Result<()> {
     let ResetArguments { whom, why, server } = arguments;
     let body = body([("policy", whom.policy.as_deref()), ("reason", Some(&why.reason))]);
     let answer = server.ask(Method::POST, &whom.path("/reset")?, Some(&body.into()))?;
-    show(server, answer, |reset: WasReset| reset.text())
+    show(server, answer, |reset: AccountsReset| reset.text())
 }
 
 /// `slidegate grant`
@@ -288,7 +282,7 @@ pub(crate) fn grant(arguments: &GrantArguments) -> anyhow::Result<()> {
     let mut body = override_body(whom, when, why);
     body.insert("units".to_owned(), units.get().into());
     let answer = server.ask(Method::POST, &whom.path("/grant")?, Some(&body.into()))?;
-    show(server, answer, |taken: Taken| taken.text())
+    show(server, answer, |created: OverrideCreated| created.text())
 }
 
 /// `slidegate exempt` and `slidegate ban`
@@ -300,7 +294,7 @@ pub(crate) fn set_override(verb: Verb, arguments: &OverrideArguments) -> anyhow:
     };
     let body = override_body(whom, when, why);
     let answer = server.ask(Method::POST, &whom.path(path)?, Some(&body.into()))?;
-    show(server, answer, |taken: Taken| taken.text())
+    show(server, answer, |created: OverrideCreated| created.text())
 }
 
 /// `slidegate overrides`
@@ -316,7 +310,7 @@ pub(crate) fn lift(arguments: &LiftArguments) -> anyhow::Result<()> {
     let path = format!("/v1/overrides/{}", encoded(id));
     let body = body([("reason", Some(why.reason.as_str()))]);
     let answer = server.ask(Method::DELETE, &path, Some(&body.into()))?;
-    show(server, answer, |lifted: Lifted| lifted.text())
+    show(server, answer, |lifted: OverrideLifted| lifted.text())
 }
 
 impl Whom {

@@ -2,91 +2,11 @@
 
 use std::fmt::Write as _;
 
-use serde::Deserialize;
-
 use super::text_table::TextTable;
-
-#[derive(Debug, Deserialize)]
-pub(super) struct AccountList {
-    accounts: Vec<Account>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct OneIdentity {
-    identity: String,
-    accounts: Vec<Account>,
-    overrides: Vec<Override>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Account {
-    identity: String,
-    policy: String,
-    plan: Option<String>,
-    #[serde(default)]
-    shadow: bool,
-    used: f64,
-    quotas: Vec<Quota>,
-    banned_for_ms: Option<u64>,
-    exempt_for_ms: Option<u64>,
-    #[serde(default)]
-    granted: u32,
-    #[serde(default)]
-    degraded: bool,
-    denials: Option<u64>,
-    denials_overcount: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Quota {
-    quota: String,
-    units: u32,
-    spent: u32,
-    remaining: u32,
-    reset_after_ms: u64,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct OverrideList {
-    overrides: Vec<Override>,
-    #[serde(default)]
-    stale: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Override {
-    id: String,
-    action: String,
-    identity: String,
-    policy: Option<String>,
-    units: Option<u32>,
-    until: String,
-    ends_in_ms: u64,
-    reason: String,
-    by: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Taken {
-    #[serde(rename = "override")]
-    created: Override,
-    replaced: Option<Override>,
-    #[serde(default)]
-    others: Vec<Override>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct WasReset {
-    reset: String,
-    policies: Vec<String>,
-    #[serde(default)]
-    nothing_spent: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Lifted {
-    lifted: Override,
-}
+use crate::admin::views::{
+    AccountList, AccountView, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
+    OverrideList, OverrideView, QuotaView,
+};
 
 impl AccountList {
     pub(super) fn text(&self) -> String {
@@ -108,7 +28,7 @@ impl AccountList {
         ]);
         for account in &self.accounts {
             let tightest = account.quotas.iter().max_by(|a, b| a.share().total_cmp(&b.share()));
-            let of = |text: fn(&Quota) -> String| tightest.map(text).unwrap_or_default();
+            let of = |text: fn(&QuotaView) -> String| tightest.map(text).unwrap_or_default();
             lines.push(vec![
                 account.identity.clone(),
                 account.policy.clone(),
@@ -125,7 +45,7 @@ impl AccountList {
     }
 }
 
-impl OneIdentity {
+impl IdentityView {
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.identity);
         if self.accounts.is_empty() {
@@ -169,7 +89,7 @@ impl OneIdentity {
     }
 }
 
-impl Account {
+impl AccountView {
     /// What else there is to know.
     fn state(&self) -> String {
         let mut all = Vec::new();
@@ -190,7 +110,7 @@ impl Account {
     }
 }
 
-impl Quota {
+impl QuotaView {
     fn share(&self) -> f64 {
         f64::from(self.spent) / f64::from(self.units.max(1))
     }
@@ -209,7 +129,7 @@ impl OverrideList {
     }
 }
 
-impl Taken {
+impl OverrideCreated {
     pub(super) fn text(&self) -> String {
         let created = &self.created;
         let mut text = format!("{} until {}\n", created.sentence(), created.until);
@@ -229,7 +149,7 @@ impl Taken {
     }
 }
 
-impl WasReset {
+impl AccountsReset {
     pub(super) fn text(&self) -> String {
         let (identity, nothing_spent) = (&self.reset, self.nothing_spent.join(", "));
         let is_unspent = |policy: &&str| self.nothing_spent.iter().any(|other| other == policy);
@@ -247,14 +167,14 @@ impl WasReset {
     }
 }
 
-impl Lifted {
+impl OverrideLifted {
     pub(super) fn text(&self) -> String {
         let rest = time(self.lifted.ends_in_ms);
         format!("lifted: {}; it had {rest} left\n", self.lifted.sentence())
     }
 }
 
-impl Override {
+impl OverrideView {
     fn sentence(&self) -> String {
         let policy = self.policy.as_deref();
         let identity = &self.identity;
@@ -271,7 +191,7 @@ impl Override {
     }
 }
 
-fn overrides(overrides: &[Override]) -> String {
+fn overrides(overrides: &[OverrideView]) -> String {
     let mut lines = TextTable::with(&[
         "OVERRIDE", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON",
     ]);
@@ -283,8 +203,8 @@ fn overrides(overrides: &[Override]) -> String {
             entry.identity.clone(),
             entry.policy.clone().unwrap_or_else(|| "all".to_owned()),
             time(entry.ends_in_ms),
-            entry.until.clone(),
-            entry.by.clone().unwrap_or_default(),
+            entry.until.to_string(),
+            entry.by.map(|by| by.to_string()).unwrap_or_default(),
             entry.reason.clone(),
         ]);
     }

@@ -6,41 +6,18 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri};
-use serde::Serialize;
 use slidegate::policy::{Network, PolicyOutline};
 use slidegate::{Account, AccountError, Identity, Name, Source, Store};
 
 use super::Operator;
 use super::ask::{self, expected};
 use super::reply::{OperatorError, json};
-use super::view::{AccountView, Denials, OverrideView};
+use crate::admin::views::{AccountList, AccountSort, AccountView, IdentityView, OverrideView};
 use crate::overrides::{OverrideError, OverrideRecord};
-
-/// What a list is sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Sort {
-    Nearest,
-    Denied,
-}
 
 const DEFAULT_LIMIT: usize = 20;
 /// Each is a call to the store.
 const MOST_LISTED: usize = 100;
-
-#[derive(Serialize)]
-struct List {
-    sort: Sort,
-    accounts: Vec<AccountView>,
-}
-
-#[derive(Serialize)]
-struct OneIdentity {
-    identity: String,
-    accounts: Vec<AccountView>,
-    /// Those that concern it, whether or not under a policy that it has an account under.
-    overrides: Vec<OverrideView>,
-}
 
 /// `GET /v1/accounts`
 pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri) -> Response {
@@ -68,11 +45,11 @@ pub(super) async fn inspect<S: Store>(
 }
 
 impl<S: Store> Operator<S> {
-    async fn list(&self, uri: &Uri) -> Result<List, OperatorError> {
+    async fn list(&self, uri: &Uri) -> Result<AccountList, OperatorError> {
         let [sort, limit] = ask::query(uri, ["sort", "limit"])?;
         let sort = match sort.as_deref() {
-            None | Some("nearest") => Sort::Nearest,
-            Some("denied") => Sort::Denied,
+            None | Some("nearest") => AccountSort::Nearest,
+            Some("denied") => AccountSort::Denied,
             Some(other) => return Err(expected("sort", "nearest or denied", other)),
         };
         let limit = match limit {
@@ -84,10 +61,10 @@ impl<S: Store> Operator<S> {
             }
         };
         let accounts = match sort {
-            Sort::Nearest => self.nearest(limit).await,
-            Sort::Denied => self.most_denied(limit).await,
+            AccountSort::Nearest => self.nearest(limit).await,
+            AccountSort::Denied => self.most_denied(limit).await,
         };
-        Ok(List { sort, accounts })
+        Ok(AccountList { sort, accounts })
     }
 
     /// Those that were last seen near a quota, as they are now.
@@ -98,8 +75,8 @@ impl<S: Store> Operator<S> {
             let plan = seen.plan.as_deref();
             accounts.extend(self.look(&seen.account, plan).await.ok());
         }
-        accounts.retain(|account| account.used() > 0.0);
-        accounts.sort_by(|a, b| b.used().total_cmp(&a.used()));
+        accounts.retain(|account| account.used > 0.0);
+        accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
         accounts.truncate(limit);
         accounts
     }
@@ -108,9 +85,11 @@ impl<S: Store> Operator<S> {
         let mut accounts = Vec::new();
         for denied in self.observer.most_denied(limit) {
             let looked = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
-            let (denials, denials_overcount) = (denied.denials, denied.overcount);
-            let denials = Denials { denials, denials_overcount };
-            accounts.extend(looked.ok().map(|account| account.denials(denials)));
+            accounts.extend(looked.ok().map(|account| AccountView {
+                denials: Some(denied.denials),
+                denials_overcount: Some(denied.overcount),
+                ..account
+            }));
         }
         accounts
     }
@@ -120,7 +99,7 @@ impl<S: Store> Operator<S> {
         identity: Identity,
         policy: Option<String>,
         plan: Option<&str>,
-    ) -> Result<OneIdentity, OperatorError> {
+    ) -> Result<IdentityView, OperatorError> {
         let policies = self.overrides.gate().policies();
         if let Some(plan) =
             plan.filter(|plan| !policies.plans().iter().any(|p| **p.name() == **plan))
@@ -155,7 +134,7 @@ impl<S: Store> Operator<S> {
         let view = |record| OverrideView::at(active.now_ms, record, &policies);
         let overrides = own.map(view).collect();
         let identity = policies.shown(&identity).into_owned();
-        Ok(OneIdentity { identity, accounts, overrides })
+        Ok(IdentityView { identity, accounts, overrides })
     }
 
     async fn look(
@@ -165,8 +144,7 @@ impl<S: Store> Operator<S> {
     ) -> Result<AccountView, AccountError> {
         let inspection = self.overrides.gate().inspect(account, plan).await?;
         let policies = self.overrides.gate().policies();
-        let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
-        Ok(AccountView::new(account, &inspection, &policies).shadow(shadow))
+        Ok(AccountView::new(account, &inspection, &policies))
     }
 }
 

@@ -4,7 +4,6 @@ mod accounts;
 mod ask;
 mod overrides;
 mod reply;
-mod view;
 
 use std::sync::Arc;
 

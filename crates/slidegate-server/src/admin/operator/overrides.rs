@@ -7,14 +7,15 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
-use serde::Serialize;
 use slidegate::policy::Action;
 use slidegate::{Identity, Name, Policies, Store};
 
 use super::Operator;
 use super::ask::{self, BodyMembers, OperatorRequest};
 use super::reply::{OperatorError, json};
-use super::view::OverrideView;
+use crate::admin::views::{
+    AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView,
+};
 use crate::decisions::body;
 use crate::listener::Accepted;
 use crate::observe::{Operation, OperationOutcome};
@@ -22,39 +23,6 @@ use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRec
 
 /// Of an id in the audit trail: one that is not ours may have any length.
 const MOST_ID_CHARS: usize = 64;
-
-#[derive(Serialize)]
-struct List {
-    overrides: Vec<OverrideView>,
-    /// Whether there may be others: Redis cannot be asked, and these were read last.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    stale: bool,
-}
-
-#[derive(Serialize)]
-struct Taken {
-    #[serde(rename = "override")]
-    created: OverrideView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replaced: Option<OverrideView>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<OverrideView>,
-}
-
-#[derive(Serialize)]
-struct WasReset {
-    reset: String,
-    policies: Vec<String>,
-    /// The policies under which there was nothing to forget.
-    nothing_spent: Vec<String>,
-    reason: String,
-}
-
-#[derive(Serialize)]
-struct Lifted {
-    lifted: OverrideView,
-    reason: String,
-}
 
 /// `GET /v1/overrides`
 pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri) -> Response {
@@ -65,7 +33,7 @@ pub(super) async fn list<S: Store>(State(operator): State<Operator<S>>, uri: Uri
     let policies = operator.policies();
     let view = |record| OverrideView::at(active.now_ms, record, &policies);
     let overrides = active.overrides.iter().map(view).collect();
-    json(StatusCode::OK, &List { overrides, stale: active.is_cut_off })
+    json(StatusCode::OK, &OverrideList { overrides, stale: active.is_cut_off })
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
@@ -164,12 +132,12 @@ impl<S: Store> Operator<S> {
         let view = |record: &OverrideRecord| {
             OverrideView::at(created.record.created_ms, record, &policies)
         };
-        let taken = Taken {
+        let answer = OverrideCreated {
             created: view(&created.record),
             replaced: created.replaced.as_ref().map(view),
             others: created.others.iter().map(view).collect(),
         };
-        Ok(json(StatusCode::OK, &taken))
+        Ok(json(StatusCode::OK, &answer))
     }
 
     async fn reset(&self, target: Target, actor: Actor) -> Result<Response, OperatorError> {
@@ -183,13 +151,13 @@ impl<S: Store> Operator<S> {
         };
         let done = self.tell(&about, &actor, reset)?;
         let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
-        let was_reset = WasReset {
+        let answer = AccountsReset {
             reset: self.shown(&target.identity),
             policies: names(&done.policies),
             nothing_spent: names(&done.untouched),
             reason: actor.reason,
         };
-        Ok(json(StatusCode::OK, &was_reset))
+        Ok(json(StatusCode::OK, &answer))
     }
 
     async fn lift(&self, id: &str, actor: Actor) -> Result<Response, OperatorError> {
@@ -206,7 +174,7 @@ impl<S: Store> Operator<S> {
         };
         let lifted = self.tell(&about, &actor, lifted)?;
         let lifted = OverrideView::at(self.overrides.now_ms().await, &lifted, &self.policies());
-        Ok(json(StatusCode::OK, &Lifted { lifted, reason: actor.reason }))
+        Ok(json(StatusCode::OK, &OverrideLifted { lifted, reason: actor.reason }))
     }
 
     /// Writes down what was done or not.
