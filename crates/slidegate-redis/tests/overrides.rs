@@ -48,7 +48,7 @@ impl<S: Store> World<S> {
             action: Action::Grant(NonZeroU32::new(units).unwrap()),
             until: self.clock.now() + lasting,
         };
-        self.gate.replace_overrides(Overrides::new([entry]).unwrap());
+        self.gate.admin().replace_overrides(Overrides::new([entry]).unwrap());
     }
 
     async fn decide(&self, cost: u32) -> Decision {
@@ -74,7 +74,7 @@ impl<S: Store> World<S> {
         assert_eq!(denied.tightest().unwrap().1.quota(), Quota::per_minute(3));
         assert_eq!(denied.retry_after(), Some(40 * SECOND));
         let account = Account { policy: "api".parse().unwrap(), identity: Identity::user("ann") };
-        let found = self.gate.inspect(&account, None).await.unwrap();
+        let found = self.gate.admin().inspect(&account, None).await.unwrap();
         assert_eq!((found.standings[0].remaining(), found.degraded), (0, false));
         self.pass(40 * SECOND);
         assert_eq!(self.allowed().await, 3);

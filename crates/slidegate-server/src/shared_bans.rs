@@ -155,7 +155,7 @@ impl<S: Store> SharedBans<S> {
     pub(crate) async fn lift(&self, accounts: &[Account]) -> Result<(), EventLogError> {
         let mut state = self.state.lock().await;
         // Others' bans may have been read since the caller lifted those that it knew of.
-        accounts.iter().for_each(|account| self.gate.lift_ban(account));
+        accounts.iter().for_each(|account| self.gate.admin().lift_ban(account));
         self.take_begun(&mut state);
         state.pending.retain(|pending| !accounts.contains(&pending.account));
         let policies = self.gate.policies();
@@ -188,7 +188,7 @@ impl<S: Store> SharedBans<S> {
         let now_ms = loop {
             let batch = self.log.read(position.as_ref()).await?;
             if batch.restarted {
-                known = self.gate.active_bans();
+                known = self.gate.admin().active_bans();
             }
             position = Some(batch.position);
             let is_last = batch.events.len() < EventLog::MAX_BATCH;
@@ -235,7 +235,7 @@ impl<S: Store> SharedBans<S> {
             }
             match kind {
                 BanEventKind::Lift => {
-                    self.gate.lift_ban(&account);
+                    self.gate.admin().lift_ban(&account);
                     state.pending.retain(|pending| pending.account != account);
                     lifted.insert(account);
                 }
@@ -253,7 +253,7 @@ impl<S: Store> SharedBans<S> {
 
     fn adopt(&self, ban: &ActiveBan) {
         // Another gateway may have policies that this one has not, and a full table warns itself.
-        if let Err(error) = self.gate.adopt_ban(ban) {
+        if let Err(error) = self.gate.admin().adopt_ban(ban) {
             tracing::debug!(account = %ban.account, %error, "ban not adopted");
         }
     }
@@ -458,12 +458,12 @@ mod tests {
 
     /// As a denial does that begins a ban.
     fn begin(bans: &SharedBans<MemoryStore>, queue: &BanQueue) {
-        bans.gate.adopt_ban(&ban()).unwrap();
+        bans.gate.admin().adopt_ban(&ban()).unwrap();
         queue.push(&ban());
     }
 
     fn in_force(bans: &SharedBans<MemoryStore>) -> usize {
-        bans.gate.active_bans().len()
+        bans.gate.admin().active_bans().len()
     }
 
     #[tokio::test]

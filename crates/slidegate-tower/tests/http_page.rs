@@ -169,7 +169,7 @@ async fn send_suspended() -> String {
         action: Action::Ban,
         until: gate.now() + Duration::from_secs(600),
     };
-    gate.replace_overrides(Overrides::new([ban]).unwrap());
+    gate.admin().replace_overrides(Overrides::new([ban]).unwrap());
     let service = RateLimitLayer::new(gate).layer(service_fn(hello));
     last_of(1, &clock, service, from_ann).await
 }

@@ -69,7 +69,7 @@ fn suspended() -> Outcome {
         action: Action::Ban,
         until: gate.now() + Duration::from_secs(600),
     };
-    gate.replace_overrides(Overrides::new([ban]).unwrap());
+    gate.admin().replace_overrides(Overrides::new([ban]).unwrap());
     decide(&gate)
 }
 

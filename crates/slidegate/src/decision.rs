@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::limit::charge::Charges;
 use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
 use crate::limit::store::{Receipt, Standing, Standings};
 use crate::policy::identity::Identity;
+use crate::policy::matching::Match;
 use crate::policy::plan::CheckedPlan;
 
 /// Whether a request may pass, and where every quota that it touched stands.
@@ -17,7 +15,7 @@ use crate::policy::plan::CheckedPlan;
 #[derive(Debug, Clone)]
 pub struct Decision {
     pub(crate) verdict: Verdict,
-    pub(crate) policies: SmallVec<[PolicyStanding; 2]>,
+    pub(crate) policies: Vec<PolicyStanding>,
     pub(crate) degraded: bool,
     pub(crate) spent: SpentAt,
     banned_by: Option<Name>,
@@ -87,7 +85,7 @@ impl Default for Decision {
     fn default() -> Self {
         Self {
             verdict: Verdict::Allow,
-            policies: SmallVec::new(),
+            policies: Vec::new(),
             degraded: false,
             spent: SpentAt::default(),
             banned_by: None,
@@ -96,46 +94,48 @@ impl Default for Decision {
 }
 
 impl Decision {
-    /// Makes it the default again, where it is.
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        let Self { verdict, policies, degraded, spent, banned_by } = self;
-        *verdict = Verdict::Allow;
-        policies.clear();
-        *degraded = false;
-        *spent = SpentAt::default();
-        *banned_by = None;
+    /// A decision under so many policies.
+    pub(crate) fn with_capacity(policies: usize) -> Self {
+        Self { policies: Vec::with_capacity(policies), ..Self::default() }
+    }
+
+    /// The refusal of a request that may not pass, whatever its quotas have left.
+    pub(crate) fn blocked(block: Block) -> Self {
+        Self { verdict: Verdict::Block(block), ..Self::default() }
     }
 
     /// The refusal of somebody whom this policy has banned.
     pub(crate) fn banned(policy: Name, retry_after: Duration) -> Self {
-        let verdict = Verdict::Block(Block::Banned { retry_after });
-        Self { verdict, banned_by: Some(policy), ..Self::default() }
+        Self { banned_by: Some(policy), ..Self::blocked(Block::Banned { retry_after }) }
     }
 
     /// The refusal of somebody whom an operator has banned, under this policy or under all.
     pub(crate) fn suspended(policy: Option<Name>, retry_after: Duration) -> Self {
-        let verdict = Verdict::Block(Block::Suspended { retry_after });
-        Self { verdict, banned_by: policy, ..Self::default() }
+        Self { banned_by: policy, ..Self::blocked(Block::Suspended { retry_after }) }
     }
 
-    /// Adds what a store said about some of the charges.
-    pub(crate) fn add(&mut self, charges: &Charges<'_>, receipt: &Receipt) {
+    /// Adds the receipt for the charges of these matches.
+    pub(crate) fn add<'m>(
+        &mut self,
+        matches: impl Iterator<Item = &'m Match<'m>>,
+        receipt: &Receipt,
+    ) {
         let mut standings = receipt.standings.as_slice();
-        for charge in charges.as_slice() {
-            let quotas = charge.quotas().as_slice().len();
+        for matched in matches {
+            let policy = matched.policy;
+            let quotas = matched.quotas.as_slice().len();
             let (own, others) = standings.split_at(quotas.min(standings.len()));
             standings = others;
-            if !receipt.spent && !charge.is_shadow() {
+            if !receipt.spent && !policy.shadow {
                 self.deny(own.iter().map(Standing::retry_after).max().unwrap_or_default());
             }
             self.policies.push(PolicyStanding {
-                policy: charge.policy().clone(),
-                identity: *charge.identity(),
-                plan: charge.plan().cloned(),
-                plan_unknown: charge.is_plan_unknown(),
-                shadow: charge.is_shadow(),
-                in_headers: charge.is_in_headers(),
+                policy: policy.name.clone(),
+                identity: matched.identity,
+                plan: matched.plan.cloned(),
+                plan_unknown: matched.unknown_plan.is_some(),
+                shadow: policy.shadow,
+                in_headers: policy.in_headers,
                 standings: Standings::from_slice(own),
             });
         }

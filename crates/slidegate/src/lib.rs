@@ -37,18 +37,18 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+mod admin;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod decision;
 mod gate;
-mod inspection;
 pub mod limit;
 mod limiter;
 pub mod policy;
 
+pub use crate::admin::{AccountError, Admin, Inspection};
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
-pub use crate::gate::{AccountError, Gate};
-pub use crate::inspection::Inspection;
+pub use crate::gate::Gate;
 pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,
     Timestamp,

@@ -71,7 +71,7 @@ impl Stage {
     }
 
     fn reset(&self, user: &str) {
-        now(self.gate.reset(&account("login", user))).unwrap();
+        now(self.gate.admin().reset(&account("login", user))).unwrap();
     }
 
     fn is_denied(&self, user: &str) -> bool {
@@ -307,7 +307,7 @@ fn of_two_bans_the_longer_is_told() {
     for list in [[short(), long()], [long(), short()]] {
         let stage = Stage::new(list);
         stage.deny("ann", 1);
-        assert_eq!(stage.gate.ban_stats().begun, 2);
+        assert_eq!(stage.gate.admin().ban_stats().begun, 2);
         let decision = stage.decide("ann");
         assert_eq!(decision.verdict(), banned(MINUTE));
         assert_eq!(decision.banned_by().map(|name| &**name), Some("long"));
@@ -327,7 +327,7 @@ fn local_policies_ban_too_and_a_ban_takes_nothing_from_them() {
 fn a_shadow_policy_never_bans() {
     let stage = Stage::new([login().shadow()]);
     assert!((0..50).all(|_| stage.verdict("ann") == Verdict::Allow));
-    assert_eq!(stage.gate.ban_stats().accounts, 0);
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 0);
 
     let stage = Stage::new([login()]);
     stage.deny("ann", 3);
@@ -351,7 +351,7 @@ fn a_reset_lifts_a_ban_and_forgets_the_denials() {
     for denials in [3, 2] {
         stage.deny("ann", denials);
         stage.reset("ann");
-        assert_eq!(stage.gate.ban_stats().accounts, 0);
+        assert_eq!(stage.gate.admin().ban_stats().accounts, 0);
     }
     stage.deny("ann", 3);
     assert_eq!(stage.verdict("ann"), banned(HOUR));
@@ -361,22 +361,22 @@ fn a_reset_lifts_a_ban_and_forgets_the_denials() {
 fn operators_ban_and_lift_by_hand() {
     let stage = Stage::new([login(), Policy::new("open").quota(Quota::per_day(999))]);
     let (gate, ann) = (&stage.gate, account("login", "ann"));
-    gate.ban(&ann, s(5)).unwrap();
+    gate.admin().ban(&ann, s(5)).unwrap();
     assert_eq!(stage.verdict("ann"), banned(s(5)));
-    gate.ban(&ann, MINUTE * 60).unwrap();
+    gate.admin().ban(&ann, MINUTE * 60).unwrap();
     assert_eq!(stage.verdict("ann"), banned(MINUTE * 60), "the last word counts");
     assert_eq!(stage.verdict("bob"), Verdict::Allow);
-    gate.lift_ban(&ann);
+    gate.admin().lift_ban(&ann);
     assert_eq!(stage.verdict("ann"), Verdict::Allow);
     stage.deny("ann", 2);
-    gate.lift_ban(&ann);
+    gate.admin().lift_ban(&ann);
     stage.deny("ann", 3);
-    gate.ban(&ann, Duration::ZERO).unwrap();
+    gate.admin().ban(&ann, Duration::ZERO).unwrap();
     assert!(stage.is_denied("ann"), "a ban for no time is none");
 
-    let unable = gate.ban(&account("open", "ann"), MINUTE);
+    let unable = gate.admin().ban(&account("open", "ann"), MINUTE);
     assert!(matches!(unable, Err(AccountError::NoBan(name)) if name == "open"));
-    let unknown = gate.ban(&account("nobody", "ann"), MINUTE);
+    let unknown = gate.admin().ban(&account("nobody", "ann"), MINUTE);
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
 }
 
@@ -414,9 +414,9 @@ fn a_full_table_bans_no_newcomer_and_says_so() {
     stage.deny("ann", 3);
     stage.deny("bob", 1);
     stage.deny("cho", 50);
-    let stats = stage.gate.ban_stats();
+    let stats = stage.gate.admin().ban_stats();
     assert_eq!((stats.accounts, stats.capacity, stats.begun, stats.refused), (2, 2, 1, 50));
-    let full = stage.gate.ban(&account("login", "cho"), MINUTE);
+    let full = stage.gate.admin().ban(&account("login", "cho"), MINUTE);
     assert!(matches!(full, Err(AccountError::Store(StoreError::Full))));
     assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.deny("bob", 2);
@@ -434,13 +434,13 @@ fn a_flood_of_denied_identities_stays_within_the_table() {
     };
     stage.deny("ann", 3);
     flood(0..20_000);
-    let full = stage.gate.ban_stats();
+    let full = stage.gate.admin().ban_stats();
     assert!(full.accounts <= 5000 && full.accounts > 4500, "{full:?}");
     assert_eq!(full.accounts as u64 + full.refused, 20_001);
     assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.at(s(10));
     flood(20_000..22_000);
-    let stats = stage.gate.ban_stats();
+    let stats = stage.gate.admin().ban_stats();
     assert!(stats.accounts < 4000, "those that are over make way: {stats:?}");
     assert_eq!(stats.refused, full.refused, "and nobody is refused for them");
 }
@@ -449,11 +449,11 @@ fn a_flood_of_denied_identities_stays_within_the_table() {
 fn who_is_no_longer_banned_leaves_nothing_behind() {
     let stage = Stage::new([login()]);
     assert_eq!(stage.verdict("ann"), Verdict::Allow);
-    assert_eq!(stage.gate.ban_stats().accounts, 0, "nothing is kept of who is not denied");
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 0, "nothing is kept of who is not denied");
     stage.deny("ann", 3);
-    assert_eq!(stage.gate.ban_stats().accounts, 1);
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 1);
     assert!(matches!(stage.at(MINUTE).peek("ann"), Verdict::Deny { .. }));
-    assert_eq!(stage.gate.ban_stats().accounts, 0);
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 0);
 }
 
 #[test]
@@ -468,11 +468,11 @@ fn a_clock_that_steps_back_prolongs_a_ban_by_no_more_than_its_length() {
 #[test]
 fn a_reset_elsewhere_ends_a_ban_and_the_way_to_one_but_not_what_is_spent() {
     let stage = Stage::new([login()]);
-    let forget = || stage.gate.forget(&account("login", "ann"), Duration::ZERO).unwrap();
+    let forget = || stage.gate.admin().forget(&account("login", "ann"), Duration::ZERO).unwrap();
     stage.deny("ann", 3);
-    assert_eq!(stage.gate.ban_stats().accounts, 1);
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 1);
     forget();
-    assert_eq!(stage.gate.ban_stats().accounts, 0);
+    assert_eq!(stage.gate.admin().ban_stats().accounts, 0);
     stage.deny("ann", 2);
     forget();
     stage.deny("ann", 2);
@@ -545,12 +545,12 @@ fn denials_for_a_stores_trouble_do_not_ban() {
     let verdict = |user: &str| gate.decide_now(&get("/").user(user)).unwrap().verdict();
     assert_eq!((verdict("ann"), verdict("ann")), (Verdict::Allow, Verdict::Allow));
     assert!((0..20).all(|_| matches!(verdict("bob"), Verdict::Deny { .. })));
-    assert_eq!(gate.ban_stats().accounts, 0);
+    assert_eq!(gate.admin().ban_stats().accounts, 0);
 
     let failing = login().on_store_error(OnStoreError::Deny);
     let gate = Gate::with_local(policies([failing]), store(0), store(1000));
     assert!((0..20).all(|_| gate.decide_now(&get("/").user("ann")).is_err()));
-    assert_eq!(gate.ban_stats().accounts, 0);
+    assert_eq!(gate.admin().ban_stats().accounts, 0);
 }
 
 #[test]
@@ -621,9 +621,9 @@ fn requests_under_way_when_a_ban_begins_do_not_count_towards_the_next() {
     assert_eq!(answers(5), [deny(hour); 5], "the third begins a ban");
     clock.advance(MINUTE);
     assert_eq!(answers(2), [deny(hour - MINUTE); 2]);
-    assert_eq!(gate.ban_stats().begun, 1);
+    assert_eq!(gate.admin().ban_stats().begun, 1);
     assert_eq!(answers(1), [deny(hour - MINUTE)]);
-    assert_eq!(gate.ban_stats().begun, 2);
+    assert_eq!(gate.admin().ban_stats().begun, 2);
 }
 
 #[test]
@@ -646,7 +646,7 @@ fn threads_ban_once_and_leave_no_denial_behind() {
     let denied = denied.into_inner();
     // Those that were under way when the ban began are denied as well.
     assert!((DENIALS..DENIALS + THREADS).contains(&denied), "{denied}");
-    assert_eq!(stage.gate.ban_stats().begun, 1);
+    assert_eq!(stage.gate.admin().ban_stats().begun, 1);
     assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.at(MINUTE).deny("ann", DENIALS);
     assert_eq!(stage.verdict("ann"), banned(HOUR - MINUTE));
@@ -843,11 +843,11 @@ proptest! {
                 }
                 Call::Ban(length_ns) => {
                     let length = Duration::from_nanos(length_ns);
-                    stage.gate.ban(&account("login", user), length).unwrap();
+                    stage.gate.admin().ban(&account("login", user), length).unwrap();
                     model.ban(length_ns, now_ns);
                 }
                 Call::Lift => {
-                    stage.gate.lift_ban(&account("login", user));
+                    stage.gate.admin().lift_ban(&account("login", user));
                     model.lift();
                 }
             }
@@ -881,14 +881,14 @@ fn a_ban_that_denials_begin_is_told_once_and_holds_at_another_gate() {
     assert_eq!(one.verdict("ann"), banned(MINUTE));
     assert!(begun.try_recv().is_err(), "once");
 
-    other.gate.adopt_ban(&ban).unwrap();
+    other.gate.admin().adopt_ban(&ban).unwrap();
     assert_eq!(other.verdict("ann"), banned(MINUTE));
     assert_eq!(other.verdict("bob"), Verdict::Allow);
     assert_eq!(other.at(MINUTE - NANO).verdict("ann"), banned(NANO));
     assert_eq!(other.at(MINUTE).verdict("ann"), Verdict::Allow);
-    let stats = other.gate.ban_stats();
+    let stats = other.gate.admin().ban_stats();
     assert_eq!((stats.begun, stats.adopted), (0, 1));
-    assert_eq!(one.gate.ban_stats().begun, 1);
+    assert_eq!(one.gate.admin().ban_stats().begun, 1);
 }
 
 #[test]
@@ -898,7 +898,7 @@ fn a_ban_is_told_with_the_wait_of_the_quotas_that_denied() {
     let ban = begun.try_recv().unwrap();
     assert_eq!((ban.rest, ban.retry_after), (MINUTE, HOUR));
     let other = Stage::new([login()]);
-    other.gate.adopt_ban(&ban).unwrap();
+    other.gate.admin().adopt_ban(&ban).unwrap();
     assert_eq!(other.at(SECOND).verdict("ann"), banned(HOUR - SECOND));
     assert_eq!(other.at(MINUTE).verdict("ann"), Verdict::Allow, "the ban itself is over");
 }
@@ -906,10 +906,10 @@ fn a_ban_is_told_with_the_wait_of_the_quotas_that_denied() {
 #[test]
 fn bans_by_hand_and_from_elsewhere_are_not_told_again() {
     let (stage, begun) = telling([login()]);
-    stage.gate.ban(&account("login", "ann"), HOUR).unwrap();
-    stage.gate.adopt_ban(&active("bob", HOUR)).unwrap();
+    stage.gate.admin().ban(&account("login", "ann"), HOUR).unwrap();
+    stage.gate.admin().adopt_ban(&active("bob", HOUR)).unwrap();
     assert!(begun.try_recv().is_err());
-    let mut bans = stage.gate.active_bans();
+    let mut bans = stage.gate.admin().active_bans();
     bans.sort_by(|a, b| a.account.cmp(&b.account));
     assert_eq!(bans, [active("ann", HOUR), active("bob", HOUR)]);
 }
@@ -920,33 +920,33 @@ fn an_adopted_ban_prolongs_and_never_shortens() {
     for (rest, expected) in
         [(MINUTE, MINUTE), (SECOND, MINUTE), (Duration::ZERO, MINUTE), (HOUR, HOUR)]
     {
-        stage.gate.adopt_ban(&active("ann", rest)).unwrap();
+        stage.gate.admin().adopt_ban(&active("ann", rest)).unwrap();
         assert_eq!(stage.verdict("ann"), banned(expected), "{rest:?}");
     }
-    assert_eq!(stage.gate.ban_stats().adopted, 2);
-    stage.gate.lift_ban(&account("login", "ann"));
+    assert_eq!(stage.gate.admin().ban_stats().adopted, 2);
+    stage.gate.admin().lift_ban(&account("login", "ann"));
     assert_eq!(stage.verdict("ann"), Verdict::Allow);
-    stage.gate.adopt_ban(&active("ann", Duration::MAX)).unwrap();
-    assert_eq!(stage.gate.active_bans()[0].rest, Ban::MAX_LENGTH);
+    stage.gate.admin().adopt_ban(&active("ann", Duration::MAX)).unwrap();
+    assert_eq!(stage.gate.admin().active_bans()[0].rest, Ban::MAX_LENGTH);
 }
 
 #[test]
 fn a_ban_is_adopted_only_by_a_policy_that_bans_and_if_there_is_room() {
     let stage = Stage::with_capacity(2, [login(), Policy::new("api").quota(Quota::per_hour(1))]);
     let of = |policy: &str| ActiveBan { account: account(policy, "ann"), ..active("ann", MINUTE) };
-    let error = |policy: &str| stage.gate.adopt_ban(&of(policy)).unwrap_err();
+    let error = |policy: &str| stage.gate.admin().adopt_ban(&of(policy)).unwrap_err();
     assert!(matches!(error("api"), AccountError::NoBan(_)));
     assert!(matches!(error("other"), AccountError::UnknownPolicy(_)));
     for user in ["a", "b"] {
-        stage.gate.adopt_ban(&active(user, MINUTE)).unwrap();
+        stage.gate.admin().adopt_ban(&active(user, MINUTE)).unwrap();
     }
-    let full = stage.gate.adopt_ban(&active("c", MINUTE)).unwrap_err();
+    let full = stage.gate.admin().adopt_ban(&active("c", MINUTE)).unwrap_err();
     assert!(matches!(full, AccountError::Store(StoreError::Full)), "{full}");
-    assert_eq!(stage.gate.active_bans().len(), 2);
-    assert_eq!(stage.at(MINUTE).gate.active_bans(), [], "they are over");
-    stage.gate.adopt_ban(&active("c", MINUTE)).unwrap();
+    assert_eq!(stage.gate.admin().active_bans().len(), 2);
+    assert_eq!(stage.at(MINUTE).gate.admin().active_bans(), [], "they are over");
+    stage.gate.admin().adopt_ban(&active("c", MINUTE)).unwrap();
     stage.gate.replace_policies(policies([unbanned()]));
-    assert_eq!(stage.gate.active_bans(), [], "nobody bans any more");
+    assert_eq!(stage.gate.admin().active_bans(), [], "nobody bans any more");
 }
 
 #[test]
@@ -955,7 +955,11 @@ fn an_address_is_banned_elsewhere_as_its_policy_counts_it() {
     let stage = Stage::new([Policy::new("login").quota(Quota::per_hour(2)).ban(ban)]);
     let account =
         Account { policy: "login".parse().unwrap(), identity: "ip:2001:db8::7".parse().unwrap() };
-    stage.gate.adopt_ban(&ActiveBan { account, rest: MINUTE, retry_after: MINUTE }).unwrap();
+    stage
+        .gate
+        .admin()
+        .adopt_ban(&ActiveBan { account, rest: MINUTE, retry_after: MINUTE })
+        .unwrap();
     let neighbour = Facts::new(&Method::GET, "/").client("2001:db8::8".parse().unwrap());
     assert_eq!(stage.gate.decide_now(&neighbour).unwrap().verdict(), banned(MINUTE));
 }

@@ -256,30 +256,6 @@ fn a_failing_store_takes_nothing_from_local_policies() {
 }
 
 #[test]
-fn a_decision_in_place_of_another_has_nothing_of_it() {
-    let clock = ManualClock::default();
-    let quota = Quota::per_minute(1);
-    let ban = Ban::after(Quota::per_minute(2)).lasting(MINUTE);
-    let (one, two) = (Policy::new("one").quota(quota), Policy::new("two").quota(quota).ban(ban));
-    let (small, large) = (gate(&clock, [one]), gate(&clock, [two]));
-    let down = Gate::new(policies([Policy::new("three").quota(quota)]), Down::default());
-    let mut decision = Decision::default();
-    for _ in 0..6 {
-        for gate in [&small, &large] {
-            let peeked = gate.peek_now(&client()).unwrap();
-            gate.decide_now_into(&client(), &mut decision).unwrap();
-            assert_eq!(decision.is_allowed(), peeked.is_allowed());
-            assert_eq!(decision.banned_by(), peeked.banned_by());
-            assert_eq!(decision.policies().len(), usize::from(decision.banned_by().is_none()));
-            assert!(!decision.is_degraded());
-        }
-        now(down.decide_into(&client(), &mut decision)).unwrap();
-        assert!(decision.is_degraded() && decision.banned_by().is_none());
-        assert_eq!(decision.policies().len(), 1);
-    }
-}
-
-#[test]
 fn peek_tells_what_would_be_decided() {
     let clock = ManualClock::default();
     let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);
@@ -352,15 +328,15 @@ fn accounts_can_be_reset_and_refunded_by_name() {
     for _ in 0..4 {
         assert!(gate.decide_now(&client()).unwrap().is_allowed());
     }
-    now(gate.refund_units(&account("api"), NonZeroU32::new(3).unwrap())).unwrap();
+    now(gate.admin().refund_units(&account("api"), NonZeroU32::new(3).unwrap())).unwrap();
     assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (4, 1));
-    now(gate.reset(&account("guard"))).unwrap();
+    now(gate.admin().reset(&account("guard"))).unwrap();
     assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (4, 5));
-    now(gate.reset(&account("api"))).unwrap();
+    now(gate.admin().reset(&account("api"))).unwrap();
     let whole = gate.peek_now(&client()).unwrap();
     assert!(whole.policies().iter().flat_map(|p| p.standings()).all(|s| s.reset_after().is_zero()));
 
-    let unknown = now(gate.reset(&account("nobody")));
+    let unknown = now(gate.admin().reset(&account("nobody")));
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
 }
 
@@ -371,20 +347,20 @@ fn an_account_is_untouched_until_something_is_spent_or_it_is_banned() {
     let local = Policy::new("local").scope(Scope::Local).quota(Quota::per_minute(5));
     let api = Policy::new("api").quota(Quota::per_minute(1)).ban(ban);
     let gate = gate(&clock, [local, api]);
-    let untouched = |policy| now(gate.is_untouched(&account(policy))).unwrap();
+    let untouched = |policy| now(gate.admin().is_untouched(&account(policy))).unwrap();
     assert!(untouched("local") && untouched("api"));
     assert!(gate.decide_now(&client()).unwrap().is_allowed());
     assert!(!untouched("local") && !untouched("api"));
     assert!(!gate.decide_now(&client()).unwrap().is_allowed());
     clock.advance(MINUTE * 2);
     assert!(untouched("local") && !untouched("api"), "the ban is still there");
-    now(gate.reset(&account("api"))).unwrap();
+    now(gate.admin().reset(&account("api"))).unwrap();
     assert!(untouched("api"));
-    let unknown = now(gate.is_untouched(&account("web")));
+    let unknown = now(gate.admin().is_untouched(&account("web")));
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(_))));
     let down =
         Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
-    assert!(now(down.is_untouched(&account("api"))).is_err(), "it cannot be told");
+    assert!(now(down.admin().is_untouched(&account("api"))).is_err(), "it cannot be told");
 }
 
 #[test]
@@ -392,7 +368,7 @@ fn an_account_is_not_untouched_while_denials_count_towards_a_ban() {
     let clock = ManualClock::default();
     let ban = Ban::after(Quota::per_hour(2));
     let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1)).ban(ban)]);
-    let untouched = || now(gate.is_untouched(&account("api"))).unwrap();
+    let untouched = || now(gate.admin().is_untouched(&account("api"))).unwrap();
     let deny = || {
         assert!(gate.decide_now(&client()).unwrap().is_allowed());
         assert!(!gate.decide_now(&client()).unwrap().is_allowed());
@@ -400,7 +376,7 @@ fn an_account_is_not_untouched_while_denials_count_towards_a_ban() {
     };
     deny();
     assert!(!untouched(), "the next denial would begin a ban");
-    now(gate.reset(&account("api"))).unwrap();
+    now(gate.admin().reset(&account("api"))).unwrap();
     assert!(untouched());
     deny();
     assert!(gate.decide_now(&client()).unwrap().is_allowed(), "the first denial is forgotten");
@@ -416,7 +392,7 @@ fn a_reset_is_seen_at_once_by_a_client_that_was_denied() {
         assert!(gate.decide_now(&client()).unwrap().is_allowed());
         assert!(!gate.decide_now(&client()).unwrap().is_allowed());
         assert!(!gate.decide_now(&client()).unwrap().is_allowed());
-        now(gate.reset(&account("api"))).unwrap();
+        now(gate.admin().reset(&account("api"))).unwrap();
     }
 }
 
@@ -432,10 +408,10 @@ fn after_a_reset_elsewhere_a_gate_forgets_its_own_and_leaves_the_store_alone() {
         assert!(gate.decide_now(&client()).unwrap().is_allowed());
     }
     for policy in ["api", "guard"] {
-        gate.forget(&account(policy), Duration::ZERO).unwrap();
+        gate.admin().forget(&account(policy), Duration::ZERO).unwrap();
     }
     assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (1, 5));
-    let unknown = gate.forget(&account("nobody"), Duration::ZERO);
+    let unknown = gate.admin().forget(&account("nobody"), Duration::ZERO);
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
 }
 
@@ -451,7 +427,7 @@ fn what_a_gate_counted_for_a_failing_store_since_a_reset_elsewhere_stays_counted
     clock.advance(Duration::from_millis(2));
     assert_eq!(pass(9), 2);
     let asked = gate.store().asked.load(Ordering::Relaxed);
-    gate.forget(&account("api"), Duration::from_millis(1)).unwrap();
+    gate.admin().forget(&account("api"), Duration::from_millis(1)).unwrap();
     assert_eq!(gate.store().asked.load(Ordering::Relaxed), asked);
     assert_eq!(pass(9), 3, "those of before the reset");
 }
@@ -528,7 +504,7 @@ fn a_refund_of_units_goes_by_each_window() {
         (0..10).for_each(|_| assert!(gate.decide_now(&client()).unwrap().is_allowed()));
         clock.advance(Duration::from_secs(1));
     }
-    now(gate.refund_units(&account("api"), NonZeroU32::new(30).unwrap())).unwrap();
+    now(gate.admin().refund_units(&account("api"), NonZeroU32::new(30).unwrap())).unwrap();
     let whole = gate.peek_now(&client()).unwrap();
     let left: Vec<u32> = whole.policies()[0].standings().iter().map(|s| s.remaining()).collect();
     assert_eq!(left, [10, 80]);
@@ -576,11 +552,11 @@ fn a_policy_that_counts_denials_is_not_violated_by_what_another_denied() {
         assert_eq!(violated, [false, true], "{scope:?}: the first had room");
         assert_eq!(remaining(&gate, "counting"), 0, "{scope:?}: and counted it");
         assert_eq!(&**denied.tightest().unwrap().0.policy(), "narrow", "{scope:?}");
-        assert_eq!(gate.ban_stats().begun, 0, "{scope:?}: its ban is not on the way");
+        assert_eq!(gate.admin().ban_stats().begun, 0, "{scope:?}: its ban is not on the way");
 
         let denied = gate.decide_now(&client()).unwrap();
         assert!(denied.policies()[0].is_violated(), "{scope:?}: now it has no room itself");
-        assert_eq!(gate.ban_stats().begun, 1, "{scope:?}");
+        assert_eq!(gate.admin().ban_stats().begun, 1, "{scope:?}");
     }
 }
 

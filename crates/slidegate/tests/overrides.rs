@@ -64,7 +64,7 @@ impl Stage {
             action,
             until: self.start + until,
         });
-        self.gate.replace_overrides(Overrides::new(overrides).unwrap());
+        self.gate.admin().replace_overrides(Overrides::new(overrides).unwrap());
     }
 
     fn decide(&self, facts: Facts<'_>) -> Decision {
@@ -93,7 +93,7 @@ impl Stage {
     }
 
     fn inspect(&self, policy: &str, identity: &str) -> Inspection {
-        now(self.gate.inspect(&account(policy, identity), None)).unwrap()
+        now(self.gate.admin().inspect(&account(policy, identity), None)).unwrap()
     }
 
     fn calls(&self) -> usize {
@@ -375,7 +375,7 @@ fn of_several_bans_the_longest_is_told() {
 
     // One that has begun by itself goes on beside it.
     stage.apply([]);
-    stage.gate.ban(&account("api", "user:ann"), 10 * MINUTE).unwrap();
+    stage.gate.admin().ban(&account("api", "user:ann"), 10 * MINUTE).unwrap();
     stage.apply([("user:ann", "", Action::Ban, MINUTE)]);
     let decision = stage.decide(user("ann"));
     assert_eq!(decision.verdict(), banned(10 * MINUTE));
@@ -388,14 +388,14 @@ fn of_several_bans_the_longest_is_told() {
 fn a_reset_lifts_what_began_by_itself_and_no_override() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([api().ban(begun)]);
-    stage.gate.ban(&account("api", "user:ann"), HOUR).unwrap();
+    stage.gate.admin().ban(&account("api", "user:ann"), HOUR).unwrap();
     stage.apply([("user:ann", "api", Action::Ban, MINUTE)]);
-    now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
-    stage.gate.lift_ban(&account("api", "user:ann"));
+    now(stage.gate.admin().reset(&account("api", "user:ann"))).unwrap();
+    stage.gate.admin().lift_ban(&account("api", "user:ann"));
     assert_eq!(stage.verdict(user("ann")), suspended(MINUTE));
     stage.apply([("user:ann", "api", grant(2), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 5);
-    now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
+    now(stage.gate.admin().reset(&account("api", "user:ann"))).unwrap();
     assert_eq!(stage.allowed(user("ann")), 5, "the grant is still in force");
 }
 
@@ -403,7 +403,7 @@ fn a_reset_lifts_what_began_by_itself_and_no_override() {
 fn an_exemption_lets_pass_who_is_banned_by_a_policy() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([api().ban(begun)]);
-    stage.gate.ban(&account("api", "user:ann"), HOUR).unwrap();
+    stage.gate.admin().ban(&account("api", "user:ann"), HOUR).unwrap();
     for policy in ["", "api"] {
         stage.apply([("user:ann", policy, Action::Exempt, MINUTE)]);
         assert_eq!(stage.at(Duration::ZERO).verdict(user("ann")), Verdict::Allow);
@@ -555,7 +555,7 @@ fn overrides_hold_for_charges_that_are_named() {
         assert_eq!(left, usize::from(!policy.is_empty()), "{identity} under {policy:?}");
     }
     stage.apply([]);
-    now(stage.gate.reset(&account("api", "user:ann"))).unwrap();
+    now(stage.gate.admin().reset(&account("api", "user:ann"))).unwrap();
     let costly = [charge("api", "user:ann", 4)];
     assert_eq!(decide(&costly).verdict(), Verdict::Block(Block::CostAboveUnits));
     stage.apply([("user:ann", "api", grant(3), MINUTE)]);
@@ -612,16 +612,16 @@ fn an_operator_can_take_back_what_a_grant_paid_for() {
     let stage = Stage::new([api()]);
     stage.apply([("user:ann", "api", grant(4), MINUTE)]);
     assert_eq!(stage.allowed(user("ann")), 7);
-    now(stage.gate.refund_units(&account("api", "user:ann"), cost(6))).unwrap();
+    now(stage.gate.admin().refund_units(&account("api", "user:ann"), cost(6))).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 6);
 }
 
 #[test]
 fn overrides_can_be_looked_at_and_replaced() {
     let stage = Stage::new([api()]);
-    assert!(stage.gate.overrides().is_empty());
+    assert!(stage.gate.admin().overrides().is_empty());
     stage.apply([("user:ann", "", Action::Ban, MINUTE), ("user:bob", "api", grant(1), NANO)]);
-    let overrides = stage.at(HOUR).gate.overrides();
+    let overrides = stage.at(HOUR).gate.admin().overrides();
     assert_eq!((overrides.len(), overrides.iter().len()), (2, 2), "expired ones too");
     assert!(overrides.iter().any(|entry| entry.action == grant(1)
         && entry.identity == Identity::user("bob")
@@ -698,7 +698,7 @@ fn an_inspection_goes_by_plan_scope_and_network() {
     let stage = Stage::of(policies);
     let inspect = |identity: &Identity, plan| {
         let account = Account { policy: "api".parse().unwrap(), identity: *identity };
-        let found = now(stage.gate.inspect(&account, plan)).unwrap();
+        let found = now(stage.gate.admin().inspect(&account, plan)).unwrap();
         (found.plan.unwrap().to_string(), found.standings[0].quota().units().get())
     };
     let (key, other) = (Identity::api_key(b"k-1"), Identity::api_key(b"k-2"));
@@ -716,7 +716,7 @@ fn an_inspection_goes_by_plan_scope_and_network() {
     stage.apply([("ip:2001:db8::/32", "", Action::Ban, MINUTE)]);
     assert_eq!(stage.inspect("api", "ip:2001:db8::1").banned, Some(MINUTE));
 
-    let unknown = now(stage.gate.inspect(&account("gone", "user:ann"), None)).unwrap_err();
+    let unknown = now(stage.gate.admin().inspect(&account("gone", "user:ann"), None)).unwrap_err();
     assert!(matches!(&unknown, AccountError::UnknownPolicy(name) if name == "gone"), "{unknown}");
 }
 
@@ -728,13 +728,13 @@ fn an_address_names_the_account_of_its_network_in_every_call() {
     assert!(stage.is_allowed(client) && stage.is_allowed(client));
     let remaining = || stage.inspect("api", "ip:2001:db8::3").standings[0].remaining();
     assert_eq!(remaining(), 1);
-    now(stage.gate.refund_units(&named, cost(1))).unwrap();
+    now(stage.gate.admin().refund_units(&named, cost(1))).unwrap();
     assert_eq!(remaining(), 2);
-    now(stage.gate.reset(&named)).unwrap();
+    now(stage.gate.admin().reset(&named)).unwrap();
     assert_eq!(remaining(), 3);
-    stage.gate.ban(&named, HOUR).unwrap();
+    stage.gate.admin().ban(&named, HOUR).unwrap();
     assert_eq!(stage.verdict(client), banned(HOUR));
-    stage.gate.lift_ban(&named);
+    stage.gate.admin().lift_ban(&named);
     assert_eq!(stage.verdict(client), Verdict::Allow);
 }
 
@@ -783,17 +783,17 @@ fn overrides_hold_when_the_store_is_down() {
         entry("user:free", Action::Exempt),
         entry("user:ann", grant(2)),
     ];
-    gate.replace_overrides(Overrides::new(overrides).unwrap());
+    gate.admin().replace_overrides(Overrides::new(overrides).unwrap());
     assert!(now(gate.decide(&facts("/deny", "bob"))).is_err());
     assert!(now(gate.decide(&facts("/deny", "free"))).unwrap().is_allowed());
     assert!(!now(gate.decide(&facts("/deny", "out"))).unwrap().is_allowed());
     let allowed =
         (0..9).filter(|_| now(gate.decide(&facts("/local", "ann"))).unwrap().is_allowed());
     assert_eq!(allowed.count(), 5);
-    let found = now(gate.inspect(&account("api", "user:ann"), None)).unwrap();
+    let found = now(gate.admin().inspect(&account("api", "user:ann"), None)).unwrap();
     assert!(found.degraded);
     assert_eq!((found.standings[0].remaining(), found.granted), (0, 2));
-    let failed = now(gate.inspect(&account("deny", "ip:203.0.113.7"), None));
+    let failed = now(gate.admin().inspect(&account("deny", "ip:203.0.113.7"), None));
     assert!(matches!(failed, Err(AccountError::Store(StoreError::Deadline(_)))), "{failed:?}");
 }
 
@@ -808,14 +808,16 @@ fn overrides_and_policies_replaced_at_once_lose_neither() {
     };
     for round in 1..=200 {
         thread::scope(|scope| {
-            scope.spawn(|| gate.replace_overrides(Overrides::new((0..round).map(entry)).unwrap()));
+            scope.spawn(|| {
+                gate.admin().replace_overrides(Overrides::new((0..round).map(entry)).unwrap())
+            });
             scope.spawn(|| {
                 let quota = Quota::per_minute(round as u32);
                 let policies = Policies::builder().policy(Policy::new("api").quota(quota));
                 gate.replace_policies(policies.build().unwrap());
             });
         });
-        assert_eq!(gate.overrides().len(), round);
+        assert_eq!(gate.admin().overrides().len(), round);
         let quotas = gate.policies().outlines().next().unwrap().quotas;
         assert_eq!(quotas, [Quota::per_minute(round as u32)]);
     }

@@ -84,7 +84,7 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
     }
 
     fn bans(&self) -> BanStats {
-        self.ban_stats()
+        self.admin().ban_stats()
     }
 
     fn policies(&self) -> Arc<Policies> {
@@ -92,7 +92,7 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
     }
 
     fn active_overrides(&self) -> Vec<Action> {
-        let (overrides, now) = (self.overrides(), self.now());
+        let (overrides, now) = (self.admin().overrides(), self.now());
         overrides.iter().filter(|record| record.until > now).map(|record| record.action).collect()
     }
 }

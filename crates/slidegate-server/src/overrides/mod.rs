@@ -249,7 +249,8 @@ impl<S: Store> OverrideService<S> {
     async fn untouched(&self, accounts: &[Account]) -> Vec<Name> {
         let mut untouched = Vec::new();
         for account in accounts {
-            if self.gate.is_untouched(account).await.is_ok_and(|is_untouched| is_untouched) {
+            if self.gate.admin().is_untouched(account).await.is_ok_and(|is_untouched| is_untouched)
+            {
                 untouched.push(account.policy.clone());
             }
         }
@@ -258,7 +259,7 @@ impl<S: Store> OverrideService<S> {
 
     async fn reset_all(&self, accounts: &[Account]) -> Result<(), OverrideError> {
         for account in accounts {
-            self.gate.reset(account).await?;
+            self.gate.admin().reset(account).await?;
         }
         Ok(())
     }
@@ -358,7 +359,7 @@ impl<S: Store> OverrideService<S> {
             let now_ms = offset.ms_at(self.gate.now());
             let ago = Duration::from_millis(now_ms.saturating_sub(reset.created_ms));
             for account in accounts::of(&self.gate.policies(), &reset.target) {
-                if let Err(error) = self.gate.forget(&account, ago) {
+                if let Err(error) = self.gate.admin().forget(&account, ago) {
                     tracing::warn!(%account, %error, "cannot reset an account at this gateway");
                 }
             }

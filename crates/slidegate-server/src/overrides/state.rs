@@ -109,7 +109,7 @@ impl OverrideState {
             Some(Override { identity, policy, action: filed.override_action()?, until })
         };
         match Overrides::new(self.overrides.iter().filter_map(record)) {
-            Ok(overrides) => gate.replace_overrides(overrides),
+            Ok(overrides) => gate.admin().replace_overrides(overrides),
             Err(error) => {
                 tracing::error!(%error, "cannot apply overrides; keeping the previous ones")
             }

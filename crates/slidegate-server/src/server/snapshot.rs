@@ -129,7 +129,7 @@ impl SavedBans {
             until_ms: ms(ban.rest),
             retry_at_ms: ms(ban.retry_after),
         };
-        let bans = gate.active_bans().into_iter().map(keep).collect();
+        let bans = gate.admin().active_bans().into_iter().map(keep).collect();
         Self { slidegate_bans: BANS_FORMAT, bans }
     }
 }
@@ -154,13 +154,13 @@ fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(contents.slidegate_bans == BANS_FORMAT, damaged());
     let now = gate.now();
     for ban in &contents.bans {
-        match gate.adopt_ban(&ban.at(now).with_context(damaged)?) {
+        match gate.admin().adopt_ban(&ban.at(now).with_context(damaged)?) {
             // The policy may have changed since.
             Ok(()) | Err(AccountError::UnknownPolicy(_) | AccountError::NoBan(_)) => {}
             Err(error) => bail!("cannot restore {shown}: {error}; raise store.capacity"),
         }
     }
-    tracing::info!(bans = gate.ban_stats().adopted, "restored from {shown}");
+    tracing::info!(bans = gate.admin().ban_stats().adopted, "restored from {shown}");
     Ok(())
 }
 

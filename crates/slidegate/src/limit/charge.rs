@@ -2,16 +2,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::decision::Decision;
 use crate::limit::name::Name;
 use crate::limit::quota::Quotas;
 use crate::policy::OnStoreError;
 use crate::policy::identity::Identity;
-use crate::policy::plan::CheckedPlan;
 
 /// One account that a request would spend from: an identity's under a policy, with all its quotas.
 #[derive(Debug, Clone, Copy)]
@@ -23,9 +20,6 @@ pub struct Charge<'a> {
     count_denied: bool,
     shadow: bool,
     on_store_error: OnStoreError,
-    plan: Option<&'a Arc<CheckedPlan>>,
-    in_headers: bool,
-    plan_unknown: bool,
 }
 
 impl<'a> Charge<'a> {
@@ -39,9 +33,6 @@ impl<'a> Charge<'a> {
             count_denied: false,
             shadow: false,
             on_store_error: OnStoreError::Local,
-            plan: None,
-            in_headers: true,
-            plan_unknown: false,
         }
     }
 
@@ -67,18 +58,6 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         Self { on_store_error, ..self }
-    }
-
-    pub(crate) fn with_plan(self, plan: Option<&'a Arc<CheckedPlan>>) -> Self {
-        Self { plan, ..self }
-    }
-
-    pub(crate) fn in_headers(self, in_headers: bool) -> Self {
-        Self { in_headers, ..self }
-    }
-
-    pub(crate) fn with_unknown_plan(self, plan_unknown: bool) -> Self {
-        Self { plan_unknown, ..self }
     }
 
     /// The policy's name.
@@ -116,18 +95,6 @@ impl<'a> Charge<'a> {
         self.on_store_error
     }
 
-    pub(crate) fn plan(&self) -> Option<&'a Arc<CheckedPlan>> {
-        self.plan
-    }
-
-    pub(crate) fn is_in_headers(&self) -> bool {
-        self.in_headers
-    }
-
-    pub(crate) fn is_plan_unknown(&self) -> bool {
-        self.plan_unknown
-    }
-
     fn same_account(&self, other: &Self) -> bool {
         self.policy == other.policy && self.identity == other.identity
     }
@@ -162,21 +129,6 @@ impl<'a> Charges<'a> {
     /// Whether the request is to be refused if the charges cannot be counted.
     pub(crate) fn deny_on_store_error(&self) -> bool {
         self.0.iter().any(|c| c.on_store_error == OnStoreError::Deny && !c.shadow)
-    }
-
-    /// The charges that are decided by `action` when they cannot be counted.
-    pub(crate) fn with_action(&self, action: OnStoreError) -> Self {
-        Self(self.0.iter().filter(|c| c.on_store_error == action).copied().collect())
-    }
-
-    /// The charges that the decision on their request has spent.
-    pub(crate) fn spent_by(&self, decision: &Decision) -> Self {
-        Self(self.0.iter().filter(|c| decision.spent_under(c.policy)).copied().collect())
-    }
-
-    /// The charges that a denied request is not counted in.
-    pub(crate) fn not_counting_denied(&self) -> Self {
-        Self(self.0.iter().filter(|c| !c.count_denied).copied().collect())
     }
 
     /// The charges, in the order they came.

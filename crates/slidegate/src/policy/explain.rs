@@ -9,7 +9,7 @@ use crate::policy::access_list::ListMatch;
 use crate::policy::ban::Ban;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::matching::{Applied, CheckedPolicy, Policies, Skip};
+use crate::policy::matching::{CheckedPolicy, Policies, Skip};
 use crate::policy::source::Source;
 
 /// Which policies a request falls under, for which identity, and why not under the others.
@@ -96,13 +96,15 @@ impl Policies {
     }
 
     fn effect(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> Effect {
-        let matched = match self.apply(policy, facts) {
-            Applied::Match(matched) => matched,
-            Applied::TooCostly => return Effect::TooCostly,
-            Applied::Skipped(why) => {
-                let (methods, paths) = (policy.methods.clone(), policy.patterns.clone());
-                return Effect::Skipped { why, methods, paths };
-            }
+        let skipped = |why| {
+            let (methods, paths) = (policy.methods.clone(), policy.patterns.clone());
+            Effect::Skipped { why, methods, paths }
+        };
+        let matched = match self.draft(policy, facts) {
+            Ok(matched) if matched.is_payable() => matched,
+            Ok(_) if policy.shadow => return skipped(Skip::ShadowTooCostly),
+            Ok(_) => return Effect::TooCostly,
+            Err(skip) => return skipped(skip),
         };
         let found = policy.sources.iter().position(|source| self.read(source, facts).is_some());
         let missing = &policy.sources[..found.unwrap_or(policy.sources.len())];
@@ -112,7 +114,7 @@ impl Policies {
             missing: missing.to_vec(),
             has_unknown_key: missing.iter().any(|source| source.read(facts).is_some()),
             plan: matched.plan.map(|plan| plan.name().clone()),
-            unknown_plan: self.unknown_plan(policy, facts),
+            unknown_plan: matched.unknown_plan,
             quotas: matched.quotas.as_slice().to_vec(),
             cost: matched.cost.get(),
             ban: policy.ban,

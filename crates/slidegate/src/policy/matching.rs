@@ -1,8 +1,5 @@
 //! All policies together, checked: from facts to charges.
 
-mod named;
-mod overridden;
-
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,22 +11,21 @@ use smallvec::SmallVec;
 
 use crate::decision::Decision;
 use crate::limit::charge::{Charge, Charges};
+use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
 use crate::limit::quota::{Quota, Quotas};
-use crate::limit::store::Standing;
+use crate::limit::store::{Standing, StoreError};
 use crate::policy::access_list::{CheckedAccessList, ListMatch};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
 use crate::policy::builder::PoliciesBuilder;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::overrides::OverridesAt;
+use crate::policy::overrides::{OverrideEffect, OverridesAt};
 use crate::policy::paths::Paths;
 use crate::policy::plan::CheckedPlan;
 use crate::policy::source::Source;
 use crate::policy::{Cost, OnStoreError, Scope};
-
-pub use self::named::{NamedCharge, NamedChargeError};
 
 /// A set of policies that can be enforced: everything in it has been checked.
 ///
@@ -83,49 +79,6 @@ pub(crate) enum Limits {
     Plans { header: Option<HeaderName>, default: Arc<CheckedPlan> },
 }
 
-/// What the policies make of a request.
-pub(crate) enum Resolution<'p> {
-    /// It falls under those that match, which may be none.
-    Matched,
-    Exempt,
-    Blocked,
-    /// The request costs more than this policy's quotas ever allow.
-    TooCostly,
-    /// An operator has banned it for this long, under one policy or under all.
-    Suspended(Option<&'p Name>, Duration),
-}
-
-/// The policies that a request falls under.
-#[derive(Default)]
-pub(crate) struct Matches<'p>(SmallVec<[Match<'p>; 2]>);
-
-/// A policy that a request falls under, and for whom and how much.
-pub(crate) struct Match<'p> {
-    pub(crate) policy: &'p CheckedPolicy,
-    pub(crate) identity: Identity,
-    pub(crate) quotas: Cow<'p, Quotas>,
-    pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
-    /// Whether the plan is the default because there is none of the name that was given.
-    pub(crate) plan_unknown: bool,
-    pub(crate) cost: NonZeroU32,
-}
-
-/// A plan as a request names it.
-enum PlanName<'p, 'f> {
-    /// It names none.
-    None,
-    Known(&'p Arc<CheckedPlan>),
-    /// As it was sent.
-    Unknown(&'f [u8]),
-}
-
-/// What one policy makes of a request.
-pub(crate) enum Applied<'p> {
-    Match(Match<'p>),
-    Skipped(Skip),
-    TooCostly,
-}
-
 /// Why a policy passes over a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -138,6 +91,65 @@ pub enum Skip {
     Exempt(ListMatch),
     /// It only watches, and the request costs more than its quotas ever allow.
     ShadowTooCostly,
+}
+
+/// A charge by name: whoever makes it knows the account and needs no request to find it.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedCharge<'a> {
+    /// The policy's name.
+    pub policy: &'a str,
+    /// Whose account it is. An address counts as the policy counts addresses, by its network.
+    pub identity: Identity,
+    /// The plan, for a policy that goes by plans; an unknown one is the default.
+    pub plan: Option<&'a str>,
+    /// The units to spend, else what the policy fixes, else one.
+    pub cost: Option<NonZeroU32>,
+}
+
+/// Why named charges could not be decided.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamedChargeError {
+    /// No policy in force has this name.
+    #[error("there is no policy {0:?}")]
+    UnknownPolicy(String),
+    /// Two charges are under one policy, which counts one account of a request.
+    #[error("two charges under policy {0:?}: a request has one account under each")]
+    RepeatedPolicy(String),
+    /// The store could not count.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the policies make of a request.
+pub(crate) enum Resolution<'p> {
+    /// It falls under these policies, which may be none.
+    Matched(Matches<'p>),
+    Exempt,
+    Blocked,
+    /// The request costs more than a policy's quotas ever allow.
+    TooCostly,
+    /// An operator has banned it for this long, under one policy or under all.
+    Suspended {
+        policy: Option<&'p Name>,
+        rest: Duration,
+        matches: Matches<'p>,
+    },
+}
+
+/// The policies that a request falls under.
+#[derive(Default)]
+pub(crate) struct Matches<'p>(SmallVec<[Match<'p>; 2]>);
+
+/// A policy that a request falls under, and for whom and how much.
+pub(crate) struct Match<'p> {
+    pub(crate) policy: &'p CheckedPolicy,
+    pub(crate) identity: Identity,
+    pub(crate) quotas: Cow<'p, Quotas>,
+    pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
+    /// The plan that the request names and that there is not: `plan` is the default.
+    pub(crate) unknown_plan: Option<String>,
+    pub(crate) cost: NonZeroU32,
 }
 
 impl Policies {
@@ -156,13 +168,15 @@ impl Policies {
         self.policies.iter().filter(|policy| policy.ban.is_some()).map(|policy| &policy.name)
     }
 
-    /// Adds the policies that a request falls under to `matches`, which is the caller's because it
-    /// is large to hand over.
+    pub(crate) fn find(&self, name: &str) -> Option<&CheckedPolicy> {
+        self.policies.iter().find(|policy| &*policy.name == name)
+    }
+
+    /// What becomes of a request.
     pub(crate) fn resolve<'p>(
         &'p self,
         facts: &Facts<'_>,
         overrides: Option<OverridesAt<'_>>,
-        matches: &mut Matches<'p>,
     ) -> Resolution<'p> {
         let facts = &facts.user_header(self.user_header.as_ref());
         if self.blocked.find_any(facts).is_some() {
@@ -171,34 +185,43 @@ impl Policies {
         if self.exempt.find(facts).is_some() {
             return Resolution::Exempt;
         }
+        let mut tally = Tally { overrides, ..Tally::default() };
         if let Some(overrides) = overrides {
-            return self.resolve_overridden(facts, overrides, matches);
+            tally.note(overrides.of_request(facts));
         }
         for policy in &self.policies {
-            match self.apply(policy, facts) {
-                Applied::Match(matched) => matches.0.push(matched),
-                Applied::Skipped(_) => {}
-                Applied::TooCostly => return Resolution::TooCostly,
+            if let Ok(matched) = self.draft(policy, facts) {
+                tally.add(matched);
             }
         }
-        Resolution::Matched
+        tally.resolution()
     }
 
-    pub(crate) fn apply<'p>(&'p self, policy: &'p CheckedPolicy, facts: &Facts<'_>) -> Applied<'p> {
-        let matched = match self.draft(policy, facts) {
-            Ok(matched) => matched,
-            Err(skip) => return Applied::Skipped(skip),
-        };
-        match (matched.is_payable(), policy.shadow) {
-            (true, _) => Applied::Match(matched),
-            (false, true) => Applied::Skipped(Skip::ShadowTooCostly),
-            (false, false) => Applied::TooCostly,
+    /// What becomes of charges that are named.
+    pub(crate) fn resolve_named<'p>(
+        &'p self,
+        charges: &[NamedCharge<'_>],
+        overrides: Option<OverridesAt<'_>>,
+    ) -> Result<Resolution<'p>, NamedChargeError> {
+        let mut tally = Tally { overrides, ..Tally::default() };
+        for (i, charge) in charges.iter().enumerate() {
+            let named = || charge.policy.to_owned();
+            if charges[..i].iter().any(|other| other.policy == charge.policy) {
+                return Err(NamedChargeError::RepeatedPolicy(named()));
+            }
+            let policy = self.find(charge.policy);
+            let policy = policy.ok_or_else(|| NamedChargeError::UnknownPolicy(named()))?;
+            if let Some(overrides) = overrides {
+                tally.note(overrides.around(&charge.identity));
+            }
+            tally.add(self.match_named(policy, charge));
         }
+        Ok(tally.resolution())
     }
 
     /// How a policy counts a request, which may cost more than it can pay.
     #[inline]
-    fn draft<'p>(
+    pub(crate) fn draft<'p>(
         &'p self,
         policy: &'p CheckedPolicy,
         facts: &Facts<'_>,
@@ -206,90 +229,96 @@ impl Policies {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
-        let (quotas, plan, plan_unknown) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas, None, false),
-            Limits::Plans { header, default } => {
-                let (plan, plan_unknown) = self.plan(header.as_ref(), facts).or_default(default);
-                (&plan.quotas, Some(plan), plan_unknown)
-            }
+        let (quotas, plan, unknown_plan) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas, None, None),
+            Limits::Plans { header, default } => self.plan(header.as_ref(), default, facts),
         };
-        let cost = policy.cost.of_request(facts.cost);
-        let identity = self.identify(&policy.sources, facts);
-        Ok(Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, plan_unknown, cost })
+        let found = policy.sources.iter().find_map(|source| self.read(source, facts));
+        Ok(Match {
+            policy,
+            identity: found.unwrap_or_else(Identity::anonymous),
+            quotas: Cow::Borrowed(quotas),
+            plan,
+            unknown_plan,
+            cost: policy.cost.of_request(facts.cost),
+        })
     }
 
-    /// Adds the policies that a decision has spent under to `matches`, with the identities and the
-    /// quotas that it was made by: those in force may be others by now.
+    /// How a policy counts a charge that is named.
+    pub(crate) fn match_named<'p>(
+        &'p self,
+        policy: &'p CheckedPolicy,
+        charge: &NamedCharge<'_>,
+    ) -> Match<'p> {
+        let (quotas, plan, unknown_plan) = match &policy.limits {
+            Limits::Quotas(quotas) => (quotas, None, None),
+            Limits::Plans { default, .. } => {
+                self.plan_named(charge.plan.unwrap_or_default().as_bytes(), default)
+            }
+        };
+        Match {
+            policy,
+            identity: policy.account_of(charge.identity),
+            quotas: Cow::Borrowed(quotas),
+            plan,
+            unknown_plan,
+            cost: charge.cost.unwrap_or_else(|| policy.cost.of_request(None)),
+        }
+    }
+
+    /// The policies that a decision has spent under, with the identities and the quotas that it was
+    /// made by: those in force may be others by now.
     pub(crate) fn find_spent<'p>(
         &'p self,
         facts: &Facts<'_>,
         decision: &'p Decision,
-        matches: &mut Matches<'p>,
-    ) {
+    ) -> Matches<'p> {
+        let mut matches = Matches::default();
         for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
             let Some(policy) = self.find(standing.policy()) else { continue };
-            let in_force = match (&policy.limits, standing.plan()) {
-                (Limits::Plans { .. }, Some(plan)) => &plan.quotas,
-                (Limits::Plans { default, .. }, None) => &default.quotas,
-                (Limits::Quotas(quotas), _) => quotas,
-            };
             let quotas = standing.standings().iter().map(Standing::quota);
-            let quotas = match quotas.clone().eq(in_force.as_slice().iter().copied()) {
-                true => Cow::Borrowed(in_force),
-                false => Quotas::new(quotas).map_or(Cow::Borrowed(in_force), Cow::Owned),
-            };
-            let cost = policy.cost.of_request(facts.cost);
-            let cost = cost.min(quotas.fewest_units());
-            let identity = *standing.identity();
-            matches.0.push(Match {
-                policy,
-                identity,
-                quotas,
-                plan: None,
-                plan_unknown: false,
-                cost,
-            });
+            let Ok(quotas) = Quotas::new(quotas) else { continue };
+            let cost = policy.cost.of_request(facts.cost).min(quotas.fewest_units());
+            let (identity, quotas) = (*standing.identity(), Cow::Owned(quotas));
+            let matched = Match { policy, identity, quotas, plan: None, unknown_plan: None, cost };
+            matches.0.push(matched);
         }
+        matches
     }
 
-    /// The plan that the application names, else that of the API key, else that of the header.
-    fn plan<'f>(&self, header: Option<&HeaderName>, facts: &Facts<'f>) -> PlanName<'_, 'f> {
+    /// The plan that the application names, else that of the API key, else that of the header, else
+    /// the default.
+    fn plan<'p>(
+        &'p self,
+        header: Option<&HeaderName>,
+        default: &'p Arc<CheckedPlan>,
+        facts: &Facts<'_>,
+    ) -> (&'p Quotas, Option<&'p Arc<CheckedPlan>>, Option<String>) {
         if let Some(name) = facts.plan {
-            return self.plan_named(name.as_bytes());
+            return self.plan_named(name.as_bytes(), default);
         }
         if !self.api_keys.is_empty()
             && let Some(key) = Source::ApiKey.read(facts)
             && let Some(key) = self.api_keys.get(&key)
         {
-            return PlanName::Known(&key.plan);
+            return (&key.plan.quotas, Some(&key.plan), None);
         }
         let name = header.and_then(|header| facts.trusted_header(header));
-        name.map_or(PlanName::None, |name| self.plan_named(name))
+        self.plan_named(name.unwrap_or_default(), default)
     }
 
-    /// The plan of this name; an empty one names none.
-    fn plan_named<'f>(&self, name: &'f [u8]) -> PlanName<'_, 'f> {
-        match std::str::from_utf8(name).ok().and_then(|name| self.plans.get(name)) {
-            Some(plan) => PlanName::Known(plan),
-            None if name.is_empty() => PlanName::None,
-            None => PlanName::Unknown(name),
-        }
-    }
-
-    /// The name of the plan that the policy was to go by and that there is not.
-    #[cold]
-    pub(crate) fn unknown_plan(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> Option<String> {
-        let Limits::Plans { header, .. } = &policy.limits else { return None };
-        match self.plan(header.as_ref(), facts) {
-            PlanName::Unknown(name) => Some(String::from_utf8_lossy(name).into_owned()),
-            PlanName::None | PlanName::Known(_) => None,
-        }
-    }
-
-    /// The first identity that the sources find, or `anonymous`: never none.
-    fn identify(&self, sources: &[Source], facts: &Facts<'_>) -> Identity {
-        let found = sources.iter().find_map(|source| self.read(source, facts));
-        found.unwrap_or_else(Identity::anonymous)
+    /// The plan of this name, or the default if there is none. An empty name is the default's.
+    fn plan_named<'p>(
+        &'p self,
+        name: &[u8],
+        default: &'p Arc<CheckedPlan>,
+    ) -> (&'p Quotas, Option<&'p Arc<CheckedPlan>>, Option<String>) {
+        let known = std::str::from_utf8(name).ok().and_then(|name| self.plans.get(name));
+        let plan = known.unwrap_or(default);
+        // As much of it as a log line has room for: whoever names it may be wrong in any way.
+        let unknown = || String::from_utf8_lossy(name).chars().take(64).collect();
+        let is_unknown = known.is_none() && !name.is_empty();
+        (&plan.quotas, Some(plan), is_unknown.then(unknown))
     }
 
     /// The request's identity by a source, unless it is an API key that nobody has issued and such
@@ -303,8 +332,8 @@ impl Policies {
         (!is_ignored).then_some(identity)
     }
 
-    /// Every window that the policy may keep a ledger for, for calls that are about an account
-    /// and not about a request.
+    /// A quota for each window that an account of the policy may have a ledger for, for calls that
+    /// are about an account and not about a request.
     pub(crate) fn windows_of(&self, policy: &CheckedPolicy) -> Vec<Quota> {
         let mut quotas: Vec<Quota> = match &policy.limits {
             Limits::Quotas(quotas) => quotas.as_slice().to_vec(),
@@ -316,19 +345,63 @@ impl Policies {
         quotas.dedup_by_key(|quota| quota.window());
         quotas
     }
-
-    pub(crate) fn find(&self, name: &str) -> Option<&CheckedPolicy> {
-        self.policies.iter().find(|policy| &*policy.name == name)
-    }
 }
 
-impl<'p> PlanName<'p, '_> {
-    /// The plan to go by, and whether it stands in for one that there is not.
-    fn or_default(self, default: &'p Arc<CheckedPlan>) -> (&'p Arc<CheckedPlan>, bool) {
-        match self {
-            Self::Known(plan) => (plan, false),
-            Self::None => (default, false),
-            Self::Unknown(_) => (default, true),
+/// What comes of a request, policy by policy, as an operator's overrides have it.
+#[derive(Default)]
+struct Tally<'o, 'p> {
+    overrides: Option<OverridesAt<'o>>,
+    matches: Matches<'p>,
+    /// Until when, and under which policy; none for all.
+    ban: Option<(Timestamp, Option<&'p Name>)>,
+    exempt: bool,
+    too_costly: bool,
+}
+
+impl<'p> Tally<'_, 'p> {
+    /// Adds a policy that counts the request.
+    fn add(&mut self, mut matched: Match<'p>) {
+        let policy = matched.policy;
+        if let Some(overrides) = self.overrides {
+            let everywhere = overrides.everywhere(&matched.identity);
+            let here = overrides.under(policy, &matched.identity);
+            self.note(everywhere);
+            self.note_ban(here.banned_until, Some(&policy.name));
+            if here.exempt_until.is_some() {
+                return;
+            }
+            matched.raise(everywhere.and(here).granted);
+        }
+        if matched.is_payable() {
+            self.matches.0.push(matched);
+        } else {
+            self.too_costly |= !policy.shadow;
+        }
+    }
+
+    /// Notes the overrides under all policies.
+    fn note(&mut self, everywhere: OverrideEffect) {
+        self.note_ban(everywhere.banned_until, None);
+        self.exempt |= everywhere.exempt_until.is_some();
+    }
+
+    fn note_ban(&mut self, until: Option<Timestamp>, policy: Option<&'p Name>) {
+        if let Some(until) = until
+            && self.ban.is_none_or(|(longest, _)| until > longest)
+        {
+            self.ban = Some((until, policy));
+        }
+    }
+
+    fn resolution(self) -> Resolution<'p> {
+        if let (Some((until, policy)), Some(overrides)) = (self.ban, self.overrides) {
+            let rest = until.saturating_since(overrides.now);
+            return Resolution::Suspended { policy, rest, matches: self.matches };
+        }
+        match (self.exempt, self.too_costly) {
+            (true, _) => Resolution::Exempt,
+            (false, true) => Resolution::TooCostly,
+            (false, false) => Resolution::Matched(self.matches),
         }
     }
 }
@@ -346,31 +419,28 @@ impl CheckedPolicy {
         self.exempt.find(facts).map(Skip::Exempt)
     }
 
-    #[cold]
-    pub(crate) fn warn_of_unknown_plan(&self, plan: &str) {
-        let Limits::Plans { default, .. } = &self.limits else { return };
-        // As much of it as a log line has room for: whoever names it may be wrong in any way.
-        let plan: String = plan.chars().take(64).collect();
-        tracing::warn!(
-            policy = &*self.name,
-            plan,
-            default = &**default.name(),
-            "unknown plan: the policy's default plan applies"
-        );
+    /// The identity as this policy would have read it, so that one account does not become two.
+    pub(crate) fn account_of(&self, identity: Identity) -> Identity {
+        let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
+        let Some(address) = address else { return identity };
+        let prefixes = self.sources.iter().find_map(|source| match source {
+            Source::Ip(prefixes) => Some(*prefixes),
+            _ => None,
+        });
+        Identity::ip(address, prefixes.unwrap_or_default())
     }
 }
 
 impl Matches<'_> {
-    /// What the request would spend under the policies of one scope.
-    #[inline]
-    pub(crate) fn charges(&self, scope: Scope) -> Charges<'_> {
-        let of_scope = self.0.iter().filter(|matched| matched.policy.scope == scope);
-        Charges::of_policies(of_scope.map(Match::charge))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Match<'_>> {
+        self.0.iter()
     }
 
-    /// The policies that go by their default plan because there is none of the name that was given.
-    pub(crate) fn with_unknown_plan(&self) -> impl Iterator<Item = &CheckedPolicy> {
-        self.0.iter().filter(|matched| matched.plan_unknown).map(|matched| matched.policy)
+    /// What the request would spend under those of its policies that `is_meant` picks.
+    #[inline]
+    pub(crate) fn charges(&self, is_meant: impl Fn(&CheckedPolicy) -> bool) -> Charges<'_> {
+        let meant = self.0.iter().filter(|matched| is_meant(matched.policy));
+        Charges::of_policies(meant.map(Match::charge))
     }
 
     /// Whom the policies could ban for the request.
@@ -382,8 +452,15 @@ impl Matches<'_> {
 impl Match<'_> {
     /// Whether the quotas could ever allow it.
     #[inline]
-    fn is_payable(&self) -> bool {
+    pub(crate) fn is_payable(&self) -> bool {
         self.cost <= self.quotas.fewest_units()
+    }
+
+    /// Gives every quota this many more units.
+    pub(crate) fn raise(&mut self, granted: u32) {
+        if granted > 0 {
+            self.quotas = Cow::Owned(self.quotas.raised(granted));
+        }
     }
 
     pub(crate) fn charge(&self) -> Charge<'_> {
@@ -393,8 +470,5 @@ impl Match<'_> {
             .count_denied(self.policy.count_denied)
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
-            .with_plan(self.plan)
-            .in_headers(self.policy.in_headers)
-            .with_unknown_plan(self.plan_unknown)
     }
 }

@@ -76,7 +76,7 @@ pub enum Action {
 ///     action: Action::Ban,
 ///     until: gate.now() + Duration::from_secs(3600),
 /// };
-/// gate.replace_overrides(Overrides::new([ten_more, out])?);
+/// gate.admin().replace_overrides(Overrides::new([ten_more, out])?);
 ///
 /// let facts = Facts::new(&http::Method::GET, "/").client("203.0.113.7".parse()?);
 /// let decision = gate.decide_now(&facts)?;

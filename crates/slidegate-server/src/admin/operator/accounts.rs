@@ -142,7 +142,7 @@ impl<S: Store> Operator<S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountView, AccountError> {
-        let inspection = self.overrides.gate().inspect(account, plan).await?;
+        let inspection = self.overrides.gate().admin().inspect(account, plan).await?;
         let policies = self.overrides.gate().policies();
         Ok(AccountView::new(account, &inspection, &policies))
     }

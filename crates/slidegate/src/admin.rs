@@ -1,0 +1,275 @@
+//! What an operator can do to accounts, bans and overrides.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::gate::{Gate, Rules};
+use crate::limit::charge::{Account, Charge, Charges};
+use crate::limit::clock::Timestamp;
+use crate::limit::name::Name;
+use crate::limit::quota::Quotas;
+use crate::limit::store::{Receipt, Spent, Standing, Store, StoreError};
+use crate::policy::ban::ActiveBan;
+use crate::policy::bans::BanStats;
+use crate::policy::identity::Identity;
+use crate::policy::matching::{CheckedPolicy, NamedCharge, Policies};
+use crate::policy::overrides::Overrides;
+use crate::policy::{OnStoreError, Scope};
+
+/// The operator's calls on a [`Gate`], from [`Gate::admin`].
+#[derive(Debug)]
+pub struct Admin<'g, S> {
+    gate: &'g Gate<S>,
+}
+
+/// Where an account stands now, and what holds for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Where each quota in force stands, for a request that costs one unit. The quotas have the
+    /// units that are granted.
+    pub standings: Vec<Standing>,
+    /// How much longer the account is banned, by itself or by an operator, whichever is longer.
+    pub banned: Option<Duration>,
+    /// How much longer an operator has exempted it.
+    pub exempt: Option<Duration>,
+    /// The units that an operator has granted on top of each quota.
+    pub granted: u32,
+    /// Whether a store's trouble had a part in the standings.
+    pub degraded: bool,
+    /// The plan that the quotas come from.
+    pub plan: Option<Name>,
+}
+
+impl<'g, S: Store> Admin<'g, S> {
+    pub(crate) fn new(gate: &'g Gate<S>) -> Self {
+        Self { gate }
+    }
+
+    /// Tells where an account stands now, and spends nothing.
+    ///
+    /// The plan is for a policy that goes by plans: without one it is the API key's, else the
+    /// default, which an unknown one is too.
+    pub async fn inspect(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<Inspection, AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, _) = policy_of(&rules.policies, account)?;
+        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &**key.plan.name());
+        let charge = NamedCharge {
+            policy: &account.policy,
+            identity: account.identity,
+            plan: plan.or(of_key),
+            cost: Some(NonZeroU32::MIN),
+        };
+        let mut matched = rules.policies.match_named(policy, &charge);
+        let now = self.gate.now();
+        let overrides = rules.overrides.at(now);
+        let own = overrides.everywhere(&matched.identity);
+        let own = own.and(overrides.under(policy, &matched.identity));
+        let effect = own.and(overrides.around(&account.identity));
+        matched.raise(effect.granted);
+        let receipt = self.look(policy, &matched.charge().into()).await?;
+        let rest = |until: Timestamp| until.saturating_since(now);
+        let begun = policy.ban.and_then(|_| {
+            self.gate.bans.retry_after(&policy.name, &matched.identity, || self.gate.now())
+        });
+        Ok(Inspection {
+            standings: receipt.standings.to_vec(),
+            banned: begun.max(effect.banned_until.map(rest)),
+            exempt: effect.exempt_until.map(rest),
+            granted: effect.granted,
+            degraded: receipt.degraded,
+            plan: matched.plan.map(|plan| plan.name().clone()),
+        })
+    }
+
+    /// Peeks in the store that has the account, or in the gate's own if that store cannot tell and
+    /// the policy would have it decide.
+    async fn look(
+        &self,
+        policy: &CheckedPolicy,
+        charges: &Charges<'_>,
+    ) -> Result<Receipt, StoreError> {
+        if policy.scope == Scope::Local {
+            return self.gate.local.peek_now(charges);
+        }
+        match self.gate.store.peek(charges).await {
+            Err(_) if policy.on_store_error == OnStoreError::Local => {
+                Ok(Receipt { degraded: true, ..self.gate.local.peek_now(charges)? })
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a [`reset`](Self::reset) of the account would change nothing: no units are spent in
+    /// any window that the policy counts, under whichever plan, the policy has not banned it, and no
+    /// denial counts towards a ban.
+    pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let quotas = quotas_of(&rules.policies, policy);
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        let is_unspent = |receipt: &Receipt| {
+            let mut standings = receipt.standings.iter();
+            standings.all(|standing| standing.remaining() >= standing.quota().units().get())
+        };
+        if self.gate.bans.has_record(&policy.name, &identity, || self.gate.now())
+            || !is_unspent(&self.gate.local.peek_now(&charges)?)
+        {
+            return Ok(false);
+        }
+        match policy.scope {
+            Scope::Local => Ok(true),
+            Scope::Shared => Ok(is_unspent(&self.gate.store.peek(&charges).await?)),
+        }
+    }
+
+    /// Takes back the newest units of an account: in each window as many as there are, up to `units`
+    /// and to the units in force, with those that are granted.
+    pub async fn refund_units(
+        &self,
+        account: &Account,
+        units: NonZeroU32,
+    ) -> Result<(), AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let overrides = rules.overrides.at(self.gate.now());
+        let granted =
+            overrides.everywhere(&identity).and(overrides.under(policy, &identity)).granted;
+        for quota in rules.policies.windows_of(policy) {
+            let quotas = Quotas::from(quota).raised(granted);
+            let charge = Charge::new(&policy.name, &identity, &quotas);
+            let cost = units.min(quotas.fewest_units());
+            let charges = charge.with_cost(cost).expect("no more than its units").into();
+            match policy.scope {
+                Scope::Local => self.gate.local.refund_now(&charges, Spent::Newest),
+                Scope::Shared => self.gate.store.refund(&charges, Spent::Newest).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets everything that an account has spent, and lifts its ban. What somebody without an
+    /// account has spent from a full store's shared one cannot be told apart, and stays.
+    pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let quotas = quotas_of(&rules.policies, policy);
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        self.gate.bans.forget(&policy.name, &identity);
+        // The gate's own store may have spends of a shared policy too, from when the store failed.
+        self.gate.local.reset_now(&charges);
+        match policy.scope {
+            Scope::Local => Ok(()),
+            Scope::Shared => Ok(self.gate.store.reset(&charges).await?),
+        }
+    }
+
+    /// Does here what is left to do of a [`reset`](Self::reset) that another gate on the same store
+    /// did so long `ago`: lifts the account's ban, and forgets what only this process knows of it.
+    /// The store keeps what was spent since, at whichever gate.
+    pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let quotas = quotas_of(&rules.policies, policy);
+        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        self.gate.bans.forget(&policy.name, &identity);
+        match policy.scope {
+            // An account of this gate alone, which is reset now.
+            Scope::Local => self.gate.local.reset_now(&charges),
+            Scope::Shared => {
+                self.gate.local.reset_as_of(&charges, self.gate.now() - ago);
+                self.gate.store.forget(&charges, ago);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bans an account for this long from now on, in place of a ban that it may have. Only a policy
+    /// with a [`Ban`](crate::Ban) can ban.
+    pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
+        let rules = self.gate.rules.load();
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
+        let ban = ban.lasting(length);
+        Ok(self.gate.bans.begin(&policy.name, &identity, ban, || self.gate.now())?)
+    }
+
+    /// Puts a ban in force that another gate has begun, or this one before a restart. A ban that is
+    /// in force here and lasts as long stays as it is.
+    pub fn adopt_ban(&self, active: &ActiveBan) -> Result<(), AccountError> {
+        let rules = self.gate.rules.load();
+        let account = &active.account;
+        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
+        let account = Account { policy: policy.name.clone(), identity };
+        let active = ActiveBan { account, ..*active };
+        Ok(self.gate.bans.adopt(&active, ban, || self.gate.now())?)
+    }
+
+    /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
+    pub fn lift_ban(&self, account: &Account) {
+        if let Ok((policy, identity)) = policy_of(&self.gate.rules.load().policies, account) {
+            self.gate.bans.forget(&policy.name, &identity);
+        }
+    }
+
+    /// All bans in force that denials began, here or at a gate that shared them, or that were begun
+    /// by hand. An operator's [overrides](Self::overrides) are not among them.
+    pub fn active_bans(&self) -> Vec<ActiveBan> {
+        self.gate.bans.active(self.gate.rules.load().policies.banning(), self.gate.now())
+    }
+
+    /// How many bans there were, and what room there is for more.
+    pub fn ban_stats(&self) -> BanStats {
+        self.gate.bans.stats()
+    }
+
+    /// The overrides that were last put in force, expired ones among them.
+    pub fn overrides(&self) -> Arc<Overrides> {
+        Arc::clone(&self.gate.rules.load().overrides)
+    }
+
+    /// Puts other overrides in force, in place of all that were.
+    pub fn replace_overrides(&self, overrides: Overrides) {
+        let overrides = Arc::new(overrides);
+        self.gate.rules.rcu(|rules| Rules {
+            policies: Arc::clone(&rules.policies),
+            overrides: Arc::clone(&overrides),
+        });
+    }
+}
+
+/// The policy of an account, and the identity as this policy counts it: an address by its network.
+fn policy_of<'p>(
+    policies: &'p Policies,
+    account: &Account,
+) -> Result<(&'p CheckedPolicy, Identity), AccountError> {
+    let policy = policies.find(&account.policy);
+    let policy = policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
+    Ok((policy, policy.account_of(account.identity)))
+}
+
+/// A quota for each window that an account may have a ledger for.
+fn quotas_of(policies: &Policies, policy: &CheckedPolicy) -> Quotas {
+    Quotas::new(policies.windows_of(policy)).expect("a policy has quotas, and these windows differ")
+}
+
+/// Why something could not be done to an account.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccountError {
+    /// No policy in force has this name.
+    #[error("there is no policy {0:?}")]
+    UnknownPolicy(String),
+    /// The policy does not ban.
+    #[error("policy {0:?} has no ban")]
+    NoBan(String),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
