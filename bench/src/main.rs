@@ -3,8 +3,8 @@
 mod alloc;
 mod decide;
 mod gateway;
+mod harness;
 mod memory;
-mod race;
 mod redis;
 mod tower;
 
@@ -29,12 +29,12 @@ enum Bench {
     /// What a middleware adds to a request: Slidegate's layer and tower_governor.
     Tower(tower::Options),
     /// Gateways in front of an upstream: nginx, HAProxy and Slidegate.
-    Gateway(race::Options),
+    Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
-    Decide(race::Options),
+    Decide(harness::Options),
     /// Answers whatever comes with the same refusal, for one row of `gateway`.
     #[command(hide = true)]
-    Parrot { port: u16 },
+    StaticResponder { port: u16 },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,6 +44,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
-        Bench::Parrot { port } => gateway::parrot::run(port),
+        Bench::StaticResponder { port } => gateway::static_responder::run(port),
     }
 }

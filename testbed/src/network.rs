@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::relay::{Route, Traffic, Weather, serve};
+use crate::relay::{Conditions, Route, Traffic, serve};
 use crate::server::RedisServer;
 
 /// A TCP proxy in front of a server, which passes everything on until it is told otherwise.
@@ -19,7 +19,7 @@ use crate::server::RedisServer;
 pub struct FaultyNetwork {
     url: String,
     address: SocketAddr,
-    weather: watch::Sender<Weather>,
+    conditions: watch::Sender<Conditions>,
     traffic: Arc<Traffic>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,14 +32,14 @@ impl FaultyNetwork {
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let address = listener.local_addr().expect("the listener is bound");
         let traffic = Arc::new(Traffic::default());
-        let weather = watch::Sender::new(Weather::Pass);
+        let conditions = watch::Sender::new(Conditions::Pass);
         let route = Route {
             server: (Ipv4Addr::LOCALHOST, server.port()).into(),
-            weather: weather.subscribe(),
+            conditions: conditions.subscribe(),
             traffic: Arc::clone(&traffic),
         };
         let thread = Some(thread::spawn(move || serve(listener, &route)));
-        Self { url: server.url_through(address.port()), address, weather, traffic, thread }
+        Self { url: server.url_through(address.port()), address, conditions, traffic, thread }
     }
 
     /// The server's URL with this network's port in place of its own.
@@ -56,23 +56,23 @@ impl FaultyNetwork {
 
     /// Passes everything on, as at the start.
     pub fn pass(&self) {
-        self.weather.send_replace(Weather::Pass);
+        self.conditions.send_replace(Conditions::Pass);
     }
 
     /// Holds every chunk back for this long, in both directions.
     pub fn delay(&self, by: Duration) {
-        self.weather.send_replace(Weather::Delay(by));
+        self.conditions.send_replace(Conditions::Delay(by));
     }
 
     /// Accepts connections but swallows all bytes, also of connections that exist; not even the
     /// end of a connection gets through. A connection that lost bytes is reset afterwards.
     pub fn blackhole(&self) {
-        self.weather.send_replace(Weather::Blackhole);
+        self.conditions.send_replace(Conditions::Blackhole);
     }
 
     /// Resets connections that exist, and new ones as soon as they are accepted.
     pub fn refuse(&self) {
-        self.weather.send_replace(Weather::Refuse);
+        self.conditions.send_replace(Conditions::Refuse);
     }
 
     /// Lets this many more bytes of replies through, on the first connection that gets one from
@@ -102,7 +102,7 @@ impl FaultyNetwork {
 
 impl Drop for FaultyNetwork {
     fn drop(&mut self) {
-        self.weather.send_replace(Weather::Over);
+        self.conditions.send_replace(Conditions::Over);
         if let Some(thread) = self.thread.take() {
             // It only panics for want of a runtime, and has then said so.
             let _ = thread.join();

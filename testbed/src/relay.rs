@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 
 /// What happens to connections, old and new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weather {
+pub(crate) enum Conditions {
     Pass,
     Delay(Duration),
     Blackhole,
@@ -38,17 +38,17 @@ pub(crate) struct Traffic {
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(crate) server: SocketAddr,
-    pub(crate) weather: watch::Receiver<Weather>,
+    pub(crate) conditions: watch::Receiver<Conditions>,
     pub(crate) traffic: Arc<Traffic>,
 }
 
-/// Relays connections until the weather is [`Weather::Over`]. The listener is non-blocking.
+/// Relays connections until the conditions are [`Conditions::Over`]. The listener is non-blocking.
 pub(crate) fn serve(listener: TcpListener, route: &Route) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime can be built").block_on(async {
         select! {
             () = accept(listener, route) => {}
-            () = route.wait_for(|weather| weather == Weather::Over) => {}
+            () = route.wait_for(|conditions| conditions == Conditions::Over) => {}
         }
     });
 }
@@ -68,7 +68,7 @@ async fn relay(mut client: TcpStream, route: Route) {
     let end = select! {
         // In this order, so that nothing passes once the network refuses.
         biased;
-        () = route.wait_for(|weather| weather == Weather::Refuse) => End::Reset,
+        () = route.wait_for(|conditions| conditions == Conditions::Refuse) => End::Reset,
         end = route.carry(&mut client) => end,
     };
     if end == End::Reset {
@@ -155,8 +155,8 @@ impl Route {
         chunk: &mut [u8],
     ) -> Result<usize, End> {
         let length = from.read(chunk).await.unwrap_or(0);
-        let weather = *self.weather.borrow();
-        if let Weather::Delay(delay) = weather {
+        let conditions = *self.conditions.borrow();
+        if let Conditions::Delay(delay) = conditions {
             time::sleep(delay).await;
         }
         if self.is_blackhole() {
@@ -175,17 +175,17 @@ impl Route {
         };
         select! {
             () = drain => {}
-            () = self.wait_for(|weather| weather != Weather::Blackhole) => {}
+            () = self.wait_for(|conditions| conditions != Conditions::Blackhole) => {}
         }
         End::Reset
     }
 
     fn is_blackhole(&self) -> bool {
-        *self.weather.borrow() == Weather::Blackhole
+        *self.conditions.borrow() == Conditions::Blackhole
     }
 
-    async fn wait_for(&self, condition: impl Fn(Weather) -> bool) {
+    async fn wait_for(&self, condition: impl Fn(Conditions) -> bool) {
         // It only fails without a sender, when the network is over as well.
-        let _ = self.weather.clone().wait_for(|weather| condition(*weather)).await;
+        let _ = self.conditions.clone().wait_for(|conditions| condition(*conditions)).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use crate::race::{
+use crate::harness::{
     self, Ask, Core, Directory, Pair, Program, Runner, Traffic, fill, find, free_port, slidegate,
 };
 
@@ -43,8 +43,8 @@ impl Service {
 }
 
 /// Measures, and prints the table and the result.
-pub fn run(options: &race::Options) -> anyhow::Result<()> {
-    race::require(&["wrk"])?;
+pub fn run(options: &harness::Options) -> anyhow::Result<()> {
+    harness::require(&["wrk"])?;
     let directory = Directory::new()?;
     let has_peer = find(Service::Throttlecrab.name()).is_file();
     let mut runners = Vec::new();
@@ -56,7 +56,7 @@ pub fn run(options: &race::Options) -> anyhow::Result<()> {
             }
         }
     }
-    let table = race::run(&runners, options, &directory)?;
+    let table = harness::run(&runners, options, &directory)?;
     table.print();
     if !has_peer {
         println!("\nSKIPPED throttlecrab-server: it is missing; ./scripts/bench installs it");

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Context;
 use slidegate_testbed::RedisServer;
 
-use crate::race::{
+use crate::harness::{
     Ask, Core, Directory, Program, Runner, Traffic, fill, find, free_port, slidegate,
 };
 
@@ -29,7 +29,7 @@ pub enum Gateway {
     /// Ours, with accounts on Redis in the layout that it comes with.
     Redis,
     /// None: it sends our refusal to everybody, without a look at what was asked.
-    Parrot,
+    StaticResponder,
 }
 
 impl Gateway {
@@ -41,7 +41,7 @@ impl Gateway {
         Self::NginxTelling,
         Self::NginxLogging,
         Self::MemoryTerse,
-        Self::Parrot,
+        Self::StaticResponder,
         Self::Haproxy,
         Self::Redis,
     ];
@@ -49,7 +49,7 @@ impl Gateway {
     /// Whether it differs from the others in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
         let only_refusing =
-            [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse, Self::Parrot];
+            [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse, Self::StaticResponder];
         traffic == Traffic::Refused || !only_refusing.contains(&self)
     }
 
@@ -62,7 +62,7 @@ impl Gateway {
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
             Self::Redis => "slidegate, Redis packed",
-            Self::Parrot => "parrot, same words",
+            Self::StaticResponder => "static, same words",
         }
     }
 
@@ -71,7 +71,7 @@ impl Gateway {
             Self::Nginx | Self::NginxTelling | Self::NginxLogging => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
             Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
-            Self::Parrot => "",
+            Self::StaticResponder => "",
         }
     }
 
@@ -95,14 +95,14 @@ impl Gateway {
 }
 
 /// What all gateways stand on.
-pub struct Ground<'a> {
+pub struct Env<'a> {
     directory: &'a Directory,
     slidegate: PathBuf,
     redis: RedisServer,
     upstream_port: u16,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Env<'a> {
     pub fn prepare(directory: &'a Directory) -> anyhow::Result<Self> {
         let slidegate = slidegate()?;
         let redis = RedisServer::start();
@@ -133,7 +133,7 @@ impl<'a> Ground<'a> {
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
                 serve(&self.slidegate, &config)
             }
-            Gateway::Parrot => parrot(port)?,
+            Gateway::StaticResponder => static_responder(port)?,
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
@@ -185,9 +185,9 @@ fn haproxy(config: &Path) -> Command {
     command
 }
 
-fn parrot(port: u16) -> anyhow::Result<Command> {
+fn static_responder(port: u16) -> anyhow::Result<Command> {
     let mut command = Core::Tested.command(env::current_exe()?);
-    command.args(["parrot", &port.to_string()]);
+    command.args(["static-responder", &port.to_string()]);
     Ok(command)
 }
 

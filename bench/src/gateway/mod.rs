@@ -1,25 +1,25 @@
 //! Gateways in front of one upstream: Slidegate beside nginx and HAProxy.
 
 mod gateways;
-pub mod parrot;
+pub mod static_responder;
 
-use self::gateways::{Gateway, Ground};
-use crate::race::{self, Directory, Pair, Table, Traffic};
+use self::gateways::{Env, Gateway};
+use crate::harness::{self, Directory, Pair, Table, Traffic};
 
 /// Measures, and prints the table and the result.
-pub fn run(options: &race::Options) -> anyhow::Result<()> {
-    race::require(&["wrk", "nginx", "haproxy", "redis-server"])?;
+pub fn run(options: &harness::Options) -> anyhow::Result<()> {
+    harness::require(&["wrk", "nginx", "haproxy", "redis-server"])?;
     let directory = Directory::new()?;
-    let ground = Ground::prepare(&directory)?;
-    let mut runners = vec![ground.upstream()?];
+    let env = Env::prepare(&directory)?;
+    let mut runners = vec![env.upstream()?];
     for traffic in Traffic::ALL {
         for gateway in Gateway::ALL {
             if gateway.is_for(traffic) && options.want(gateway.name(), traffic) {
-                runners.push(ground.start(gateway, traffic)?);
+                runners.push(env.start(gateway, traffic)?);
             }
         }
     }
-    let table = race::run(&runners, options, &directory)?;
+    let table = harness::run(&runners, options, &directory)?;
     table.print();
     println!("\n{}", result(&table));
     Ok(())
@@ -36,7 +36,7 @@ fn result(table: &Table) -> String {
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
          p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
          nginx_few_words_ratio={} nginx_logging_ratio={} \
-         nginx_parrot_ratio={}",
+         nginx_static_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
@@ -46,6 +46,6 @@ fn result(table: &Table) -> String {
         figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
         figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::NginxLogging)), 2),
-        figure(table.rate_ratio(Refused, pair(Gateway::Parrot, Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, pair(Gateway::StaticResponder, Gateway::Nginx)), 2),
     )
 }

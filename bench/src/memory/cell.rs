@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::rivals::{Rival, UNITS};
+use super::candidates::{Candidate, UNITS};
 
 /// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Seen {
 }
 
 /// A limiter with the cell's traffic laid out for it.
-pub struct Contestant<R: Rival> {
+pub struct CandidateRun<R: Candidate> {
     limiter: R,
     cell: Cell,
     keys: Vec<R::Key>,
@@ -76,14 +76,14 @@ pub struct Contestant<R: Rival> {
 }
 
 /// A limiter that takes part, whatever it is.
-pub trait Contest {
+pub trait AnyRun {
     fn round(&mut self, slice: Duration);
     fn seen(&self) -> &Seen;
 }
 
-impl<R: Rival> Contestant<R> {
+impl<R: Candidate> CandidateRun<R> {
     pub fn new(cell: Cell) -> Self {
-        let mut contestant = Self {
+        let mut run = Self {
             limiter: R::new(),
             cell,
             keys: shuffled(cell.keys, KEY_SEED).into_iter().map(|i| R::key(&address(i))).collect(),
@@ -92,8 +92,8 @@ impl<R: Rival> Contestant<R> {
             spends: 0,
             seen: Seen::default(),
         };
-        contestant.fill();
-        contestant
+        run.fill();
+        run
     }
 
     /// Makes every key known and, for hot traffic, uses up the hammering ones.
@@ -167,7 +167,7 @@ impl<R: Rival> Contestant<R> {
     }
 }
 
-impl<R: Rival> Contest for Contestant<R> {
+impl<R: Candidate> AnyRun for CandidateRun<R> {
     /// Measures for `slice`. Cold traffic starts over with a new limiter whenever its clients have
     /// used half their quota.
     fn round(&mut self, slice: Duration) {

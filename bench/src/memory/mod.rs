@@ -1,15 +1,15 @@
 //! In-memory decisions: Slidegate beside governor, throttlecrab and a map of timestamp vectors.
 
+mod candidates;
 mod cell;
-mod rivals;
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use slidegate::Quota;
 
-use self::cell::{Cell, Contest, Contestant, Seen, Traffic, address};
-use self::rivals::{Governor, Naive, Rival, Slidegate, Throttlecrab};
+use self::candidates::{Candidate, Governor, Naive, Slidegate, Throttlecrab};
+use self::cell::{AnyRun, CandidateRun, Cell, Seen, Traffic, address};
 use crate::alloc;
 
 /// How long to measure.
@@ -26,12 +26,12 @@ pub struct Options {
     keys: Option<usize>,
 }
 
-const RIVALS: [&str; 4] = ["slidegate", "governor", "throttlecrab", "naive"];
+const CANDIDATES: [&str; 4] = ["slidegate", "governor", "throttlecrab", "naive"];
 
 /// Runs all cells, prints the table and the result.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     println!("100 per 60 s; decisions per second, middle of {} rounds", options.rounds);
-    println!("{:<36}{}", "", RIVALS.map(|name| format!("{name:>13}")).concat());
+    println!("{:<36}{}", "", CANDIDATES.map(|name| format!("{name:>13}")).concat());
     let mut ratios = Vec::new();
     for cell in cells().filter(|cell| options.keys.is_none_or(|keys| keys == cell.keys)) {
         let seen = contest(cell, options)?;
@@ -56,20 +56,20 @@ fn cells() -> impl Iterator<Item = Cell> {
 /// Lets all limiters take turns, so that noise hits all alike.
 fn contest(cell: Cell, options: &Options) -> anyhow::Result<[Seen; 4]> {
     progress(&format!("{cell}: filling"))?;
-    let mut contestants: [Box<dyn Contest>; 4] = [
-        Box::new(Contestant::<Slidegate>::new(cell)),
-        Box::new(Contestant::<Governor>::new(cell)),
-        Box::new(Contestant::<Throttlecrab>::new(cell)),
-        Box::new(Contestant::<Naive>::new(cell)),
+    let mut runs: [Box<dyn AnyRun>; 4] = [
+        Box::new(CandidateRun::<Slidegate>::new(cell)),
+        Box::new(CandidateRun::<Governor>::new(cell)),
+        Box::new(CandidateRun::<Throttlecrab>::new(cell)),
+        Box::new(CandidateRun::<Naive>::new(cell)),
     ];
     for round in 1..=options.rounds {
-        for (contestant, name) in contestants.iter_mut().zip(RIVALS) {
+        for (run, name) in runs.iter_mut().zip(CANDIDATES) {
             progress(&format!("{cell}: round {round} of {}, {name}", options.rounds))?;
-            contestant.round(Duration::from_millis(options.slice_ms));
+            run.round(Duration::from_millis(options.slice_ms));
         }
     }
     progress("")?;
-    Ok(contestants.map(|contestant| contestant.seen().clone()))
+    Ok(runs.map(|run| run.seen().clone()))
 }
 
 /// Shows what is being done, where somebody is watching.
@@ -118,19 +118,19 @@ impl Bytes {
         let filled = |quota, accounts: u32, spends: u32| {
             let keys: Vec<_> = (0..accounts).map(|i| Slidegate::key(&address(i))).collect();
             let (bytes, _store) = alloc::bytes_of(|| {
-                let rival = Slidegate::with_quota(quota);
+                let candidate = Slidegate::with_quota(quota);
                 for _ in 0..spends {
-                    keys.iter().for_each(|key| assert!(rival.decide(key)));
+                    keys.iter().for_each(|key| assert!(candidate.decide(key)));
                 }
-                rival
+                candidate
             });
             bytes as f64 / f64::from(accounts)
         };
         let keys: Vec<_> = (0..1_000_000).map(|i| Governor::key(&address(i))).collect();
         let (governor, _limiter) = alloc::bytes_of(|| {
-            let rival = Governor::new();
-            keys.iter().for_each(|key| assert!(rival.decide(key)));
-            rival
+            let candidate = Governor::new();
+            keys.iter().for_each(|key| assert!(candidate.decide(key)));
+            candidate
         });
         Self {
             per_account: filled(Quota::per_minute(100), 1_000_000, 1),

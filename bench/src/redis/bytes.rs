@@ -7,7 +7,7 @@ use slidegate::{Name, Quota, Store};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
 
-use super::rivals::{Customer, PATIENCE, member};
+use super::candidates::{Customer, PATIENCE, member};
 
 /// The bytes of full accounts, by quota.
 pub struct Bytes {

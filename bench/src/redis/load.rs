@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use slidegate_testbed::RedisServer;
 use tokio::task::JoinSet;
 
-use super::rivals::{Answer, Customer, Limiter, Rival, UNITS};
+use super::candidates::{Answer, Candidate, Customer, Limiter, UNITS};
 
 /// Decisions that wait for an answer at any time.
 pub const IN_FLIGHT: usize = 64;
@@ -30,7 +30,7 @@ pub struct Load {
 }
 
 /// The limiters, connected, with what was seen of each.
-pub struct Contest<'a> {
+pub struct Comparison<'a> {
     server: &'a RedisServer,
     load: Load,
     customers: Arc<[Customer]>,
@@ -60,13 +60,13 @@ enum Order {
     InTurn,
 }
 
-impl<'a> Contest<'a> {
+impl<'a> Comparison<'a> {
     /// Connects all limiters and makes the customers.
     pub async fn new(server: &'a RedisServer, load: Load) -> anyhow::Result<Self> {
         let numbers = load.first..load.first + load.customers;
         let url = server.url();
-        let connect = |rival| Limiter::connect(rival, &url);
-        let [pipeline, script, sorted_set, packed] = Rival::ALL.map(connect);
+        let connect = |candidate| Limiter::connect(candidate, &url);
+        let [pipeline, script, sorted_set, packed] = Candidate::ALL.map(connect);
         let limiters = [pipeline.await?, script.await?, sorted_set.await?, packed.await?];
         Ok(Self {
             server,

@@ -1,9 +1,9 @@
 //! Decisions on Redis: the usual pipeline, the usual script, and both of Slidegate's layouts.
 
 mod bytes;
+mod candidates;
 mod load;
-mod rivals;
-mod story;
+mod scenario;
 mod table;
 
 use std::process::{Command, Stdio};
@@ -14,9 +14,9 @@ use slidegate::Quota;
 use slidegate_testbed::RedisServer;
 
 use self::bytes::Bytes;
-use self::load::{Contest, IN_FLIGHT, Load};
-use self::rivals::{Rival, UNITS};
-use self::story::Story;
+use self::candidates::{Candidate, UNITS};
+use self::load::{Comparison, IN_FLIGHT, Load};
+use self::scenario::Scenario;
 use self::table::Table;
 
 /// How long to measure.
@@ -65,29 +65,29 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
 
     let server = RedisServer::start();
     progress(&format!("warming up for {warm_up_s} s, until accounts are as full as they stay"));
-    let mut contest = Contest::new(&server, ALLOWED).await?;
-    contest.warm_up(Duration::from_secs(warm_up_s)).await?;
+    let mut comparison = Comparison::new(&server, ALLOWED).await?;
+    comparison.warm_up(Duration::from_secs(warm_up_s)).await?;
     progress(&format!("requests that are allowed, {rounds} rounds"));
     for _ in 0..rounds {
-        contest.round().await?;
+        comparison.round().await?;
     }
-    let allowed = Table::new(&contest.seen());
+    let allowed = Table::new(&comparison.seen());
 
     progress("using up accounts");
     server.command(&["FLUSHALL"]).expect_ok();
-    let mut contest = Contest::new(&server, DENIED).await?;
-    contest.fill().await?;
+    let mut comparison = Comparison::new(&server, DENIED).await?;
+    comparison.fill().await?;
     progress(&format!("requests that are denied, {rounds} rounds"));
     for _ in 0..rounds {
-        contest.round().await?;
+        comparison.round().await?;
     }
-    let denied = Table::new(&contest.seen());
+    let denied = Table::new(&comparison.seen());
     drop(server);
 
     progress("bytes of full accounts");
     let bytes = Bytes::measure().await?;
-    progress("the story");
-    let story = Story::play().await?;
+    progress("the scenario");
+    let scenario = Scenario::play().await?;
     progress("done");
 
     println!(
@@ -97,20 +97,20 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     allowed.print("requests that are allowed");
     denied.print("requests that are denied");
     bytes.print();
-    story.print();
-    println!("\n{}", result(&allowed, &bytes, &story));
+    scenario.print();
+    println!("\n{}", result(&allowed, &bytes, &scenario));
     Ok(())
 }
 
-fn result(allowed: &Table, bytes: &Bytes, story: &Story) -> String {
+fn result(allowed: &Table, bytes: &Bytes, scenario: &Scenario) -> String {
     let (minute, day) = (Quota::per_minute(600), Quota::per_day(1_000_000));
     format!(
         "RESULT redis packed_vs_s0_throughput={:.2} packed_vs_s3_throughput={:.2} \
          packed_vs_sorted_bytes_600={:.3} bytes_million_per_day={} abuser_calls_per_1000={:.1}",
-        allowed.packed_by(Rival::Pipeline).middle,
-        allowed.packed_by(Rival::Script).middle,
+        allowed.packed_by(Candidate::Pipeline).middle,
+        allowed.packed_by(Candidate::Script).middle,
         bytes.packed_by_sorted_set(minute),
         bytes.packed(day),
-        story.abuser_calls_per_1000(),
+        scenario.abuser_calls_per_1000(),
     )
 }

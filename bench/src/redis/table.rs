@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use super::candidates::{Candidate, UNITS};
 use super::load::{Turn, latencies};
-use super::rivals::{Rival, UNITS};
 
 /// A line for each limiter.
 pub struct Table {
-    lines: Vec<(Rival, Line)>,
+    lines: Vec<(Candidate, Line)>,
 }
 
 struct Line {
@@ -35,17 +35,17 @@ pub struct Spread {
 
 impl Table {
     pub fn new(seen: &[Vec<Turn>; 4]) -> Self {
-        let lines = Rival::ALL.into_iter().zip(seen);
-        Self { lines: lines.map(|(rival, turns)| (rival, Line::new(turns))).collect() }
+        let lines = Candidate::ALL.into_iter().zip(seen);
+        Self { lines: lines.map(|(candidate, turns)| (candidate, Line::new(turns))).collect() }
     }
 
     /// How many times as many decisions the packed layout makes as another, in the same round.
-    pub fn packed_by(&self, other: Rival) -> Spread {
-        let rates = |rival| {
-            let line = self.lines.iter().find(|(own, _)| *own == rival);
+    pub fn packed_by(&self, other: Candidate) -> Spread {
+        let rates = |candidate| {
+            let line = self.lines.iter().find(|(own, _)| *own == candidate);
             &line.expect("all limiters have a line").1.rates
         };
-        let pairs = rates(Rival::Packed).iter().zip(rates(other));
+        let pairs = rates(Candidate::Packed).iter().zip(rates(other));
         Spread::of(pairs.map(|(packed, other)| packed / other).collect())
     }
 
@@ -63,10 +63,10 @@ impl Table {
             "allowed",
             "full"
         );
-        for (rival, line) in &self.lines {
-            line.print(*rival);
+        for (candidate, line) in &self.lines {
+            line.print(*candidate);
         }
-        for other in [Rival::Pipeline, Rival::Script, Rival::SortedSet] {
+        for other in [Candidate::Pipeline, Candidate::Script, Candidate::SortedSet] {
             let Spread { least, middle, most } = self.packed_by(other);
             let name = format!("packed / {}", other.name());
             println!("  {name:<32}{middle:>5.2} ({least:.2} to {most:.2})");
@@ -97,14 +97,14 @@ impl Line {
         }
     }
 
-    fn print(&self, rival: Rival) {
+    fn print(&self, candidate: Candidate) {
         let Spread { least, middle, most } = Spread::of(self.rates.clone());
         let rates = format!("{middle:.0} ({least:.0} to {most:.0})");
         let ms = |latency: Duration| latency.as_secs_f64() * 1e3;
         let us = |cpu: Duration| cpu.as_secs_f64() * 1e6;
         println!(
             "  {:<22}{rates:>28}{:>8.2}{:>8.2}{:>11.2}{:>11.2}{:>5.0} %{:>7.0} %{:>5.0} %",
-            rival.name(),
+            candidate.name(),
             ms(self.p50),
             ms(self.p99),
             us(self.server_cpu),

@@ -23,7 +23,7 @@ pub struct Options {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let wanted = |of: &(Service, Traffic)| title(of).contains(&options.only);
     let bare = (Service::Bare, Traffic::Allowed);
-    let others = contestants().filter(|of| *of != bare && wanted(of));
+    let others = candidates().filter(|of| *of != bare && wanted(of));
     let mut seen: Vec<Seen> = [bare].into_iter().chain(others).map(Seen::new).collect();
     for _ in 0..options.rounds.max(1) {
         seen.iter_mut().for_each(Seen::round);
@@ -41,7 +41,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Every service with clients within their quota, then the middlewares with clients over it.
-fn contestants() -> impl Iterator<Item = (Service, Traffic)> {
+fn candidates() -> impl Iterator<Item = (Service, Traffic)> {
     let allowed = Service::ALL.into_iter().map(|service| (service, Traffic::Allowed));
     let denied = Service::ALL.into_iter().filter(|service| service.limits());
     allowed.chain(denied.map(|service| (service, Traffic::Denied)))

@@ -21,7 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which limiter it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Rival {
+pub enum Candidate {
     /// Five commands in a pipeline, as in the first of the sources.
     Pipeline,
     /// Four commands in a script, as in the fourth of the sources.
@@ -32,7 +32,7 @@ pub enum Rival {
     Packed,
 }
 
-impl Rival {
+impl Candidate {
     /// All of them, in the order of the tables.
     pub const ALL: [Self; 4] = [Self::Pipeline, Self::Script, Self::SortedSet, Self::Packed];
 
@@ -85,12 +85,12 @@ pub enum Limiter {
 
 impl Limiter {
     /// Connects a limiter to the server.
-    pub async fn connect(rival: Rival, url: &str) -> anyhow::Result<Self> {
-        Ok(match rival {
-            Rival::Pipeline => Self::Pipeline(Pipeline(Connection::open(url).await?)),
-            Rival::Script => Self::Script(Scripted::open(url).await?),
-            Rival::SortedSet => Self::Slidegate(Slidegate::open(url, Layout::SortedSet)?),
-            Rival::Packed => Self::Slidegate(Slidegate::open(url, Layout::Packed)?),
+    pub async fn connect(candidate: Candidate, url: &str) -> anyhow::Result<Self> {
+        Ok(match candidate {
+            Candidate::Pipeline => Self::Pipeline(Pipeline(Connection::open(url).await?)),
+            Candidate::Script => Self::Script(Scripted::open(url).await?),
+            Candidate::SortedSet => Self::Slidegate(Slidegate::open(url, Layout::SortedSet)?),
+            Candidate::Packed => Self::Slidegate(Slidegate::open(url, Layout::Packed)?),
         })
     }
 

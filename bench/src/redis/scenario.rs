@@ -7,7 +7,7 @@ use slidegate::{ManualClock, Name, Quota, Store, Timestamp};
 use slidegate_redis::{RedisStore, ResilientStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
 
-use super::rivals::{Customer, PATIENCE};
+use super::candidates::{Customer, PATIENCE};
 
 const ABUSER_REQUESTS: u32 = 50_000;
 /// Between two requests of the abuser: ten minutes for all of them.
@@ -18,7 +18,7 @@ const NORMAL_EVERY: Duration = Duration::from_millis(20);
 
 /// What came of it.
 #[derive(Default)]
-pub struct Story {
+pub struct Scenario {
     abuser: Requests,
     normal: Requests,
     /// Calls of the decision script that the server has seen.
@@ -31,7 +31,7 @@ struct Requests {
     allowed: u64,
 }
 
-impl Story {
+impl Scenario {
     /// Plays it on a server and a store whose clocks are moved by hand.
     pub async fn play() -> anyhow::Result<Self> {
         let time = ManualTime::new();
@@ -46,7 +46,7 @@ impl Story {
         };
         let abuser = Customer::new(0);
         let others: Vec<Customer> = (1..=NORMAL_CUSTOMERS).map(Customer::new).collect();
-        let mut story = Self::default();
+        let mut scenario = Self::default();
         let before = CommandCounts::of([&server]);
         let mut next = others.iter().cycle();
         let mut next_at = Duration::ZERO;
@@ -55,15 +55,15 @@ impl Story {
             while next_at <= at {
                 clocks.move_to(next_at);
                 let customer = next.next().expect("they come again and again");
-                plan.request(customer, &mut story.normal).await?;
+                plan.request(customer, &mut scenario.normal).await?;
                 next_at += NORMAL_EVERY;
             }
             clocks.move_to(at);
-            plan.request(&abuser, &mut story.abuser).await?;
+            plan.request(&abuser, &mut scenario.abuser).await?;
         }
-        story.calls = CommandCounts::of([&server]).since(&before).calls("evalsha");
+        scenario.calls = CommandCounts::of([&server]).since(&before).calls("evalsha");
         anyhow::ensure!(plan.store.stats().fallbacks == 0, "Redis did not decide everything");
-        Ok(story)
+        Ok(scenario)
     }
 
     /// Calls for the abuser, for each 1000 of its requests, those that were allowed included.

@@ -15,7 +15,7 @@ pub const UNITS: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// A limiter under test.
-pub trait Rival: Sync {
+pub trait Candidate: Sync {
     /// What it takes a key as.
     type Key: Clone + Sync;
 
@@ -45,7 +45,7 @@ impl Slidegate {
     }
 }
 
-impl Rival for Slidegate {
+impl Candidate for Slidegate {
     type Key = Identity;
 
     fn new() -> Self {
@@ -65,7 +65,7 @@ impl Rival for Slidegate {
 /// governor's keyed limiter on DashMap.
 pub struct Governor(DefaultKeyedRateLimiter<String>);
 
-impl Rival for Governor {
+impl Candidate for Governor {
     type Key = String;
 
     fn new() -> Self {
@@ -85,7 +85,7 @@ impl Rival for Governor {
 /// throttlecrab's default store behind a mutex, as its limiter is not shared by itself.
 pub struct Throttlecrab(Mutex<RateLimiter<AdaptiveStore>>);
 
-impl Rival for Throttlecrab {
+impl Candidate for Throttlecrab {
     type Key = String;
 
     fn new() -> Self {
@@ -107,7 +107,7 @@ impl Rival for Throttlecrab {
 /// A map of timestamp vectors, as one writes it in an afternoon: exact, and a scan per decision.
 pub struct Naive(Mutex<HashMap<String, Vec<Instant>>>);
 
-impl Rival for Naive {
+impl Candidate for Naive {
     type Key = String;
 
     fn new() -> Self {

@@ -1,4 +1,4 @@
-//! A server that does nothing but answer, to see how many answers there can be.
+//! A server that sends a fixed response to every read: the upper bound of what a gateway could do.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token};
 /// Clients have the numbers of their sockets, and that is the number of none.
 const LISTENER: Token = Token(usize::MAX);
 
-/// Repeats our refusal to whoever says anything, until it is ended.
+/// Sends our refusal for every request, until it is killed.
 pub fn run(port: u16) -> anyhow::Result<()> {
     let refusal = refusal();
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1024));
