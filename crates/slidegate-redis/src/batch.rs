@@ -1,58 +1,63 @@
-//! Requests that leave for Redis, those that would wait anyway together.
+//! Decisions on their way to Redis: those that would wait anyway share a script call.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use redis::Value;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::connection::RedisConnection;
 use crate::error::RedisStoreError;
-use crate::in_flight_batch::{self, Answered, BatchOutcome, BatchReply, PendingRequest};
-use crate::script::{Request, Scripts};
+use crate::script::{AnswerReader, RawAnswer, Request, ScriptCall, Scripts};
 use crate::store::LATEST;
 
-/// Where requests leave for Redis. While few calls are under way a request leaves at once. Others
-/// wait until one of the calls is back or late, or until there are enough for a full one, and leave
-/// together: the server then has one command to read, one script to enter and one look at the clock
-/// for all of them.
+/// Sends requests to Redis. While few calls are in flight a request leaves at once. Others wait until
+/// one of the calls is answered or late, or until there are enough for a full one, and leave together:
+/// the server then has one command to read, one script to enter and one look at the clock for all.
 pub(crate) struct Batcher {
     connection: Arc<RedisConnection>,
     scripts: &'static Scripts,
     /// How long a call may take before nobody waits for it any more.
     deadline: Duration,
-    state: Mutex<BatchQueue>,
-    /// Whether the answers of a call are being told, and those who hear them have not asked again.
-    telling: AtomicBool,
-    /// Whether the server has said that requests cannot go together.
-    apart: AtomicBool,
+    queue: Mutex<BatchQueue>,
+    /// Whether answers are being delivered to callers that have not asked again yet.
+    delivering: AtomicBool,
+    /// Whether every request is a call of its own: a cluster keeps keys in slots, and a call can only
+    /// have keys of one.
+    one_by_one: AtomicBool,
 }
 
 #[derive(Default)]
 struct BatchQueue {
     /// Fewer than a full call has, in the order in which they came.
-    waiting: Vec<(u64, PendingRequest)>,
+    waiting: Vec<PendingRequest>,
     /// Of all that wait.
     ledgers: usize,
     /// Calls that are not late.
-    under_way: usize,
-    /// How many requests have come so far.
+    in_flight: usize,
     tickets: u64,
 }
 
-/// With fewer calls under way than this, nobody waits for others. Two keep the server at work while
-/// the answers of one are read.
+struct PendingRequest {
+    ticket: u64,
+    request: Request,
+    answer: oneshot::Sender<Result<RawAnswer, RedisStoreError>>,
+}
+
+/// With fewer calls in flight than this, no request waits for others. Two keep the server at work
+/// while the answers of one are read.
 const FEW: usize = 2;
 
 /// Requests in a call. The server does nothing else meanwhile, a fifth of a millisecond for this
-/// many, and what the call has once and not for each request is by then a thirtieth.
-const MOST_REQUESTS: usize = 32;
+/// many, and the cost of the call itself is by then a thirtieth.
+const MAX_REQUESTS: usize = 32;
 
 /// Ledgers in a call: as many as are looked at in the same time.
-pub(crate) const MOST_LEDGERS: usize = 64;
+const MAX_LEDGERS: usize = 64;
 
 impl Batcher {
     pub(crate) fn new(
@@ -60,148 +65,158 @@ impl Batcher {
         scripts: &'static Scripts,
         deadline: Duration,
     ) -> Self {
-        let (telling, apart) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { connection, scripts, deadline, state: Mutex::default(), telling, apart }
+        let one_by_one = AtomicBool::new(connection.address().is_cluster());
+        let delivering = AtomicBool::new(false);
+        Self { connection, scripts, deadline, queue: Mutex::default(), delivering, one_by_one }
     }
 
-    /// Whether a request may go with others.
-    pub(crate) fn takes(&self, request: &Request) -> bool {
-        request.ledgers() <= MOST_LEDGERS && !self.apart.load(Ordering::Relaxed)
-    }
-
-    /// Lets a request leave, alone or with others. It has no more than [`MOST_LEDGERS`].
+    /// Sends a request, alone or with others.
     pub(crate) fn enqueue(self: &Arc<Self>, request: Request) -> QueuedRequest {
-        let (pending, awaited) = PendingRequest::new(request);
-        let mut state = self.state();
-        if state.ledgers + pending.request.ledgers() > MOST_LEDGERS {
-            self.flush(&mut state);
-        }
-        let ticket = state.push(pending);
-        if state.waiting.len() == MOST_REQUESTS {
-            self.flush(&mut state);
-        } else if state.under_way < FEW {
-            self.start(&mut state, Vec::new());
+        let (answer, awaited) = oneshot::channel();
+        let mut queue = self.queue();
+        queue.tickets += 1;
+        let ticket = queue.tickets;
+        let pending = PendingRequest { ticket, request, answer };
+        let ledgers = pending.request.ledgers();
+        if ledgers > MAX_LEDGERS || self.one_by_one.load(Ordering::Relaxed) {
+            self.send_alone(pending);
+        } else {
+            if queue.ledgers + ledgers > MAX_LEDGERS {
+                self.flush(&mut queue);
+            }
+            queue.ledgers += ledgers;
+            queue.waiting.push(pending);
+            if queue.waiting.len() == MAX_REQUESTS {
+                self.flush(&mut queue);
+            } else if queue.in_flight < FEW {
+                self.start(&mut queue, Vec::new());
+            }
         }
         QueuedRequest { batcher: self.clone(), ticket, awaited }
     }
 
-    /// Makes a call of all who wait.
-    fn flush(self: &Arc<Self>, state: &mut BatchQueue) {
-        let pending = state.take();
-        if !pending.is_empty() {
-            self.start(state, pending);
+    /// Makes a call of all requests that wait.
+    fn flush(self: &Arc<Self>, queue: &mut BatchQueue) {
+        let batch = queue.take();
+        if !batch.is_empty() {
+            self.start(queue, batch);
         }
     }
 
-    fn start(self: &Arc<Self>, state: &mut BatchQueue, pending: Vec<PendingRequest>) {
-        state.under_way += 1;
-        tokio::spawn(InFlightBatch { batcher: self.clone(), is_over: false }.go(pending));
+    fn start(self: &Arc<Self>, queue: &mut BatchQueue, batch: Vec<PendingRequest>) {
+        queue.in_flight += 1;
+        tokio::spawn(InFlightBatch { batcher: self.clone(), is_over: false }.run(batch));
     }
 
-    async fn call(&self, pending: Vec<PendingRequest>) -> Answered {
-        in_flight_batch::run(&self.connection, self.scripts, pending).await
+    fn send_alone(self: &Arc<Self>, pending: PendingRequest) {
+        let batcher = self.clone();
+        tokio::spawn(async move {
+            if let Ok(answered) = timeout(LATEST, batcher.call(vec![pending])).await {
+                batcher.deliver(answered);
+            }
+        });
     }
 
-    fn tell(&self, answered: Answered) {
-        if answered.tell(&self.connection, self.scripts) == BatchOutcome::OneByOne {
-            self.apart.store(true, Ordering::Relaxed);
+    async fn call(&self, batch: Vec<PendingRequest>) -> AnsweredBatch {
+        let requests: Vec<&Request> = batch.iter().map(|pending| &pending.request).collect();
+        let name = self.connection.unique_name();
+        let reply = self.connection.run(&ScriptCall::decide(self.scripts, &requests, &name)).await;
+        AnsweredBatch { batch, reply }
+    }
+
+    /// Gives every caller its answer. What failed as a whole has failed for all of them.
+    fn deliver(self: &Arc<Self>, AnsweredBatch { batch, reply }: AnsweredBatch) {
+        match reply {
+            Ok(reply) => {
+                let mut answers = AnswerReader::new(&reply);
+                for pending in batch {
+                    let answer = answers.next(&pending.request);
+                    if let Err(RedisStoreError::Redis(error)) = &answer {
+                        self.connection.refused(error);
+                    }
+                    let _ = pending.answer.send(answer);
+                }
+            }
+            // A key of one request keeps the server from looking at the others: one that the user may
+            // not touch, or that is kept elsewhere. Nothing has been done then.
+            Err(error)
+                if batch.len() > 1 && matches!(error.code(), Some("NOPERM" | "CROSSSLOT")) =>
+            {
+                if error.code() == Some("CROSSSLOT") {
+                    self.one_by_one.store(true, Ordering::Relaxed);
+                }
+                batch.into_iter().for_each(|pending| self.send_alone(pending));
+            }
+            Err(error) => {
+                for pending in batch {
+                    let _ = pending.answer.send(Err(error.clone()));
+                }
+            }
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, BatchQueue> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, BatchQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BatchQueue {
-    fn push(&mut self, pending: PendingRequest) -> u64 {
-        let ticket = self.tickets;
-        self.tickets += 1;
-        self.ledgers += pending.request.ledgers();
-        self.waiting.push((ticket, pending));
-        ticket
-    }
-
     fn take(&mut self) -> Vec<PendingRequest> {
         self.ledgers = 0;
-        self.waiting.drain(..).map(|(_, pending)| pending).collect()
-    }
-
-    /// Removes a request; tells whether it was still waiting.
-    fn remove(&mut self, ticket: u64) -> bool {
-        let Ok(place) = self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket) else {
-            return false;
-        };
-        let (_, pending) = self.waiting.remove(place);
-        self.ledgers -= pending.request.ledgers();
-        true
+        std::mem::take(&mut self.waiting)
     }
 }
 
-/// A call that is under way, and those that follow it while somebody waits.
+/// What came of a call, not yet delivered.
+struct AnsweredBatch {
+    batch: Vec<PendingRequest>,
+    reply: Result<Value, RedisStoreError>,
+}
+
+/// A call that is in flight, and those that follow it while requests wait.
 struct InFlightBatch {
     batcher: Arc<Batcher>,
     is_over: bool,
 }
 
 impl InFlightBatch {
-    async fn go(mut self, mut pending: Vec<PendingRequest>) {
+    async fn run(mut self, mut batch: Vec<PendingRequest>) {
+        let batcher = self.batcher.clone();
         loop {
-            if !pending.is_empty() {
-                let batcher = self.batcher.clone();
-                let mut call = Box::pin(async move { batcher.call(pending).await });
-                match timeout(self.batcher.deadline, &mut call).await {
-                    Ok(answered) => self.tell(answered).await,
-                    Err(_) => return self.wait_on(call).await,
+            if !batch.is_empty() {
+                let mut call = Box::pin(batcher.call(batch));
+                let Ok(answered) = timeout(batcher.deadline, &mut call).await else {
+                    // It may never be answered, as when its connection is dead, and holds up nobody.
+                    self.finish(&mut batcher.queue());
+                    batcher.flush(&mut batcher.queue());
+                    // What is not answered by then was lost with its connection.
+                    if let Ok(answered) = timeout(LATEST, call).await {
+                        batcher.deliver(answered);
+                    }
+                    return;
+                };
+                // Redis writes the answers of all calls that it has read at once together, and would
+                // then have nothing to do until the next calls come, together again. So the next call
+                // leaves before the callers of another batch get their answers.
+                if batcher.delivering.swap(true, Ordering::Relaxed) {
+                    yield_now().await;
                 }
+                batcher.deliver(answered);
             }
-            // Whoever is about to ask, as many do who were answered just now, comes along.
+            // Callers that are about to ask, as many do that were answered just now, come along.
             yield_now().await;
-            self.batcher.telling.store(false, Ordering::Relaxed);
-            match self.next() {
-                Some(next) => pending = next,
-                None => return,
+            batcher.delivering.store(false, Ordering::Relaxed);
+            let mut queue = batcher.queue();
+            batch = queue.take();
+            if batch.is_empty() {
+                return self.finish(&mut queue);
             }
         }
     }
 
-    /// Tells the answers. Redis writes those of all calls that it has read at once together, and
-    /// would then have nothing to do until the next calls come, together again. So the next call
-    /// leaves before others hear of theirs.
-    async fn tell(&self, answered: Answered) {
-        if self.batcher.telling.swap(true, Ordering::Relaxed) {
-            yield_now().await;
-        }
-        self.batcher.tell(answered);
-    }
-
-    /// Waits for a call that is late.
-    async fn wait_on(mut self, call: impl Future<Output = Answered>) {
-        self.give_way();
-        // What is not answered by then was lost with its connection.
-        if let Ok(answered) = timeout(LATEST, call).await {
-            self.batcher.tell(answered);
-        }
-    }
-
-    /// Lets others go: this call is late and may never be back, as when its connection is dead.
-    fn give_way(&mut self) {
-        let mut state = self.batcher.state();
-        state.under_way -= 1;
+    fn finish(&mut self, queue: &mut BatchQueue) {
+        queue.in_flight -= 1;
         self.is_over = true;
-        self.batcher.flush(&mut state);
-    }
-
-    /// All who wait. If nobody does this is over, and the next who comes must start another.
-    fn next(&mut self) -> Option<Vec<PendingRequest>> {
-        let mut state = self.batcher.state();
-        let pending = state.take();
-        if pending.is_empty() {
-            state.under_way -= 1;
-            self.is_over = true;
-            return None;
-        }
-        Some(pending)
     }
 }
 
@@ -209,38 +224,41 @@ impl Drop for InFlightBatch {
     /// It may end halfway, with the runtime that it was started on.
     fn drop(&mut self) {
         if !self.is_over {
-            self.batcher.state().under_way -= 1;
+            self.batcher.queue().in_flight -= 1;
         }
     }
 }
 
-/// A request's place in the batcher. Whoever drops it before the request has left was never there.
+/// A request that is waiting or in flight. One that is dropped before it has left is not sent.
 pub(crate) struct QueuedRequest {
     batcher: Arc<Batcher>,
     ticket: u64,
-    awaited: oneshot::Receiver<BatchReply>,
+    awaited: oneshot::Receiver<Result<RawAnswer, RedisStoreError>>,
 }
 
 impl QueuedRequest {
-    /// Waits for the answer.
-    pub(crate) async fn answer(&mut self) -> BatchReply {
+    pub(crate) async fn answer(&mut self) -> Result<RawAnswer, RedisStoreError> {
         let answer = (&mut self.awaited).await;
-        // It went with its runtime; nobody knows whether Redis was asked.
-        answer.unwrap_or_else(|_| {
-            Err(RedisStoreError::Redis(io::Error::other("the call is gone").into()))
-        })
+        // It went with its runtime, and Redis may have decided or not.
+        let gone = |_| Err(RedisStoreError::Redis(io::Error::other("the call is gone").into()));
+        answer.unwrap_or_else(gone)
     }
 
-    /// Leaves the batcher; tells whether the request had not left yet.
-    pub(crate) fn leave(&self) -> bool {
-        self.batcher.state().remove(self.ticket)
+    /// Takes the request out of the queue; tells whether it had not left yet.
+    pub(crate) fn cancel(&self) -> bool {
+        let mut queue = self.batcher.queue();
+        let place = queue.waiting.iter().position(|pending| pending.ticket == self.ticket);
+        if let Some(place) = place {
+            queue.ledgers -= queue.waiting.remove(place).request.ledgers();
+        }
+        place.is_some()
     }
 }
 
 impl Drop for QueuedRequest {
     fn drop(&mut self) {
         if !self.awaited.is_terminated() {
-            self.leave();
+            self.cancel();
         }
     }
 }

@@ -15,10 +15,10 @@ use slidegate::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use crate::address::{Address, Sentinels, Topology};
+use crate::builder::RedisTls;
 use crate::checkup::findings;
 use crate::error::RedisStoreError;
 use crate::script::{ScriptCall, Scripts};
-use crate::tls::RedisTls;
 
 /// A connection to Redis, shared by all calls, that is made when it is first needed and again
 /// after it broke.
@@ -31,6 +31,9 @@ pub(crate) struct RedisConnection {
     state: Mutex<ConnectionState>,
     made: AtomicU64,
     clock: SystemClock,
+    /// A name that no other process has, and how many names were made of it.
+    process: String,
+    names: AtomicU64,
 }
 
 enum ConnectionState {
@@ -81,7 +84,19 @@ impl RedisConnection {
             state: Mutex::new(ConnectionState::Down),
             made: AtomicU64::new(0),
             clock: SystemClock::new(),
+            process: format!("{:x}", fastrand::u64(..)),
+            names: AtomicU64::new(0),
         }
+    }
+
+    /// A name that no other process has.
+    pub(crate) fn process(&self) -> &str {
+        &self.process
+    }
+
+    /// A name that is given out once, here and elsewhere.
+    pub(crate) fn unique_name(&self) -> String {
+        format!("{}-{:x}", self.process, self.names.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn address(&self) -> &Address {

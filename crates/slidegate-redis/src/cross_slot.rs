@@ -1,6 +1,7 @@
-//! Charges of one request that a cluster keeps in several places.
+//! Requests whose charges a cluster keeps in several slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
 use slidegate::Timestamp;
 use slidegate::limit::{Charge, Receipt, Standings};
@@ -8,7 +9,6 @@ use slidegate::limit::{Charge, Receipt, Standings};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
-use crate::slot::slot_of;
 use crate::store::RedisStore;
 
 /// The parts of a request, each in one place of the cluster, in an order that is the same for all
@@ -142,5 +142,60 @@ impl SlotPart {
             }
         }
         Ok(Receipt { spent: false, ..now })
+    }
+}
+
+/// The slot of a key: its hash, or that of the text in its first braces.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % 16384
+}
+
+/// The times of the latest requests in several places. Each server has a clock of its own, and a
+/// receipt has room for the first one's time only; a refund needs them all.
+#[derive(Default)]
+pub(crate) struct SpendTimes(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
+
+/// A refund nearly always follows its request at once.
+const MOST: usize = 4096;
+
+impl SpendTimes {
+    /// Keeps the time at each slot, the first of which is the receipt's.
+    pub(crate) fn keep(&self, times: Vec<(u16, Timestamp)>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == MOST {
+            kept.pop_front();
+        }
+        kept.push_back(times);
+    }
+
+    /// The time at a slot of a request with some slots, if it is known, else the receipt's.
+    pub(crate) fn at(&self, receipt_at: Timestamp, slots: &[u16], slot: u16) -> Timestamp {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_request = |times: &&Vec<(u16, Timestamp)>| {
+            times.first().is_some_and(|(_, at)| *at == receipt_at)
+                && slots.iter().all(|slot| times.iter().any(|(known, _)| known == slot))
+        };
+        let times = kept.iter().rev().find(of_request);
+        let found = times.and_then(|times| times.iter().find(|(known, _)| *known == slot));
+        found.map_or(receipt_at, |(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_server() {
+        // From CLUSTER KEYSLOT.
+        for (key, slot) in
+            [("foo", 12182), ("{user1000}.following", 3443), ("{user1000}.followers", 3443)]
+        {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+        assert_eq!(slot_of("foo{}{bar}"), 8363, "empty braces are no braces");
+        assert_eq!(slot_of("foo{{bar}}zap"), slot_of("{{bar}"));
     }
 }

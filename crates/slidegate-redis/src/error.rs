@@ -132,6 +132,7 @@ fn key_error(error: &RedisError) -> Option<KeyErrorReason> {
         "WRONGTYPE" => Some(KeyErrorReason::WrongType),
         "NOPERM" => Some(KeyErrorReason::NoPermission),
         "CROSSSLOT" => Some(KeyErrorReason::OtherSlot),
+        "SCOREUNIT" => Some(KeyErrorReason::ScoreUnit),
         "ERR" => script_error(&error.to_string()),
         _ => None,
     }

@@ -125,7 +125,7 @@ impl EventLog {
         match count {
             0 => Ok(()),
             1..=Self::MAX_BATCH => {
-                self.store.ask_patiently(&self.key, &command).await?;
+                self.store.send_in_background(&self.key, &command).await?;
                 Ok(())
             }
             _ => Err(EventLogError::Batch(count)),
@@ -136,7 +136,7 @@ impl EventLog {
     pub async fn read(&self, after: Option<&Position>) -> Result<EventBatch, EventLogError> {
         let mut command = self.command("read");
         command.arg(after.map_or("", |position| &position.0)).arg(Self::MAX_BATCH);
-        let reply = self.store.ask_patiently(&self.key, &command).await?;
+        let reply = self.store.send_in_background(&self.key, &command).await?;
         batch(reply).ok_or_else(|| EventLogError::Store(RedisStoreError::Reply.into()))
     }
 

@@ -29,35 +29,28 @@ mod connection;
 mod cross_slot;
 mod error;
 mod events;
-mod in_flight_batch;
 mod key;
 mod layout;
 mod owned;
 mod resilient;
-mod score;
 mod script;
 mod shared_map;
-mod slot;
 mod store;
-mod times;
-mod tls;
 
 pub use address::{Address, AddressError};
-pub use builder::{BuildError, RedisStoreBuilder};
+pub use builder::{BuildError, RedisStoreBuilder, RedisTls};
 pub use checkup::ServerWarning;
 pub use collision::{KeyCollision, KeyCollisions};
 pub use error::{KeyErrorReason, RedisStoreError};
 pub use events::{EventBatch, EventLog, EventLogError, LoggedEvent, Position};
 pub use key::{KeyTemplate, KeyTemplateError};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Layout, LayoutError, ScoreUnit, ScoreUnitError};
 pub use resilient::{
     BreakerState, KeyError, Latency, LocalShare, LocalShareError, ResilienceStats, ResilientStore,
     ResilientStoreBuilder,
 };
-pub use score::{ScoreUnit, ScoreUnitError};
 pub use shared_map::{MapVersion, SharedEntry, SharedMap, SharedMapError, SharedSnapshot};
 pub use store::RedisStore;
-pub use tls::RedisTls;
 
 /// The page on Redis, whose examples are tests.
 #[cfg(doctest)]

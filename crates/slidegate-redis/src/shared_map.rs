@@ -147,7 +147,7 @@ impl SharedMap {
         let seen = seen.map(|version| version.to_string()).unwrap_or_default();
         match self.ask(&self.command("read", seen)).await? {
             Value::Nil => Ok(None),
-            reply => reading(reply).map(Some).ok_or_else(unexpected),
+            reply => snapshot(reply).map(Some).ok_or_else(unexpected),
         }
     }
 
@@ -160,7 +160,7 @@ impl SharedMap {
     }
 
     async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        self.store.ask_patiently(&self.key, command).await
+        self.store.send_in_background(&self.key, command).await
     }
 }
 
@@ -178,28 +178,17 @@ fn unexpected() -> SharedMapError {
     SharedMapError::Store(RedisStoreError::Reply.into())
 }
 
-/// MapVersion, time, and then ids and entries in turn.
-fn reading(reply: Value) -> Option<SharedSnapshot> {
-    let Value::Array(reply) = reply else { return None };
-    let mut reply = reply.into_iter();
-    let version = MapVersion::of(&text(reply.next()?)?);
-    let now_ms = u64::from_redis_value(reply.next()?).ok()?;
-    let mut entries = Vec::with_capacity(reply.len() / 2);
-    while let (Some(id), Some(entry)) = (reply.next(), reply.next()) {
-        let entry = text(entry)?;
-        let (until_ms, text_of_it) = entry.split_once(' ')?;
-        let (until_ms, text_of_it) = (until_ms.parse().ok()?, text_of_it.to_owned());
-        entries.push(SharedEntry { id: text(id)?, text: text_of_it, until_ms });
-    }
-    Some(SharedSnapshot { version, now_ms, entries })
-}
-
-fn text(value: Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
+/// Version, time, and all fields of the hash: ids and entries in turn. What is no entry is left out.
+fn snapshot(reply: Value) -> Option<SharedSnapshot> {
+    type Reply = (String, u64, Vec<(String, String)>);
+    let (version, now_ms, fields) = Reply::from_redis_value(reply).ok()?;
+    let entry = |(id, entry): (String, String)| {
+        let (until_ms, text) = entry.split_once(' ')?;
+        Some(SharedEntry { id, text: text.to_owned(), until_ms: until_ms.parse().ok()? })
+    };
+    let is_live = |entry: &SharedEntry| !entry.id.is_empty() && entry.until_ms > now_ms;
+    let entries = fields.into_iter().filter_map(entry).filter(is_live).collect();
+    Some(SharedSnapshot { version: MapVersion::of(&version), now_ms, entries })
 }
 
 impl MapVersion {

@@ -2,33 +2,29 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
+use tokio::sync::Semaphore;
 
 use crate::address::Address;
-use crate::batch::Batcher;
+use crate::batch::{Batcher, QueuedRequest};
 use crate::builder::RedisStoreBuilder;
 use crate::checkup::{ServerWarning, findings};
 use crate::collision::KeyCollisions;
 use crate::connection::RedisConnection;
-use crate::cross_slot::{CrossSlotSpend, by_slot};
+use crate::cross_slot::{CrossSlotSpend, SpendTimes, by_slot, slot_of};
 use crate::error::{MissingPermission, RedisStoreError};
 use crate::events::EventLog;
 use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
 use crate::owned::OwnedCharge;
 use crate::resilient::AgedUnits;
-use crate::script::{Mode, Request, ScriptCall, Scripts, receipt};
+use crate::script::{Mode, Request, ScriptCall, Scripts};
 use crate::shared_map::SharedMap;
-use crate::slot::slot_of;
-use crate::times::SpendTimes;
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
 ///
@@ -58,32 +54,28 @@ pub struct RedisStore(Arc<StoreInner>);
 
 struct StoreInner {
     connection: Arc<RedisConnection>,
-    /// Where spends leave, if one call can decide several.
-    batcher: Option<Arc<Batcher>>,
+    batcher: Arc<Batcher>,
     scripts: &'static Scripts,
     layout: Layout,
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
     shared_map_key: String,
     deadline: Duration,
-    /// What no other process calls its calls.
-    process: String,
-    calls: AtomicU64,
-    times: SpendTimes,
-    /// Calls that are past their deadline and still awaited.
-    late: AtomicUsize,
+    spend_times: SpendTimes,
+    /// Bounds the calls that are past their deadline and still awaited.
+    late: Arc<Semaphore>,
 }
 
 /// How many late calls are awaited at once. One more stays spent, should it have been.
-const MOST_LATE: usize = 4096;
+const MAX_LATE: usize = 4096;
 
-/// How long to wait at least for what no request waits for.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The shortest deadline of calls that no request waits for.
+const BACKGROUND_DEADLINE: Duration = Duration::from_secs(1);
 
 /// How long a late call is awaited.
 pub(crate) const LATEST: Duration = Duration::from_secs(60);
 
-/// Between attempts to take back a late spend: Redis is nearly always sick when one is late.
+/// Between attempts to take back a late spend: Redis is nearly always overloaded when one is late.
 const TAKE_BACK_WAITS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
@@ -91,8 +83,6 @@ const TAKE_BACK_WAITS: [Duration; 5] = [
     Duration::from_millis(6400),
     Duration::ZERO,
 ];
-
-type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl RedisStore {
     /// Begins to make a store. Nothing is connected until the first call.
@@ -103,23 +93,20 @@ impl RedisStore {
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let shared_map_key = builder.shared_map_key();
         let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
-        let goes_together = scripts.takes_several && !address.is_cluster();
-        let connection =
-            Arc::new(RedisConnection::new(address, builder.tls, scripts, builder.deadline));
+        let deadline = builder.deadline;
+        let connection = RedisConnection::new(address, builder.tls, scripts, deadline);
+        let connection = Arc::new(connection);
         Self(Arc::new(StoreInner {
-            batcher: goes_together
-                .then(|| Arc::new(Batcher::new(connection.clone(), scripts, builder.deadline))),
+            batcher: Arc::new(Batcher::new(connection.clone(), scripts, deadline)),
             connection,
             scripts,
             layout: builder.layout,
             shared_map_key,
             template: builder.template.unwrap_or_default(),
             policy_templates: builder.policy_templates,
-            deadline: builder.deadline,
-            process: format!("{:x}", fastrand::u64(..)),
-            calls: AtomicU64::new(0),
-            times: SpendTimes::default(),
-            late: AtomicUsize::new(0),
+            deadline,
+            spend_times: SpendTimes::default(),
+            late: Arc::new(Semaphore::new(MAX_LATE)),
         }))
     }
 
@@ -153,7 +140,7 @@ impl RedisStore {
     /// done, and logged, whenever a connection is made.
     pub async fn checkup(&self) -> Result<Vec<ServerWarning>, StoreError> {
         let look = async { Ok(findings(&self.0.connection.send(&redis::cmd("INFO")).await?)) };
-        self.by_deadline(look).await
+        self.within(self.0.deadline, look).await
     }
 
     /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or
@@ -225,11 +212,6 @@ impl RedisStore {
         Ok(keys)
     }
 
-    /// A name for a call that no other call has.
-    fn call_name(&self) -> String {
-        format!("{}-{:x}", self.0.process, self.0.calls.fetch_add(1, Ordering::Relaxed))
-    }
-
     async fn decide(&self, mode: Mode, charges: &[Charge<'_>]) -> Result<Receipt, StoreError> {
         if charges.is_empty() {
             return Ok(Receipt { spent: true, ..Receipt::default() });
@@ -238,108 +220,52 @@ impl RedisStore {
         if self.spans_slots(&keys) {
             return self.decide_cross_slot(mode, charges, &keys).await;
         }
-        let request = Request::new(mode, charges, keys);
-        match &self.0.batcher {
-            Some(batcher) if mode == Mode::Spend && batcher.takes(&request) => {
-                self.decide_batched(batcher, charges, request).await
-            }
-            _ => self.decide_alone(mode, charges, &request).await,
-        }
-    }
-
-    async fn decide_batched(
-        &self,
-        batcher: &Arc<Batcher>,
-        charges: &[Charge<'_>],
-        request: Request,
-    ) -> Result<Receipt, StoreError> {
-        let mut place = batcher.enqueue(request);
-        if let Ok(answer) = tokio::time::timeout(self.0.deadline, place.answer()).await {
-            return Ok(decoded(charges, answer)?);
-        }
-        self.0.connection.missed();
-        if !place.leave() {
-            self.take_back_when_known(Box::pin(async move { place.answer().await }), charges);
-        }
-        Err(StoreError::Deadline(self.0.deadline))
-    }
-
-    async fn decide_alone(
-        &self,
-        mode: Mode,
-        charges: &[Charge<'_>],
-        request: &Request,
-    ) -> Result<Receipt, StoreError> {
-        let call = ScriptCall::decide(self.0.scripts, request, || self.call_name());
-        let connection = self.0.connection.clone();
-        let running: Running<Result<Value, RedisStoreError>> =
-            Box::pin(async move { connection.run(&call).await });
-        match self.in_time(running).await {
-            Ok(reply) => Ok(decoded(charges, reply)?),
-            Err(late) => {
-                if mode == Mode::Spend {
-                    self.take_back_when_known(late, charges);
+        let mut queued = self.0.batcher.enqueue(Request::new(mode, charges, keys));
+        match tokio::time::timeout(self.0.deadline, queued.answer()).await {
+            Ok(answer) => Ok(answer?.receipt(charges)?),
+            Err(_) => {
+                self.0.connection.missed();
+                if !queued.cancel() && mode == Mode::Spend {
+                    self.take_back_when_known(queued, charges);
                 }
                 Err(StoreError::Deadline(self.0.deadline))
             }
         }
     }
 
-    /// Waits until the deadline; gives back what is not done by then.
-    async fn in_time<T>(&self, mut running: Running<T>) -> Result<T, Running<T>> {
-        match tokio::time::timeout(self.0.deadline, &mut running).await {
-            Ok(output) => Ok(output),
-            Err(_) => {
-                self.0.connection.missed();
-                Err(running)
-            }
-        }
-    }
-
     /// Waits for a late answer and takes back what it says was spent.
-    fn take_back_when_known(
-        &self,
-        late: Running<Result<Value, RedisStoreError>>,
-        charges: &[Charge<'_>],
-    ) {
+    fn take_back_when_known(&self, mut late: QueuedRequest, charges: &[Charge<'_>]) {
         let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
         let store = self.clone();
         self.spawn_late(async move {
-            let reply = late.await;
+            let answer = late.answer().await;
             let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
-            if let Ok(receipt) = decoded(&charges, reply) {
+            if let Ok(receipt) = answer.and_then(|answer| answer.receipt(&charges)) {
                 store.take_back(&charges, &receipt).await;
             }
         });
     }
 
     fn spawn_late(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if self.0.late.fetch_add(1, Ordering::Relaxed) >= MOST_LATE {
-            self.0.late.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let inner = self.0.clone();
+        let Ok(permit) = self.0.late.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
             // What is not answered by then was lost with its connection.
             let _ = tokio::time::timeout(LATEST, task).await;
-            inner.late.fetch_sub(1, Ordering::Relaxed);
+            drop(permit);
         });
     }
 
     /// Undoes a spend whose request was decided otherwise.
     pub(crate) async fn take_back(&self, charges: &[Charge<'_>], receipt: &Receipt) {
-        if !receipt.spent {
-            return;
-        }
         let spent: Vec<Charge<'_>> = spent_by(charges, receipt).collect();
-        if spent.is_empty() {
+        if !receipt.spent || spent.is_empty() {
             return;
         }
         let Ok(call) = self.refund_call(&spent, Some(receipt.at)) else { return };
         for wait in TAKE_BACK_WAITS {
             match self.0.connection.run(&call).await {
                 Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "could not take back a late spend yet"),
+                Err(error) => tracing::debug!(%error, "late spend not taken back yet"),
             }
             tokio::time::sleep(wait).await;
         }
@@ -364,18 +290,17 @@ impl RedisStore {
         at: Option<Timestamp>,
     ) -> Result<ScriptCall, RedisStoreError> {
         let mut keys = self.keys(charges)?;
-        keys.push(mark_beside(&keys[0], &format!("refund-{}", self.call_name())));
+        keys.push(mark_beside(&keys[0], &format!("refund-{}", self.0.connection.unique_name())));
         Ok(ScriptCall::refund(self.0.scripts, charges, &keys, at))
     }
 
     fn spans_slots(&self, keys: &[String]) -> bool {
-        self.0.connection.address().is_cluster() && {
-            let first = slot_of(&keys[0]);
-            keys[1..].iter().any(|key| slot_of(key) != first)
-        }
+        let mut slots = keys.iter().map(|key| slot_of(key));
+        self.0.connection.address().is_cluster()
+            && slots.next().is_some_and(|first| slots.any(|slot| slot != first))
     }
 
-    /// Decides charges that a cluster keeps in several places. Once begun it is not left halfway,
+    /// Decides charges that a cluster keeps in several slots. Once begun it is not left halfway,
     /// whatever becomes of the caller.
     async fn decide_cross_slot(
         &self,
@@ -383,25 +308,24 @@ impl RedisStore {
         charges: &[Charge<'_>],
         keys: &[String],
     ) -> Result<Receipt, StoreError> {
-        let apart = Arc::new(CrossSlotSpend::new(charges, keys));
-        let (store, parts) = (self.clone(), apart.clone());
-        let task = tokio::spawn(async move { parts.decide(&store, mode).await });
-        let running: Running<Result<Vec<Receipt>, RedisStoreError>> =
-            Box::pin(async move { task.await.unwrap_or(Err(RedisStoreError::Reply)) });
-        match self.in_time(running).await {
+        let request = Arc::new(CrossSlotSpend::new(charges, keys));
+        let (store, parts) = (self.clone(), request.clone());
+        let mut task = tokio::spawn(async move { parts.decide(&store, mode).await });
+        match tokio::time::timeout(self.0.deadline, &mut task).await {
             Ok(receipts) => {
-                let receipts = receipts?;
-                let receipt = apart.whole(&receipts);
+                let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
+                let receipt = request.whole(&receipts);
                 if mode == Mode::Spend && receipt.spent {
-                    self.0.times.keep(apart.times(&receipts));
+                    self.0.spend_times.keep(request.times(&receipts));
                 }
                 Ok(receipt)
             }
-            Err(late) => {
+            Err(_) => {
+                self.0.connection.missed();
                 let store = self.clone();
                 self.spawn_late(async move {
-                    if let (Ok(receipts), Mode::Spend) = (late.await, mode) {
-                        apart.take_back(&store, &receipts).await;
+                    if let (Ok(Ok(receipts)), Mode::Spend) = (task.await, mode) {
+                        request.take_back(&store, &receipts).await;
                     }
                 });
                 Err(StoreError::Deadline(self.0.deadline))
@@ -409,15 +333,14 @@ impl RedisStore {
         }
     }
 
-    /// Decides charges that are in one place, without a deadline.
+    /// Decides charges that are in one slot, without a deadline.
     pub(crate) async fn decide_at_once(
         &self,
         mode: Mode,
         charges: &[Charge<'_>],
     ) -> Result<Receipt, RedisStoreError> {
         let request = Request::new(mode, charges, self.keys(charges)?);
-        let call = ScriptCall::decide(self.0.scripts, &request, || self.call_name());
-        decoded(charges, self.0.connection.run(&call).await)
+        self.0.batcher.enqueue(request).answer().await?.receipt(charges)
     }
 
     /// Adds what an account spent elsewhere, oldest first. It is added once, however often this
@@ -429,42 +352,31 @@ impl RedisStore {
         number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
-        keys.push(mark_beside(&keys[0], &format!("merge-{}-{number}", self.0.process)));
+        let process = self.0.connection.process();
+        keys.push(mark_beside(&keys[0], &format!("merge-{process}-{number}")));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
         let call = ScriptCall::merge(self.0.scripts, charge, &keys, runs, mark_for);
-        let connection = self.0.connection.clone();
-        let running: Running<Result<Value, RedisStoreError>> =
-            Box::pin(async move { connection.run(&call).await });
-        // No request waits for it, and much at once takes its time.
-        self.within(self.0.deadline.max(PATIENCE), running).await?;
+        self.within(self.0.deadline.max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
         Ok(())
     }
 
     /// Sends a command about one key, which no request waits for.
-    pub(crate) async fn ask_patiently(
+    pub(crate) async fn send_in_background(
         &self,
         key: &str,
         command: &Cmd,
     ) -> Result<Value, StoreError> {
-        let answer =
-            self.within(self.0.deadline.max(PATIENCE), self.0.connection.send(command)).await;
-        answer.map_err(|error| match RedisStoreError::behind(&error) {
-            Some(failure @ RedisStoreError::Redis(error))
-                if failure.missing_permission() == Some(MissingPermission::Key) =>
+        let limit = self.0.deadline.max(BACKGROUND_DEADLINE);
+        let reply = self.within(limit, self.0.connection.send(command)).await;
+        reply.map_err(|error| match RedisStoreError::behind(&error) {
+            Some(cause @ RedisStoreError::Redis(error))
+                if cause.missing_permission() == Some(MissingPermission::Key) =>
             {
                 RedisStoreError::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
             }
             _ => error,
         })
-    }
-
-    /// Runs something that has an answer within the deadline, or none.
-    async fn by_deadline<T>(
-        &self,
-        future: impl Future<Output = Result<T, RedisStoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        self.within(self.0.deadline, future).await
     }
 
     async fn within<T>(
@@ -481,15 +393,14 @@ impl RedisStore {
         }
     }
 
-    /// The charges, in parts that are each in one place.
+    /// The charges, in parts that are each in one slot.
     fn parts<'a>(
         &self,
         charges: &[Charge<'a>],
     ) -> Result<Vec<(u16, Vec<Charge<'a>>)>, RedisStoreError> {
         let keys = self.keys(charges)?;
-        if charges.is_empty() || !self.spans_slots(&keys) {
-            let slot = keys.first().map_or(0, |key| slot_of(key));
-            return Ok(vec![(slot, charges.to_vec())]);
+        if !self.spans_slots(&keys) {
+            return Ok(vec![(keys.first().map_or(0, |key| slot_of(key)), charges.to_vec())]);
         }
         let part = |(slot, places): (u16, Vec<usize>)| {
             (slot, places.into_iter().map(|place| charges[place]).collect())
@@ -510,10 +421,10 @@ impl Store for RedisStore {
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         let parts = self.parts(charges.as_slice())?;
         let slots: Vec<u16> = parts.iter().map(|(slot, _)| *slot).collect();
-        self.by_deadline(async {
+        self.within(self.0.deadline, async {
             for (slot, part) in &parts {
                 let at = match spent {
-                    Spent::At(at) => Some(self.0.times.at(at, &slots, *slot)),
+                    Spent::At(at) => Some(self.0.spend_times.at(at, &slots, *slot)),
                     Spent::Newest => None,
                 };
                 self.refund_at_once(part, at).await?;
@@ -525,11 +436,9 @@ impl Store for RedisStore {
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         let parts = self.parts(charges.as_slice())?;
-        self.by_deadline(async {
-            for (_, part) in &parts {
-                let mut command = redis::cmd("DEL");
-                command.arg(self.keys(part)?);
-                self.0.connection.send(&command).await?;
+        self.within(self.0.deadline, async {
+            for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
+                self.0.connection.send(redis::cmd("DEL").arg(self.keys(part)?)).await?;
             }
             Ok(())
         })
@@ -553,13 +462,6 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-fn decoded(
-    charges: &[Charge<'_>],
-    reply: Result<Value, RedisStoreError>,
-) -> Result<Receipt, RedisStoreError> {
-    receipt(charges, &reply?).ok_or(RedisStoreError::Reply)
-}
-
 /// The charges that an allowed request has spent: all but those in shadow that found no room.
 pub(crate) fn spent_by<'r, 'a>(
     charges: &'r [Charge<'a>],
@@ -572,8 +474,8 @@ pub(crate) fn spent_by<'r, 'a>(
     })
 }
 
-/// A key in the same place of a cluster as another, which whoever may touch the one may touch too.
-/// In a cluster a key has its place in braces, and what follows does not matter.
+/// The key of a mark: in the slot of another key, and under the same permissions. In a cluster a key
+/// has its slot in braces, and what follows does not matter.
 fn mark_beside(key: &str, name: &str) -> String {
     format!("{key}:done:{name}")
 }

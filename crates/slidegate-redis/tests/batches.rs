@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use slidegate::limit::{Charges, Receipt};
+use slidegate::limit::Receipt;
 use slidegate::{Identity, Quota, Store, StoreError};
 use slidegate_redis::{KeyTemplate, Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisServer};
@@ -432,16 +432,18 @@ async fn large_requests_are_decided_too() {
     assert!(left.standings[40..].iter().all(|standing| standing.remaining() == 15));
 }
 
-/// The layout that shares keys with others names each call, and is asked one by one.
+/// Members have names that no other has, also within a call.
 #[tokio::test]
-async fn sorted_sets_are_a_call_each() {
+async fn sorted_sets_go_together_too() {
     let server = RedisServer::start();
     let builder = RedisStore::builder(server.url()).layout(Layout::SortedSet);
     let store = builder.deadline(AMPLE).build().unwrap();
-    let charges = Charges::from;
-    let payer = Payer::user("set", Quota::per_minute(100));
-    store.peek(&charges(payer.charge())).await.unwrap();
+    let quota = Quota::per_minute(100);
+    assert_eq!(left(&store, "set", quota).await, 100);
     let before = calls(&server);
-    at_once(&store, &["set"; 40], Quota::per_minute(100)).await;
-    assert_eq!(calls(&server), before + 40);
+    for outcome in at_once(&store, &["set"; 40], quota).await {
+        assert!(outcome.unwrap().spent);
+    }
+    assert!(calls(&server) - before < 40, "some went together");
+    assert_eq!(left(&store, "set", quota).await, 60, "each is a member of its own");
 }

@@ -1,4 +1,4 @@
-//! Both layouts, and both ways through the packed one, answer alike on any history, and as the
+//! Both layouts, and the packed one beside another charge, answer alike on any history, and as the
 //! store in memory does; and what they answer keeps the promises by the true instants.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -181,7 +181,7 @@ struct World {
     server: RedisServer,
     start_us: u64,
     packed: RedisStore,
-    complete: RedisStore,
+    beside_decoy: RedisStore,
     sorted_set: RedisStore,
     names: Vec<(Name, Identity)>,
     decoy: Payer,
@@ -204,7 +204,7 @@ impl World {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
             start_us: time.now_us() + 2 * HOUR_US,
             packed: store("packed", Layout::Packed),
-            complete: store("complete", Layout::Packed),
+            beside_decoy: store("beside_decoy", Layout::Packed),
             sorted_set: store("sorted-set", Layout::SortedSet),
             names: (0..3).map(name).collect(),
             decoy: Payer::user("decoy", decoy_quota()),
@@ -219,7 +219,7 @@ impl World {
         self.set_us(self.start_us);
         self.runtime.block_on(async {
             let full = self.decoy.cost(decoy_quota().units().get()).into();
-            assert!(self.complete.spend(&full).await.unwrap().spent);
+            assert!(self.beside_decoy.spend(&full).await.unwrap().spent);
         });
     }
 
@@ -237,8 +237,8 @@ impl World {
         }))
     }
 
-    /// With a charge that is never spent and never denies, which only the complete script can
-    /// decide: of a full ledger of a large quota, two units of which must leave first.
+    /// With a charge that is never spent and never denies: of a full ledger of a large quota, two
+    /// units of which must leave first.
     fn with_decoy<'a>(&'a self, charges: &'a Charges<'_>) -> Charges<'a> {
         let decoy = self.decoy.cost(2).shadow(true);
         support::charges(charges.as_slice().iter().copied().chain([decoy]))
@@ -248,7 +248,7 @@ impl World {
         let with_decoy = self.with_decoy(charges);
         self.answers(charges, || {
             let packed = self.packed.spend(charges);
-            (packed, self.complete.spend(&with_decoy), self.sorted_set.spend(charges))
+            (packed, self.beside_decoy.spend(&with_decoy), self.sorted_set.spend(charges))
         })
     }
 
@@ -256,7 +256,7 @@ impl World {
         let with_decoy = self.with_decoy(charges);
         self.answers(charges, || {
             let packed = self.packed.peek(charges);
-            (packed, self.complete.peek(&with_decoy), self.sorted_set.peek(charges))
+            (packed, self.beside_decoy.peek(&with_decoy), self.sorted_set.peek(charges))
         })
     }
 
@@ -280,7 +280,7 @@ impl World {
 
     fn refund(&self, charges: &Charges<'_>, spent: Spent) {
         self.runtime.block_on(async {
-            for store in [&self.packed, &self.complete, &self.sorted_set] {
+            for store in [&self.packed, &self.beside_decoy, &self.sorted_set] {
                 store.refund(charges, spent).await.unwrap();
             }
         });
@@ -288,7 +288,7 @@ impl World {
 
     fn reset(&self, charges: &Charges<'_>) {
         self.runtime.block_on(async {
-            for store in [&self.packed, &self.complete, &self.sorted_set] {
+            for store in [&self.packed, &self.beside_decoy, &self.sorted_set] {
                 store.reset(charges).await.unwrap();
             }
         });
@@ -301,8 +301,8 @@ fn decoy_quota() -> Quota {
 }
 
 /// All three answer alike, or it is told who does not.
-fn agreed([packed, complete, sorted_set]: [Answer; 3]) -> Result<Answer, TestCaseError> {
-    prop_assert_eq!(&packed, &complete, "packed, and by the complete script");
+fn agreed([packed, beside_decoy, sorted_set]: [Answer; 3]) -> Result<Answer, TestCaseError> {
+    prop_assert_eq!(&packed, &beside_decoy, "packed, and packed beside another charge");
     prop_assert_eq!(&packed, &sorted_set, "packed, and sorted set");
     Ok(packed)
 }
@@ -522,9 +522,10 @@ fn all_stores_agree_on_any_history() {
     );
 }
 
-/// Rings of hundreds of slots that go round and round, units leaving one by one as others come.
+/// Ledgers of hundreds of slots that are written anew again and again, units leaving one by one as
+/// others come.
 #[test]
-fn all_stores_agree_on_long_histories_of_large_rings() {
+fn all_stores_agree_on_long_histories_of_large_ledgers() {
     let units = prop::collection::vec(129..=400_u32, 1..3).prop_map(|units| [units.clone(), units]);
     let move_on = prop_oneof![
         40 => (1..12_000_u64).prop_map(Move::Micros),
@@ -607,7 +608,7 @@ fn account_of(quota: Quota, cost: u32) -> Vec<Chosen> {
     vec![Chosen { account: 0, quotas: quota.into(), cost, count_denied: false, shadow: false }]
 }
 
-/// The first piece that is read of a packed ledger has 64 entries.
+/// A packed ledger is read in pieces of 16 entries.
 #[test]
 fn entries_beyond_the_first_piece_are_found() {
     let world = World::new();
@@ -633,9 +634,9 @@ fn entries_beyond_the_first_piece_are_found() {
     }
 }
 
-/// In a large ring, up to seven of the newest units have no slot yet.
+/// The newest units, and some before them, while those after them stay.
 #[test]
-fn units_without_a_slot_are_refunded_and_leave_like_others() {
+fn units_are_refunded_from_the_middle_and_the_rest_leaves_in_order() {
     let world = World::new();
     let at = |ms: u64| world.set_us(world.start_us + 1000 * ms);
     let quota = Quota::per_minute(400);
@@ -654,8 +655,7 @@ fn units_without_a_slot_are_refunded_and_leave_like_others() {
         let gone = refunds + u32::from(spends > 2);
         let left = 400 - (150 + spends - gone.min(150 + spends));
         assert_eq!(agreed(world.peek(&one)).unwrap().standings[0].0, left, "{spends}, {refunds}");
-        // All that have a slot leave first, then one by one those that have none; later there are
-        // only such ones.
+        // The first leave together, the others one by one; later there are only new ones.
         let (leaving, alone) = ([60_000, 61_000, 61_005, 61_020, 61_085], [200_000, 200_010]);
         for ms in leaving.into_iter().chain(alone).chain([260_005, 260_020]) {
             at(ms);

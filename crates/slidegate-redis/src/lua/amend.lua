@@ -1,49 +1,45 @@
 -- Takes back or adds what is not decided anew.
 --
 -- KEYS     the ledgers, and a mark that it has been done, for it may be asked again
--- ARGV[1]  'refund-newest', 'refund-at' or 'merge'
--- ARGV[2]  for each ledger: units, window in ms, how many units to take back
--- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, oldest first: how long ago in
---          us, and units
+-- ARGV[1]  for each ledger, or once if they are the same for all: units, window in ms, cost, flags
+-- ARGV[2]  'refund-newest', 'refund-at' or 'merge'
+-- ARGV[3]  to refund at: when they were spent, in us; to merge: runs, oldest first: how long ago in us,
+--          and units
 -- ARGV[4]  how long to keep the mark, in ms
-local this = layout()
-local what, count = ARGV[1], #ARGV[2] / 14
-local mark = KEYS[count + 1]
+local what, mark, last = ARGV[2], KEYS[#KEYS], #KEYS - 1
 if call('GETRANGE', mark, '0', '0') ~= '' then
     return 0
 end
 
 -- All are opened before the first is changed: a key that is no ledger fails the call as a whole.
-local ledgers = {}
-for i = 1, count do
-    local units, window, amount = unpack('<I4I6I4', ARGV[2], i * 14 - 13)
-    ledgers[i] = this.open(KEYS[i], units, window)
-    ledgers[i].amount = amount
+for i = 1, last do
+    read_terms(i)
+    open(i)
 end
 
--- What of the runs is still in the ledger's window.
-local function live(ledger)
+-- The runs that are still in the ledger's window.
+local function live_runs(i)
     local runs = {}
     for at = 1, #ARGV[3], 10 do
-        local ago_us, spent = unpack('<I6I4', ARGV[3], at)
-        local stamp = this.stamp_of(ledger, math.ceil((now_us - ago_us) / 1000))
-        if stamp + ledger.window > now_ms then
-            runs[#runs + 1] = { stamp, spent }
+        local ago_us, amount = unpack('<I6I4', ARGV[3], at)
+        local stamp = stamp_of(i, ceil((now_us - ago_us) / 1000))
+        if stamp + window[i] > now_ms then
+            runs[#runs + 1] = { stamp, amount }
         end
     end
     return runs
 end
 
-for _, ledger in ipairs(ledgers) do
+for i = 1, last do
     if what == 'merge' then
-        this.merge(ledger, live(ledger))
+        merge(i, live_runs(i))
     elseif what == 'refund-newest' then
-        this.refund(ledger, ledger.amount)
+        refund(i, cost[i])
     else
         -- What is a window old is free already, and what has its stamp may be another's.
         local at_us = tonumber(ARGV[3])
-        if at_us + ledger.window * 1000 > now_us then
-            this.refund(ledger, ledger.amount, this.stamp_of(ledger, math.ceil(at_us / 1000)))
+        if at_us + window[i] * 1000 > now_us then
+            refund(i, cost[i], stamp_of(i, ceil(at_us / 1000)))
         end
     end
 end

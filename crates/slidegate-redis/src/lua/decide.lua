@@ -1,58 +1,92 @@
-local function has(flags, flag)
-    return flags % (2 * flag) >= flag
-end
+-- Decides requests, one after the other, at one time.
+--
+-- KEYS     the ledgers, those of one request together, and of it those of one charge
+-- ARGV[1]  for each key, or once if they are the same for all: units, window in ms, cost, flags
+-- ARGV[2]  a name for this call that no other call has
+-- ARGV[3]  two bytes for each request, the number of its keys; or nothing, if each has one
+--
+-- Returns the time in us; then for each request whether all was spent, and for each of its keys: units
+-- left, how long until the charge fits and until the first unit is free again, in us, and whether the
+-- charge fitted before anything was counted. A request that fails leaves the others alone; for it there
+-- is FAILED, and the error with its length.
+local DENIED, ALLOWED, FAILED = '\0', '\1', 2
 
--- What the layout can do, made when it is first needed.
-local this
+local counts = ARGV[3]
+local requests = counts == '' and #KEYS or #counts / 2
+local answers, answered = { pack('<I8', now_us) }, 1
+local request, next_key = 1, 1
 
--- Decides the request whose ledgers are those from one key to another.
-local function decide(from, to)
-    this = this or layout()
-    local ledgers, fitting, allowed, peek = {}, {}, true, false
-    local charge = 0
-    for i = from, to do
-        local at = #ARGV[1] > ARGS_LEN and (i - 1) * ARGS_LEN + 1 or 1
-        local units, window, cost, flags = unpack(ARGS, ARGV[1], at)
-        local ledger = this.open(KEYS[i], units, window)
-        if not has(flags, SAME_CHARGE) then
-            charge = charge + 1
-            fitting[charge] = true
+local function decide_rest()
+    local pack, read_terms, open, spend = pack, read_terms, open, spend
+    local units, window, cost, flags, used, oldest = units, window, cost, flags, used, oldest
+    local charge_of, room, fits, now_us = {}, {}, {}, now_us
+    while request <= requests do
+        local from, to, size = next_key, next_key, answered
+        if counts ~= '' then
+            to = from + unpack('<I2', counts, 2 * request - 1) - 1
         end
-        peek, allowed = has(flags, PEEK), allowed and not has(flags, DENY)
-        ledger.cost, ledger.flags, ledger.charge = cost, flags, charge
-        ledgers[#ledgers + 1] = ledger
-        ledger.had_room = ledger.used + cost <= units
-        if not ledger.had_room then
-            fitting[charge] = false
-            allowed = allowed and has(flags, SHADOW)
-        end
-    end
-
-    local reply = { string.char(allowed and 1 or 0) }
-    for i, ledger in ipairs(ledgers) do
-        local cost, spent = ledger.cost, false
-        if not peek then
-            if allowed and fitting[ledger.charge] then
-                this.spend(ledger, cost)
-                spent = true
-            elseif has(ledger.flags, COUNT_DENIED) then
-                -- It takes the place of as many of the oldest units as there is no room for.
-                local left = math.max(0, ledger.units - ledger.used)
-                if cost > left then
-                    this.forget(ledger, math.min(cost - left, ledger.used))
-                end
-                this.spend(ledger, cost)
+        next_key = to + 1
+        local allowed, peek, charge = true, false, from
+        for i = from, to do
+            read_terms(i)
+            open(i)
+            local flag = flags[i]
+            if flag % (2 * SAME_CHARGE) < SAME_CHARGE then
+                charge, fits[i] = i, true
+            end
+            charge_of[i], room[i] = charge, used[i] + cost[i] <= units[i]
+            if not room[i] then
+                fits[charge] = false
+                allowed = allowed and flag % (2 * SHADOW) >= SHADOW
+            end
+            if flag >= PEEK then
+                peek, allowed = flag < DENY, allowed and flag < DENY
             end
         end
-        local must_leave, retry_us, reset_us = ledger.used + cost - ledger.units, 0, 0
-        if not spent and must_leave > 0 then
-            retry_us = (this.unit(ledger, must_leave) + ledger.window) * 1000 - now_us
+        for i = from, to do
+            local amount, limit, span, retry_us = cost[i], units[i], window[i], 0
+            local spends = allowed and not peek and fits[charge_of[i]]
+            if spends then
+                spend(i, amount)
+            elseif not peek and flags[i] % 2 == COUNT_DENIED then
+                -- It takes the place of as many of the oldest units as there is no room for.
+                if not room[i] then
+                    forget(i, min(used[i] + amount - limit, amount, used[i]))
+                end
+                spend(i, amount)
+            end
+            local now_used = used[i]
+            if not spends and now_used + amount > limit then
+                retry_us = (unit(i, now_used + amount - limit) + span) * 1000 - now_us
+            end
+            local left = limit > now_used and limit - now_used or 0
+            local reset_us = now_used > 0 and (oldest[i] + span) * 1000 - now_us or 0
+            if i == from then
+                size = size + 1
+                answers[size] = allowed and ALLOWED or DENIED
+            end
+            size = size + 1
+            answers[size] = pack('<I4I6I6B', left, retry_us, reset_us, room[i] and 1 or 0)
         end
-        if ledger.used > 0 then
-            reset_us = (ledger.oldest + ledger.window) * 1000 - now_us
-        end
-        reply[i + 1] = pack('<I4I6I6B', math.max(0, ledger.units - ledger.used), retry_us, reset_us,
-            ledger.had_room and 1 or 0)
+        answered, request = size, request + 1
     end
-    return table.concat(reply)
 end
+
+-- The text of an error, which begins with its code.
+local function text_of(failure)
+    -- Since Redis 7 what a command says is in a table. Before, it comes after the place of the call, as
+    -- what is said by Lua itself still does.
+    local said = type(failure) == 'table' and failure.err or tostring(failure)
+    local plain = said:gsub('^@?user_script: ?%d+: ?%-?', '')
+    return (plain:match('^%u+ ') and plain or 'ERR ' .. said):sub(1, 1000)
+end
+
+while request <= requests do
+    local done, failure = pcall(decide_rest)
+    if not done then
+        local message = text_of(failure)
+        answered, request = answered + 1, request + 1
+        answers[answered] = pack('<BI2', FAILED, #message) .. message
+    end
+end
+return table.concat(answers, '', 1, answered)

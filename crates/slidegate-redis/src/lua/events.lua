@@ -28,25 +28,11 @@ if ARGV[1] == 'append' then
     return 1
 end
 
-local function parse(id)
-    local ms, number = string.match(id, '^(%d+)-(%d+)$')
-    return tonumber(ms) or 0, tonumber(number) or 0
-end
-
--- Whether the entry that is known is not in this log, or was lost together with all after it.
-local function is_lost(name, id)
-    if not last or last[2][2] ~= name then
-        return true
-    end
-    local ms, number = parse(id)
-    local last_ms, last_number = parse(last[1])
-    return last_ms < ms or last_ms == ms and last_number < number
-end
-
 local position, after, restarted = ARGV[2], '0-0', 0
 if position ~= '' then
     local name, id = string.match(position, '^(%S+) (%S+)$')
-    if is_lost(name, id) then
+    -- The entry that is known is in another log, or was lost together with all after it.
+    if not last or last[2][2] ~= name or #call('XREVRANGE', log, '+', id, 'COUNT', 1) == 0 then
         position, restarted = '', 1
     else
         after = id

@@ -14,33 +14,16 @@ local current, earliest, latest = string.match(head, '^(%S+) (%d+) (%d+)$')
 -- A head that nobody here has written is as good as none.
 current, earliest, latest = current or '0', tonumber(earliest) or 0, tonumber(latest) or 0
 
-local function ends(entry)
-    return tonumber(string.match(entry, '^(%d+) ')) or 0
-end
-
 if what == 'read' then
-    if current == version then
-        return false
-    end
-    local reply, all = { current, now_ms }, call('HGETALL', map)
-    for i = 1, #all, 2 do
-        if all[i] ~= '' and ends(all[i + 1]) > now_ms then
-            reply[#reply + 1] = all[i]
-            reply[#reply + 1] = all[i + 1]
-        end
-    end
-    return reply
+    return current ~= version and { current, now_ms, call('HGETALL', map) }
 end
 
--- Looks through all entries only if one may have ended.
-local function sweep()
-    if now_ms < earliest then
-        return
-    end
+-- All entries are looked through only if one may have ended.
+if now_ms >= earliest then
     local all = call('HGETALL', map)
     earliest, latest = math.huge, 0
     for i = 1, #all, 2 do
-        local at = ends(all[i + 1])
+        local at = tonumber(string.match(all[i + 1], '^(%d+) ')) or 0
         if all[i] ~= '' and at <= now_ms then
             call('HDEL', map, all[i])
         elseif all[i] ~= '' then
@@ -49,32 +32,20 @@ local function sweep()
     end
 end
 
-local function write_head()
-    if latest <= now_ms then
-        call('DEL', map)
-        return
-    end
+local changed = 1
+if what == 'remove' then
+    changed = call('HDEL', map, id)
+elseif call('HLEN', map) - call('HEXISTS', map, '') >= tonumber(ARGV[6]) and call('HEXISTS', map, id) == 0 then
+    changed = 0
+else
+    local at = now_ceil_ms + ARGV[4]
+    earliest, latest = math.min(earliest, at), math.max(latest, at)
+    call('HSET', map, id, string.format('%.0f ', at) .. ARGV[5])
+end
+if changed == 1 and (latest <= now_ms or call('HLEN', map) - call('HEXISTS', map, '') == 0) then
+    call('DEL', map)
+elseif changed == 1 then
     call('HSET', map, '', string.format('%s %.0f %.0f', version, earliest, latest))
     call('PEXPIREAT', map, string.format('%.0f', latest))
 end
-
-sweep()
-if what == 'remove' then
-    local removed = call('HDEL', map, id)
-    if removed == 1 and call('HLEN', map) <= 1 then
-        call('DEL', map)
-    elseif removed == 1 then
-        write_head()
-    end
-    return removed
-end
-
-local count = call('HLEN', map) - call('HEXISTS', map, '')
-if count >= tonumber(ARGV[6]) and call('HEXISTS', map, id) == 0 then
-    return 0
-end
-local at = now_ceil_ms + ARGV[4]
-earliest, latest = math.min(earliest, at), math.max(latest, at)
-call('HSET', map, id, string.format('%.0f ', at) .. ARGV[5])
-write_head()
-return 1
+return changed
