@@ -1,11 +1,11 @@
-//! Paths that are written in a roundabout way.
+//! Normal forms of paths.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use slidegate::policy::without_query;
 
-/// How a path is read, so that nobody gets around a policy by writing it in another way.
+/// How a path is read, so that no other spelling of it evades a policy.
 ///
 /// In its normal form a path has no empty segments, no `.` and `..`, no slash at the end, no
 /// parameters (`;x=1`) and no spaces at the end of a segment, and what needs no percent-encoding
@@ -19,8 +19,8 @@ use slidegate::policy::without_query;
 /// use slidegate_tower::PathReading;
 ///
 /// let paths = PathReading::default();
-/// for dodge in ["/api/../login", "//login", "/%6cogin", "/login/", "/login;x=1", "/x/..;/login"] {
-///     assert_eq!(paths.read(dodge), "/login");
+/// for path in ["/api/../login", "//login", "/%6cogin", "/login/", "/login;x=1", "/x/..;/login"] {
+///     assert_eq!(paths.read(path), "/login");
 /// }
 /// assert_eq!(paths.read("/LOGIN"), "/LOGIN");
 /// assert_eq!(paths.ignoring_case().read("/LOGIN"), "/login");

@@ -1,4 +1,4 @@
-//! What clients are told: headers and refusals, made from the decision alone.
+//! Headers and refusals, made from the decision alone.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use self::forwarding::{ListEntries, parse_element, parse_entry};
 /// hop that sent it is the client. So does the end of what is examined: 64 entries or 8 KiB,
 /// over all lines of the header.
 ///
-/// The default is the peer, with nobody trusted.
+/// The default is the peer, with no proxy trusted.
 ///
 /// ```
 /// use slidegate_tower::{AddressSource, ClientAddress};
@@ -59,8 +59,8 @@ const CF_CONNECTING_IP: HeaderName = HeaderName::from_static("cf-connecting-ip")
 impl ClientAddress {
     /// Reads the source where a peer in one of the trusted networks sent it.
     ///
-    /// The networks are those of every proxy on the way, and of nobody else: whoever is in them
-    /// can pass for any client.
+    /// The networks are those of all proxies on the way and of nothing else: any peer in them can
+    /// pass for any client.
     pub fn new(source: AddressSource, trusted: impl IntoIterator<Item = Network>) -> Self {
         Self { source, trusted: trusted.into_iter().collect() }
     }

@@ -1,4 +1,4 @@
-//! Who waits for which account, in the order of arrival.
+//! Waiting calls by account, in the order of arrival.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,8 +17,8 @@ pub(super) struct AccountQueues {
     queues: Mutex<HashMap<Account, AccountQueue>>,
 }
 
-/// Those who wait for one account. Tokio's mutex hands over in the order of arrival, and forgets
-/// who gives up.
+/// The calls that wait for one account. Tokio's mutex is fair, and forgets a waiter that is
+/// dropped.
 #[derive(Debug, Default)]
 struct AccountQueue {
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -43,14 +43,14 @@ impl AccountQueues {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Whether anybody waits for an account that the decision is about.
+    /// Whether a call waits for an account that the decision is about.
     pub(super) fn are_ahead_of(&self, decision: &Decision) -> bool {
         let queues = self.lock();
         accounts(decision).any(|account| queues.contains_key(&account))
     }
 
     /// A slot at the end of a queue that the decision's request has to wait in: for an account
-    /// that binds it, if possible one that others wait for. `None` if nobody more may wait.
+    /// that binds it, if possible one that others wait for. `None` if the queues are full.
     pub(super) fn join(&self, decision: &Decision) -> Option<QueueSlot<'_>> {
         let mut queues = self.lock();
         if self.waiting.load(Ordering::Relaxed) >= self.most {
@@ -75,8 +75,8 @@ impl QueueSlot<'_> {
         binding.peek().is_some() && binding.all(|account| account != self.account)
     }
 
-    /// Goes to the end of the queue that the decision's request has to wait in now. Who waits
-    /// already is never one too many.
+    /// Moves to the end of the queue that the decision's request has to wait in now. This does not
+    /// count towards the bound again.
     pub(super) fn change_queue(&mut self, decision: &Decision) {
         let mut queues = self.queues.lock();
         if let Some(account) = to_wait_for(&queues, decision) {

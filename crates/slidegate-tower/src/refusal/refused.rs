@@ -82,7 +82,7 @@ impl<'a> Refused<'a> {
     }
 
     /// The units of the violated quota that binds the client most. None if only policies were
-    /// violated that are kept out of the headers: their quotas are not told here either.
+    /// violated that are kept out of the headers: their quotas are not shown here either.
     pub fn limit(&self) -> Option<u32> {
         Some(self.violated_in_headers()?.1.quota().units().get())
     }
