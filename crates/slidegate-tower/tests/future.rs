@@ -63,10 +63,10 @@ fn only_the_decision_and_a_place_to_wait_are_allocated() {
     // The first request makes the account.
     let (_, _, response) = cost(&memory, request());
     cost(&slow, request());
-    let decision = response.extensions().get::<Decision>().unwrap().clone();
+    let decision = response.extensions().get::<Decision>().unwrap();
     let (kept, _) = allocated(|| {
         let mut extensions = Extensions::new();
-        extensions.insert(decision);
+        extensions.insert(decision.clone());
         black_box(extensions)
     });
 

@@ -349,7 +349,10 @@ fn limiter<S: Store>(policy: Policy, store: S) -> RequestLimiter<S> {
 
 #[tokio::test]
 async fn a_server_finds_the_decision_in_the_response_and_sends_what_the_layer_sends() {
-    let limiter = limiter(api(1), MemoryStore::new());
+    let clock = ManualClock::default();
+    let headers = Headers::default().clock(clock.clone());
+    let limiter = RequestLimiter::new(gate(&clock, policies([api(1)])))
+        .responder(Responder::new().headers(headers));
     let allowed = serve(&limiter, Request::new(())).await;
     assert_eq!(field(allowed.headers(), "ratelimit-policy"), "\"api\";q=1;w=60");
     assert_eq!(field(allowed.headers(), "ratelimit"), "\"api\";r=0;t=60");
