@@ -194,6 +194,7 @@ fn identities(sources: &[Source]) -> Vec<(String, Option<ValueChars>)> {
     for source in sources {
         match source {
             Source::User => add(Identity::user("x"), Some(ValueChars::Text)),
+            Source::Named(kind) => add(Identity::new(kind, "x"), Some(ValueChars::Text)),
             Source::ApiKey => add(Identity::api_key(b"x"), Some(ValueChars::Digest)),
             Source::Authorization => add(Identity::authorization(b"x"), Some(ValueChars::Digest)),
             Source::Ip(prefixes) => {

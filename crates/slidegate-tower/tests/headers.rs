@@ -146,7 +146,7 @@ fn values_follow_the_sliding_log() {
 #[test]
 fn a_quota_that_nothing_is_spent_from_is_open_for_its_window() {
     let scripted = Scripted { spent: true, standings: vec![(5, Duration::ZERO, Duration::ZERO)] };
-    let policies = policies([Policy::new("api").quota("5/90s".parse().unwrap())]);
+    let policies = policies([Policy::new("api").quota("5/90s")]);
     let gate = Gate::new(policies.build().unwrap(), scripted);
     let mut map = HeaderMap::new();
     Headers::new([Dialect::Draft11]).write(&decide(&gate).unwrap(), &mut map);

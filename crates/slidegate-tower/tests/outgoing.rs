@@ -42,7 +42,7 @@ impl Clock for PausedClock {
 }
 
 fn vendor(quota: &str) -> Policy {
-    Policy::new("vendor").quota(quota.parse().unwrap()).identity([Source::User, Source::Everyone])
+    Policy::new("vendor").quota(quota).identity([Source::User, Source::Everyone])
 }
 
 fn gate(clock: PausedClock, policy: Policy) -> Gate {
@@ -57,8 +57,8 @@ fn gate_of(clock: PausedClock, list: impl IntoIterator<Item = Policy>) -> Gate {
 /// Five a second for everybody together, and one in ten seconds for each user.
 fn vendor_and_users() -> [Policy; 2] {
     [
-        Policy::new("vendor").quota("5/s".parse().unwrap()).identity([Source::Everyone]),
-        Policy::new("per-user").quota("1/10s".parse().unwrap()).identity([Source::User]),
+        Policy::new("vendor").quota("5/s").identity([Source::Everyone]),
+        Policy::new("per-user").quota("1/10s").identity([Source::User]),
     ]
 }
 
@@ -187,7 +187,7 @@ async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
 async fn who_came_first_goes_first_and_the_quota_is_kept() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
-    let policy = Policy::new("vendor").quota("3/10s".parse().unwrap());
+    let policy = Policy::new("vendor").quota("3/10s");
     let queue = OutgoingQueue::new(gate(clock, policy)).wait_up_to(100 * SECOND);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,24 +1,37 @@
 //! An exact sliding-window rate limiter.
 //!
-//! A request becomes [`Facts`]. [`Policies`] turn facts into [`Charges`](limit::Charges): which quotas, for whom,
-//! how much. A [`Store`] spends all charges or none, on its own clock. The result is a
-//! [`Decision`]: a verdict, and where every quota stands. [`Gate::decide`] is the whole way.
+//! A [`Limiter`] is one quota for any number of keys:
 //!
 //! ```
-//! use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota, Source};
+//! use slidegate::Limiter;
+//!
+//! let limiter = Limiter::new("60/min".parse()?);
+//! match limiter.check("user:42") {
+//!     Ok(standing) => println!("{} left", standing.remaining()),
+//!     Err(denied) => println!("{denied}"), // more than 60/min: retry in 12 s
+//! }
+//! # Ok::<(), slidegate::QuotaError>(())
+//! ```
+//!
+//! A [`Gate`] decides HTTP requests by policies: by plan, identity and path, with several quotas at
+//! once, in memory or in Redis. A request becomes [`Facts`]. [`Policies`] turn facts into
+//! [`Charges`](limit::Charges): which quotas, for whom, how much. A [`Store`] spends all charges or
+//! none, on its own clock. The result is a [`Decision`]: a verdict, and where every quota stands.
+//!
+//! ```
+//! use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Source};
 //!
 //! let policies = Policies::builder()
 //!     .policy(
 //!         Policy::new("api")
 //!             .identity([Source::ApiKey, Source::ip()])
-//!             .quota(Quota::per_minute(60))
-//!             .quota(Quota::per_day(10_000)),
+//!             .quota("60/min")
+//!             .quota("10000/day"),
 //!     )
 //!     .build()?;
 //! let gate = Gate::new(policies, MemoryStore::new());
 //!
-//! let method = http::Method::GET;
-//! let facts = Facts::new(&method, "/v1/reports").client("203.0.113.7".parse()?);
+//! let facts = Facts::new(&http::Method::GET, "/v1/reports").client("203.0.113.7".parse()?);
 //! let decision = gate.decide_now(&facts)?; // or gate.decide(&facts).await
 //!
 //! assert!(decision.is_allowed());
@@ -27,6 +40,9 @@
 //! assert_eq!(standing.remaining(), 59);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! The names at the root are the ones to start from. [`limit`] has what counts: quotas, ledgers,
+//! stores and clocks. [`policy`] has what decides for whom.
 //!
 //! # What it promises
 //! - **Exact.** Never more than `units` in any interval of length `window`, whatever the traffic

@@ -258,7 +258,7 @@ fn a_ban_remembers_the_quota_that_takes_longer() {
 
 #[test]
 fn a_quota_that_has_room_before_the_ban_ends_prolongs_nothing() {
-    let brief = Policy::new("login").identity([Source::User]).quota("2/30s".parse().unwrap());
+    let brief = Policy::new("login").identity([Source::User]).quota("2/30s");
     let stage = Stage::new([brief.ban(ten_seconds(1).lasting(MINUTE))]);
     stage.deny("ann", 1);
     for at in [s(0), s(40), MINUTE - NANO] {
@@ -279,8 +279,7 @@ fn a_refusal_names_the_policy_that_has_banned() {
 
 #[test]
 fn other_identities_and_other_policies_go_on() {
-    let read =
-        Policy::new("read").identity([Source::User]).path("/read").quota("9/s".parse().unwrap());
+    let read = Policy::new("read").identity([Source::User]).path("/read").quota("9/s");
     let stage = Stage::new([login().path("/"), read]);
     stage.deny("ann", 3);
     assert_eq!(stage.verdict("ann"), banned(HOUR));
@@ -870,7 +869,7 @@ fn active(user: &str, rest: Duration) -> ActiveBan {
 
 #[test]
 fn a_ban_that_denials_begin_is_told_once_and_holds_at_another_gate() {
-    let short = unbanned().quota("1/min".parse().unwrap()).ban(ten_seconds(3).lasting(MINUTE));
+    let short = unbanned().quota("1/min").ban(ten_seconds(3).lasting(MINUTE));
     let (one, begun) = telling([short.clone()]);
     let other = Stage::new([short]);
     one.deny("ann", 2);

@@ -543,7 +543,7 @@ fn explain_tells_which_policies_apply_and_why_not_the_others() {
 #[test]
 fn everything_that_is_wrong_is_reported_together() {
     let errors = Policies::builder()
-        .plan(Plan::new("free", []))
+        .plan(Plan::new("free", [Quota::per_minute(1); 0]))
         .plan(Plan::new("bad name", [Quota::per_minute(1)]))
         .policy(Policy::new("").quota(Quota::per_minute(1)))
         .policy(Policy::new("twice").quota(Quota::per_minute(1)))
@@ -766,4 +766,53 @@ fn keys_that_are_wrong_are_errors_without_the_key() {
         assert!(problem.starts_with(expected), "{problem}");
     }
     assert!(!errors.to_string().contains("hunter"), "{errors}");
+}
+
+#[test]
+fn texts_stand_for_quotas_and_methods_and_bad_ones_are_errors_when_built() {
+    let good = Policies::builder()
+        .plan(Plan::new("free", ["60/min", "10000/day"]))
+        .policy(Policy::new("login").method("POST").identity(Source::User).quota("5/min"))
+        .build()
+        .unwrap();
+    let login = good.outlines().next().unwrap();
+    assert_eq!((login.methods, login.quotas), (vec![Method::POST], vec![Quota::per_minute(5)]));
+    assert_eq!(good.plans()[0].quotas(), [Quota::per_minute(60), Quota::per_day(10_000)]);
+
+    let bad = Policies::builder()
+        .plan(Plan::new("free", ["60 per minute"]))
+        .policy(Policy::new("login").method("PO ST").quota("5/fortnight").quota("0/min"));
+    let errors = bad.build().unwrap_err().to_string();
+    for expected in [
+        "plan \"free\": quotas = \"60 per minute\": \"60 per minute\" is not a quota",
+        "policy \"login\": method = \"PO ST\": invalid HTTP method",
+        "policy \"login\": quotas = \"5/fortnight\": \"fortnight\" is not a window",
+        "policy \"login\": quotas = \"0/min\": \"0\" are not units",
+    ] {
+        assert!(errors.contains(expected), "{expected} in {errors}");
+    }
+    assert_eq!(errors.lines().count(), 4, "{errors}");
+}
+
+#[test]
+fn an_application_can_count_by_kinds_of_its_own_beside_the_user() {
+    let policies = Policies::builder()
+        .policy(Policy::new("tenant").identity(Source::named("tenant")).quota("3/min"))
+        .policy(Policy::new("user").identity([Source::User, Source::ip()]).quota("2/min"));
+    let gate = Gate::new(policies.build().unwrap(), MemoryStore::new());
+    let acme = [Identity::new("device", "7"), Identity::new("tenant", "acme")];
+    let facts = |user| Facts::new(&Method::GET, "/").user(user).identities(&acme);
+    let allowed = |user| gate.decide_now(&facts(user)).unwrap().is_allowed();
+    assert_eq!([allowed("ann"), allowed("ann"), allowed("ann")], [true, true, false]);
+    assert_eq!([allowed("bob"), allowed("bob")], [true, false], "the tenant has used its three");
+    let denied = gate.decide_now(&facts("bob")).unwrap();
+    assert_eq!(denied.tightest().unwrap().0.identity().as_str(), "tenant:acme");
+    let nobody = Facts::new(&Method::GET, "/").user("eve");
+    let decision = gate.decide_now(&nobody).unwrap();
+    assert_eq!(decision.policies()[0].identity().as_str(), "anonymous", "never uncounted");
+    // The header of this name is no way to pass for a tenant.
+    let mut headers = HeaderMap::new();
+    headers.insert("tenant", "acme".parse().unwrap());
+    let decision = gate.decide_now(&nobody.headers(&headers).headers_trusted()).unwrap();
+    assert_eq!(decision.policies()[0].identity().as_str(), "anonymous");
 }

@@ -175,7 +175,7 @@ fn of_60_and_60_requests_within_a_minute_a_hundred_pass() {
 
 #[test]
 fn a_short_quota_beside_the_long_one_spaces_requests_evenly() {
-    let policy = Policy::new("api").quota(Quota::per_minute(600)).quota("1/100ms".parse().unwrap());
+    let policy = Policy::new("api").quota(Quota::per_minute(600)).quota("1/100ms");
     let stage = Stage::with_policy(policy);
     let instants_ms = stage.script(2 * MINUTE_MS, 1, &get("/"));
     assert_eq!(most_within(&instants_ms, 100), 1);

@@ -182,6 +182,14 @@ impl FromStr for Quota {
     }
 }
 
+impl TryFrom<&str> for Quota {
+    type Error = QuotaError;
+
+    fn try_from(text: &str) -> Result<Self, QuotaError> {
+        text.parse()
+    }
+}
+
 /// `min`, `60s`, `500ms`: a count, which may be left out, and a unit of time.
 fn parse_window(text: &str) -> Option<u64> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;

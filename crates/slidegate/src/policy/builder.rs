@@ -151,7 +151,11 @@ impl Errors {
         for plan in plans {
             let place = format!("plan {:?}", plan.name);
             let name = self.ok(&place, "name", &plan.name, plan.name.parse::<Name>());
-            let quotas = self.quotas(&place, &plan.quotas);
+            let is_valid = plan.invalid.is_empty();
+            for (value, problem) in plan.invalid {
+                self.add(&place, "quotas", value, problem);
+            }
+            let quotas = if is_valid { self.quotas(&place, &plan.quotas) } else { None };
             let (Some(name), Some(quotas)) = (name, quotas) else { continue };
             if checked.contains_key(&name) {
                 self.add(&place, "name", &name, "another plan has this name".to_owned());
@@ -219,6 +223,9 @@ impl Errors {
         plans: &HashMap<Name, Arc<CheckedPlan>>,
     ) -> Option<CheckedPolicy> {
         let name = self.ok(place, "name", &policy.name, policy.name.parse::<Name>());
+        for (key, value, problem) in &policy.invalid {
+            self.add(place, key, value, problem.clone());
+        }
         self.methods(place, &policy.methods);
         let paths = self.paths(place, &policy.paths);
         if policy.sources.is_empty() {
@@ -272,7 +279,10 @@ impl Errors {
         plans: &HashMap<Name, Arc<CheckedPlan>>,
     ) -> Option<Limits> {
         let Some(rule) = &policy.plans else {
-            return self.quotas(place, &policy.quotas).map(Limits::Quotas);
+            // Without those that could not be read, there may seem to be none.
+            let is_read = policy.invalid.iter().all(|(key, ..)| *key != "quotas");
+            let quotas = if is_read { self.quotas(place, &policy.quotas) } else { None };
+            return quotas.map(Limits::Quotas);
         };
         if let Some(quota) = policy.quotas.first() {
             let problem = "a policy has quotas or goes by plans, not both".to_owned();

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use arrayvec::ArrayString;
@@ -28,6 +28,42 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// An identity of any kind, for what only the application knows: a tenant, a team, a device.
+    ///
+    /// The kind is a word of lower-case letters, digits and hyphens. `user`, `api-key`,
+    /// `authorization` and `ip` mean what the constructors of these names make; any other text that
+    /// is no such word becomes part of a digest under the kind `other`.
+    ///
+    /// ```
+    /// use slidegate::Identity;
+    ///
+    /// assert_eq!(Identity::new("tenant", "acme").to_string(), "tenant:acme");
+    /// assert_eq!(Identity::new("user", "42"), Identity::user("42"));
+    /// ```
+    pub fn new(kind: &str, value: &str) -> Self {
+        let is_word = |kind: &str| {
+            kind.starts_with(|first: char| first.is_ascii_lowercase())
+                && kind.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        };
+        match kind {
+            "api-key" => Self::api_key(value.as_bytes()),
+            "authorization" => Self::authorization(value.as_bytes()),
+            "ip" => match value.parse() {
+                Ok(address) => Self::ip(address, Prefixes::default()),
+                Err(_) => Self::of(format_args!("ip:~{}", Digest::of("ip", value.as_bytes()))),
+            },
+            "everyone" | "anonymous" | "header" | "other" => Self::other(kind, value),
+            kind if is_word(kind) && kind.len() <= MAX_DIGESTED_KIND => {
+                Self::text(kind, value.as_bytes())
+            }
+            kind => Self::other(kind, value),
+        }
+    }
+
+    fn other(kind: &str, value: &str) -> Self {
+        Self::of(format_args!("other:~{}", Digest::of(kind, value.as_bytes())))
+    }
+
     /// A user that the application has authenticated.
     pub fn user(id: &str) -> Self {
         Self::user_bytes(id.as_bytes())
@@ -60,10 +96,9 @@ impl Identity {
     /// A client address, or its network if the prefixes are shorter than addresses.
     pub fn ip(address: IpAddr, prefixes: Prefixes) -> Self {
         let (address, bits) = prefixes.network(address);
-        match (address, bits) {
-            (IpAddr::V4(v4), None) => Self::v4(v4),
-            (_, None) => Self::of(format_args!("ip:{address}")),
-            (_, Some(bits)) => Self::of(format_args!("ip:{address}/{bits}")),
+        match bits {
+            None => Self::of(format_args!("ip:{address}")),
+            Some(bits) => Self::of(format_args!("ip:{address}/{bits}")),
         }
     }
 
@@ -80,7 +115,7 @@ impl Identity {
             }
             "cookie" => Self::secret("cookie", value),
             // A header of this name must not pass for the real thing.
-            taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header") => {
+            taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header" | "other") => {
                 Self::of(format_args!("header:~{}", Digest::of(taken, value)))
             }
             name => Self::text(name, value),
@@ -137,23 +172,6 @@ impl Identity {
         &self.bytes[1..=usize::from(self.bytes[0])]
     }
 
-    /// An IPv4 address, digit by digit: nearly every request needs it, and the formatter is slow.
-    fn v4(address: Ipv4Addr) -> Self {
-        let mut bytes = [0; MAX_IDENTITY_LEN + 1];
-        bytes[1..4].copy_from_slice(b"ip:");
-        let mut end = 4;
-        for octet in address.octets() {
-            let text = OCTETS[usize::from(octet)];
-            bytes[end..end + text.len()].copy_from_slice(&text);
-            end += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
-        }
-        // Without the dot after the last.
-        end -= 1;
-        bytes[end..end + OCTETS[0].len()].fill(0);
-        bytes[0] = (end - 1) as u8;
-        Self { bytes }
-    }
-
     fn text(kind: &str, value: &[u8]) -> Self {
         let plain = kind.len() + 1 + value.len() <= MAX_IDENTITY_LEN && is_plain(value);
         match std::str::from_utf8(value) {
@@ -184,23 +202,6 @@ impl Identity {
         Self { bytes }
     }
 }
-
-/// Each octet with a dot after it, and then zeros.
-static OCTETS: [[u8; 4]; 256] = {
-    let mut octets = [[0; 4]; 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let [hundreds, tens, ones] =
-            [b'0' + octet as u8 / 100, b'0' + octet as u8 / 10 % 10, b'0' + octet as u8 % 10];
-        octets[octet] = match octet {
-            100.. => [hundreds, tens, ones, b'.'],
-            10.. => [tens, ones, b'.', 0],
-            _ => [ones, b'.', 0, 0],
-        };
-        octet += 1;
-    }
-    octets
-};
 
 /// Visible ASCII without braces, which would choose a Redis Cluster slot, and not the mark of a
 /// digest.
@@ -281,17 +282,6 @@ mod tests {
     }
 
     #[test]
-    fn every_ipv4_address_is_written_as_it_is() {
-        let digits = [0, 1, 9, 10, 11, 99, 100, 101, 109, 110, 199, 200, 255];
-        for (a, b) in digits.iter().flat_map(|a| digits.map(|b| (*a, b))) {
-            for address in [Ipv4Addr::new(a, b, 0, 7), Ipv4Addr::new(0, 7, a, b)] {
-                let identity = Identity::ip(address.into(), Prefixes::default());
-                assert_eq!(identity, Identity::of(format_args!("ip:{address}")));
-            }
-        }
-    }
-
-    #[test]
     fn secrets_do_not_show() {
         for name in ["x-api-key", "authorization", "cookie", "proxy-authorization"] {
             let text = Identity::header(&HeaderName::from_static(name), b"hunter2").to_string();
@@ -342,6 +332,23 @@ mod tests {
         for usual in [&b"Bearer t0ken"[..], b"Basic dXNlcjpwYXNz", b"token-without-a-scheme"] {
             assert_eq!(Identity::authorization(usual), plain(usual));
         }
+    }
+
+    #[test]
+    fn an_application_names_its_own_kinds_and_no_text_passes_for_another() {
+        assert_eq!(Identity::new("tenant", "acme").as_str(), "tenant:acme");
+        assert_eq!(Identity::new("api-key", "k"), Identity::api_key(b"k"));
+        assert_eq!(Identity::new("authorization", "B t"), Identity::authorization(b"B t"));
+        assert_eq!(Identity::new("ip", "203.0.113.7").as_str(), "ip:203.0.113.7");
+        assert!(Identity::new("tenant", "two words").as_str().starts_with("tenant:~"));
+        let odd = ["", "Tenant", "a b", "a:b", "{a}", "everyone", "header", "ключ", "1st"];
+        let odd = odd.map(|kind| Identity::new(kind, "acme"));
+        for (i, identity) in odd.iter().enumerate() {
+            assert_eq!(identity.kind(), "other", "{identity}");
+            assert!(!odd[..i].contains(identity));
+        }
+        assert_eq!(Identity::new(&"k".repeat(100), "v").kind(), "other");
+        assert_eq!(Identity::new("ip", "everybody").as_str().len(), "ip:~".len() + 32);
     }
 
     #[test]

@@ -51,13 +51,12 @@ pub use self::source::{Source, SourceError};
 /// This is the rule as written; [`Policies`] checks all of them together.
 ///
 /// ```
-/// use http::Method;
-/// use slidegate::{OnStoreError, Policy, Quota};
+/// use slidegate::{OnStoreError, Policy};
 ///
 /// let login = Policy::new("login")
-///     .method(Method::POST)
+///     .method("POST")
 ///     .path("/api/v1/auth/login")
-///     .quota(Quota::per_minute(5))
+///     .quota("5/min")
 ///     .on_store_error(OnStoreError::Deny);
 /// ```
 #[derive(Debug, Clone)]
@@ -77,6 +76,8 @@ pub struct Policy {
     pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: AccessList,
+    /// What could not be read: key, value and problem.
+    pub(crate) invalid: Vec<(&'static str, String, String)>,
 }
 
 /// What a request costs, as it is written down.
@@ -114,14 +115,22 @@ impl Policy {
             in_headers: None,
             on_store_error: OnStoreError::default(),
             exempt: AccessList::new(),
+            invalid: Vec::new(),
         }
     }
 
     /// Only requests with this method; repeat it for several. A word that is one slip away from a
     /// known method, such as `GTE`, is an error when the policies are built.
     #[must_use]
-    pub fn method(mut self, method: Method) -> Self {
-        self.methods.push(method);
+    pub fn method<M>(mut self, method: M) -> Self
+    where
+        M: TryInto<Method, Error: fmt::Display> + fmt::Display,
+    {
+        let text = method.to_string();
+        match method.try_into() {
+            Ok(method) => self.methods.push(method),
+            Err(error) => self.invalid.push(("method", text, error.to_string())),
+        }
         self
     }
 
@@ -142,10 +151,18 @@ impl Policy {
         self
     }
 
-    /// Adds a quota; all of a policy's quotas must allow a request.
+    /// Adds a quota; all of a policy's quotas must allow a request. A text such as `60/min` that is
+    /// no quota is an error when the policies are built.
     #[must_use]
-    pub fn quota(mut self, quota: Quota) -> Self {
-        self.quotas.push(quota);
+    pub fn quota<Q>(mut self, quota: Q) -> Self
+    where
+        Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
+    {
+        let text = quota.to_string();
+        match quota.try_into() {
+            Ok(quota) => self.quotas.push(quota),
+            Err(error) => self.invalid.push(("quotas", text, error.to_string())),
+        }
         self
     }
 
@@ -264,6 +281,19 @@ impl Cost {
             Self::Units(units) => units,
             Self::Request => facts.unwrap_or(NonZeroU32::MIN),
         }
+    }
+}
+
+/// So many units, and one for zero: every request costs something.
+impl From<u32> for Cost {
+    fn from(units: u32) -> Self {
+        Self::Units(NonZeroU32::new(units).unwrap_or(NonZeroU32::MIN))
+    }
+}
+
+impl From<NonZeroU32> for Cost {
+    fn from(units: NonZeroU32) -> Self {
+        Self::Units(units)
     }
 }
 

@@ -195,7 +195,8 @@ impl OverridesAt<'_> {
                 effect.exempt_until = effect.exempt_until.max(found);
             }
         }
-        effect
+        let named = facts.identities.iter().map(|identity| self.everywhere(identity));
+        OverrideEffect { granted: 0, ..named.fold(effect, OverrideEffect::and) }
     }
 
     /// The overrides under all policies of an address whose network has overrides, and of everyone,

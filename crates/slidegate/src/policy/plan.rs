@@ -1,14 +1,16 @@
 //! What a customer buys.
 
+use std::fmt;
+
 use crate::limit::name::Name;
 use crate::limit::quota::{Quota, Quotas};
 
 /// A named set of quotas that a customer buys, as it is written down.
 ///
 /// ```
-/// use slidegate::{Plan, Quota};
+/// use slidegate::Plan;
 ///
-/// let free = Plan::new("free", [Quota::per_minute(60), Quota::per_day(10_000)])
+/// let free = Plan::new("free", ["60/min", "10000/day"])
 ///     .upgrade_url("https://app.example.com/upgrade");
 /// ```
 #[derive(Debug, Clone)]
@@ -16,12 +18,26 @@ pub struct Plan {
     pub(crate) name: String,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) upgrade_url: Option<String>,
+    /// Texts that are no quotas, and what is wrong with them.
+    pub(crate) invalid: Vec<(String, String)>,
 }
 
 impl Plan {
-    /// A plan with these quotas.
-    pub fn new(name: impl Into<String>, quotas: impl IntoIterator<Item = Quota>) -> Self {
-        Self { name: name.into(), quotas: quotas.into_iter().collect(), upgrade_url: None }
+    /// A plan with these quotas. A text that is no quota is an error when the policies are built.
+    pub fn new<Q>(name: impl Into<String>, quotas: impl IntoIterator<Item = Q>) -> Self
+    where
+        Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
+    {
+        let (name, quotas_given) = (name.into(), quotas);
+        let (mut quotas, mut invalid) = (Vec::new(), Vec::new());
+        for quota in quotas_given {
+            let text = quota.to_string();
+            match quota.try_into() {
+                Ok(quota) => quotas.push(quota),
+                Err(error) => invalid.push((text, error.to_string())),
+            }
+        }
+        Self { name, quotas, upgrade_url: None, invalid }
     }
 
     /// Where a customer who ran out can get more.

@@ -1,5 +1,6 @@
 //! Where an identity is read from.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,6 +22,9 @@ pub enum Source {
     Authorization,
     /// The client's address, or its network.
     Ip(Prefixes),
+    /// An identity of this kind that the application has named, in
+    /// [`Facts::identities`](crate::Facts::identities).
+    Named(Cow<'static, str>),
     /// A named header, such as a tenant's name, from a trusted peer.
     Header(HeaderName),
     /// All requests together: one budget for everybody.
@@ -35,10 +39,18 @@ impl Source {
         Self::Ip(Prefixes::default())
     }
 
+    /// Identities of a kind that only the application knows, such as `tenant`.
+    pub fn named(kind: impl Into<Cow<'static, str>>) -> Self {
+        Self::Named(kind.into())
+    }
+
     /// The request's identity by this source, if it has one.
     pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
         match self {
-            Self::User => facts.user_id().map(Identity::user_bytes),
+            Self::User => {
+                facts.user_id().map(Identity::user_bytes).or_else(|| facts.identity("user"))
+            }
+            Self::Named(kind) => facts.identity(kind),
             Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
             Self::Authorization => {
                 facts.header(&header::AUTHORIZATION).map(Identity::authorization)
@@ -54,9 +66,7 @@ impl Source {
             Self::Everyone => Some(Identity::everyone()),
         }
     }
-}
 
-impl Source {
     /// Whether the identities that it finds are API keys.
     pub(crate) fn gives_api_keys(&self) -> bool {
         match self {
@@ -108,6 +118,16 @@ impl Source {
     }
 }
 
+/// Lets a single source stand where a list of them is expected.
+impl IntoIterator for Source {
+    type Item = Self;
+    type IntoIter = std::iter::Once<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self)
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,6 +135,7 @@ impl fmt::Display for Source {
             Self::ApiKey => f.write_str("api-key"),
             Self::Authorization => f.write_str("authorization"),
             Self::Ip(_) => f.write_str("ip"),
+            Self::Named(kind) => f.write_str(kind),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Everyone => f.write_str("everyone"),
         }

@@ -153,6 +153,7 @@ fn counts(policy: &PolicyOutline, identity: &Identity) -> bool {
     let kind = identity.kind();
     let gives = |source: &Source| match source {
         Source::User => kind == "user",
+        Source::Named(named) => kind == named,
         Source::ApiKey => kind == "api-key",
         Source::Authorization => kind == "authorization",
         Source::Ip(_) => kind == "ip",
