@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for Rfc3339 {
 }
 
 /// Reads what it writes, and the same without a fraction or with fewer or more digits of it: always
-/// in UTC, with a `T` and a `Z`, so that nobody has to guess whose hour is meant.
+/// in UTC, with a `T` and a `Z`, so that there is no ambiguity of time zones.
 impl FromStr for Rfc3339 {
     type Err = CalendarError;
 

@@ -32,7 +32,7 @@ Examples:
                                                    which policies one request falls under
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
-                                                   refuse somebody for a while, at all gateways")]
+                                                   ban an identity until a time, at all gateways")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,7 +40,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Limit an API: as a gateway in front of it, or by answering programs that ask
+    /// Limit an API: as a gateway in front of it, or as a decision API that other programs call
     ///
     /// With an upstream, requests that may pass are passed on to it, and the rest is
     /// refused. Without one, the decision API answers programs that ask. Either way there is
@@ -66,11 +66,11 @@ Examples:
   slidegate serve slidegate.toml --redis redis://10.0.0.5:6379")]
     Serve(Serve),
 
-    /// Tell what a configuration file means, and what is wrong with it
+    /// Check a configuration file and print what it means
     #[command(after_help = check::AFTER_HELP)]
     Check(CheckArguments),
 
-    /// Tell which policies a request falls under, for whom, and why not under the others
+    /// Explain which policies apply to a request, for which identity, and why others do not
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
@@ -78,23 +78,23 @@ Examples:
     #[command(after_help = remote::ACCOUNTS_HELP)]
     Accounts(AccountsArguments),
 
-    /// Tell where an identity stands: what is spent, banned, exempt and granted
+    /// Show where an identity stands: spending, bans, exemptions and grants
     #[command(after_help = remote::INSPECT_HELP)]
     Inspect(InspectArguments),
 
-    /// Forget what an identity has spent
+    /// Reset what an identity has spent
     #[command(after_help = remote::RESET_HELP)]
     Reset(ResetArguments),
 
-    /// Give an identity more units for a while
+    /// Grant an identity more units until a time
     #[command(after_help = remote::GRANT_HELP)]
     Grant(GrantArguments),
 
-    /// Let an identity's requests pass for a while, uncounted
+    /// Exempt an identity from limits until a time
     #[command(after_help = remote::EXEMPT_HELP)]
     Exempt(OverrideArguments),
 
-    /// Refuse an identity's requests for a while
+    /// Ban an identity until a time
     #[command(after_help = remote::BAN_HELP)]
     Ban(OverrideArguments),
 

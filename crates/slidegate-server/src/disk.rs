@@ -35,7 +35,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// A file for nobody else's eyes: it tells who spent what, or what was done to whom.
+/// A file that only its owner can read: it has identities and their spending.
 fn create(path: &Path) -> io::Result<File> {
     // One that an end without a farewell left behind may have other permissions.
     match fs::remove_file(path) {

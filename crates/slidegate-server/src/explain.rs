@@ -29,7 +29,7 @@ Examples:
   slidegate explain --config slidegate.toml --path / --peer 10.0.0.1 \\
       --header 'x-forwarded-for: 203.0.113.7' --header 'x-plan: pro'";
 
-/// What `explain` is told.
+/// Arguments of `slidegate explain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArguments {
     /// The configuration file, or - for standard input
@@ -52,7 +52,7 @@ pub(crate) struct ExplainArguments {
     #[arg(long, value_name = "ADDR")]
     client: Option<IpAddr>,
 
-    /// Who holds the connection: the client, or one of your proxies
+    /// Address of the connection's peer: the client, or one of your proxies
     #[arg(long, value_name = "ADDR")]
     peer: Option<IpAddr>,
 
@@ -106,7 +106,7 @@ impl ExplainArguments {
         Ok(text)
     }
 
-    /// What the command line says of the request, but for its headers and its client.
+    /// The facts from the command line, except for headers and client address.
     fn facts(&self) -> Facts<'_> {
         let mut facts = Facts::new(&self.method, &self.path);
         facts = self.user.as_deref().map_or(facts, |user| facts.user(user));
@@ -134,7 +134,7 @@ impl ExplainArguments {
         }
     }
 
-    /// The headers; an error tells which is wrong without repeating it.
+    /// The headers; an error names the wrong one without repeating its value.
     fn headers(&self) -> anyhow::Result<HeaderMap> {
         let mut headers = HeaderMap::new();
         for (i, line) in self.header.iter().enumerate() {

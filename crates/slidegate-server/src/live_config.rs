@@ -18,14 +18,13 @@ pub(crate) struct LiveConfig<S> {
     settings: Arc<ArcSwap<HttpSettings<S>>>,
 }
 
-/// The manners in force, for somebody who asks again and again: while they stay the same it costs
-/// next to nothing.
+/// A cached handle to the settings in force: cheap to load while they stay the same.
 pub(crate) type HttpSettingsCache<S> = Cache<Arc<ArcSwap<HttpSettings<S>>>, Arc<HttpSettings<S>>>;
 
 /// How requests are read and answered.
 #[derive(Debug)]
 pub(crate) struct HttpSettings<S> {
-    /// What clients are told.
+    /// Writes headers and refusals.
     pub(crate) answers: Responder,
     /// How the gateway finds the client behind proxies.
     pub(crate) client_address: ClientAddress,

@@ -36,18 +36,18 @@ use mimalloc::MiMalloc;
 
 use crate::cli::Cli;
 
-/// Requests come and go in pieces of a few hundred bytes, at which it is faster than the system's.
+/// Faster than the system's allocator for the small allocations of requests.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What clap says of a command line that it does not understand.
+/// The exit code of clap for an invalid command line.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {
-            // Help and version come this way too; if nobody reads them, nothing is lost.
+            // Help and version come this way too; a closed pipe is not an error for them.
             let _ = answer.print();
             return u8::try_from(answer.exit_code()).unwrap_or(USAGE).into();
         }

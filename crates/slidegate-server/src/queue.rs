@@ -5,12 +5,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-/// A thread, and what waits for it. Whoever sends never waits. When the queue is dropped, the thread
-/// has a moment for what it was sent before.
+/// A thread with a bounded queue. Sending never blocks. When the queue is dropped, the thread has a
+/// moment to process what was sent before.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     sender: QueueSender<T>,
-    /// Says nothing; it closes when the thread ends.
+    /// Closes when the thread ends; nothing is sent on it.
     ended: Receiver<()>,
 }
 
@@ -81,7 +81,7 @@ impl<T> Drop for Queue<T> {
 }
 
 impl<T> QueueSender<T> {
-    /// Tells whether there was room for it.
+    /// Returns whether there was room.
     pub(crate) fn try_send(&self, item: T) -> bool {
         self.0.try_send(QueueMessage::Item(item)).is_ok()
     }

@@ -1,6 +1,6 @@
 //! Bans that policies begin, shared by all gateways on one Redis.
 //!
-//! Every gateway appends the bans that begin at it to a log in Redis, and puts those in force that
+//! Every gateway appends the bans that begin at it to a log in Redis, and applies those that
 //! the others have appended. Nothing that a decision does waits for it: the decision that begins a
 //! ban leaves it in a bounded queue. While Redis is gone, bans hold where they began, and are
 //! appended when it is back.
@@ -64,7 +64,7 @@ struct PendingBan {
     wait: Duration,
 }
 
-/// What an event says of an account.
+/// An event about an account.
 #[derive(Debug, PartialEq, Eq)]
 struct BanEvent {
     origin: String,
@@ -84,7 +84,7 @@ enum BanEventKind {
 const PAUSE: Duration = Duration::from_millis(250);
 /// Bans that begin between two readings.
 const MAX_QUEUED: usize = 4096;
-/// Bans that wait for Redis to come back: as many as the log has room for.
+/// Bans queued while Redis is unreachable: at most the log's capacity.
 const MAX_PENDING: usize = EventLog::MAX_EVENTS;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// The format of the texts. Events in another are passed over: a newer version may write them.
@@ -150,8 +150,8 @@ impl<S: Store> SharedBans<S> {
         state.log_unshared(self.gate.now());
     }
 
-    /// Lifts the bans of these accounts: here at once, and at all gateways that read the log, now or
-    /// when they start.
+    /// Lifts the bans of these accounts: here at once, and at all gateways that read the log, now
+    /// or when they start.
     pub(crate) async fn lift(&self, accounts: &[Account]) -> Result<(), EventLogError> {
         let mut state = self.state.lock().await;
         // Others' bans may have been read since the caller lifted those that it knew of.
@@ -200,10 +200,7 @@ impl<S: Store> SharedBans<S> {
         state.position = position;
         self.apply(&events, now_ms, state);
         if !known.is_empty() {
-            tracing::warn!(
-                bans = known.len(),
-                "Redis has lost the log of bans: appending them again"
-            );
+            tracing::warn!(bans = known.len(), "Redis lost the log of bans; appending them again");
         }
         let now = self.gate.now();
         for ban in &known {
@@ -215,7 +212,7 @@ impl<S: Store> SharedBans<S> {
         Ok(())
     }
 
-    /// Puts in force what the log says, from the last position to its end.
+    /// Applies the log's events from the last position to its end.
     fn apply(&self, events: &[LoggedEvent], now_ms: u64, state: &mut SharedBansState) {
         let messages: Vec<(&LoggedEvent, BanEvent)> =
             events.iter().filter_map(read_message).collect();
@@ -289,7 +286,7 @@ fn read_message(event: &LoggedEvent) -> Option<(&LoggedEvent, BanEvent)> {
 }
 
 impl SharedBansState {
-    /// Takes what is in the queue, and tells how many bans are not going to be shared. What waited
+    /// Drains the queue, and returns how many bans will not be shared. What waited
     /// there ends a little later at the other gateways, by [`PAUSE`] at most.
     #[must_use]
     fn take_begun(&mut self, now: Timestamp) -> u64 {
@@ -311,9 +308,9 @@ impl SharedBansState {
             Some(error) if !was_cut_off => tracing::warn!(
                 %error,
                 cause = error.source().map(tracing::field::display),
-                "bans cannot be shared through Redis: each holds at the gateway where it began"
+                "cannot share bans through Redis; each applies only at the gateway where it began"
             ),
-            None if was_cut_off => tracing::info!("bans are shared through Redis again"),
+            None if was_cut_off => tracing::info!("sharing bans through Redis again"),
             _ => {}
         }
     }
@@ -327,7 +324,7 @@ impl SharedBansState {
                 bans,
                 queued = MAX_QUEUED,
                 pending = MAX_PENDING,
-                "too many bans to share through Redis: these hold at this gateway only"
+                "ban queue for Redis is full; these bans apply at this gateway only"
             );
         }
     }

@@ -1,16 +1,16 @@
-//! The word that it is time to go.
+//! Graceful-shutdown signal.
 
 use tokio::sync::watch;
 
-/// Gives the word.
+/// Triggers the shutdown.
 #[derive(Debug)]
 pub(crate) struct Closing(watch::Sender<bool>);
 
-/// Waits for the word. Clones all hear it.
+/// Waits for the shutdown. All clones are notified.
 #[derive(Debug, Clone)]
 pub(crate) struct Shutdown(watch::Receiver<bool>);
 
-/// Somebody who can give the word, and what hears it.
+/// A trigger and its receiver.
 pub(crate) fn shutdown() -> (Closing, Shutdown) {
     let (sender, receiver) = watch::channel(false);
     (Closing(sender), Shutdown(receiver))
@@ -23,7 +23,7 @@ impl Closing {
 }
 
 impl Shutdown {
-    /// Ends when it is time to go; also if nobody is left to say so.
+    /// Completes when the shutdown is triggered or its trigger is dropped.
     pub(crate) async fn begun(&mut self) {
         let _ = self.0.wait_for(|begun| *begun).await;
     }

@@ -58,8 +58,8 @@ pub(crate) fn show(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes what a server says when it starts: to standard output if that is a terminal, and else to
-/// standard error, where its log is. Standard output may be a pipe that nobody reads.
+/// Prints the banner: to standard output if that is a terminal, else to standard error, where the
+/// log is. Standard output may be a pipe without a reader.
 pub(crate) fn announce(text: &str) -> io::Result<()> {
     if io::stdout().is_terminal() {
         return show(text);

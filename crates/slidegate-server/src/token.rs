@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::Secret;
 
-/// A token, as its digest: the time that a comparison takes tells nothing of the token, not even its
+/// A token, kept as its digest: the time of a comparison leaks nothing of the token, not even its
 /// length.
 #[derive(Debug, Clone)]
 pub(crate) struct Token([u8; 32]);

@@ -1,6 +1,6 @@
 //! What there is on this endpoint.
 
-/// For people who come with a browser or curl.
+/// A plain-text index for browsers and curl.
 const INDEX: &str = concat!(
     "slidegate ",
     env!("CARGO_PKG_VERSION"),
@@ -16,8 +16,8 @@ POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reaso
 POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
 POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
 POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy\": \"...\" for one policy only
-GET    /v1/overrides                           grants, exemptions and bans in force
-DELETE /v1/overrides/ID                        lifts one                   {\"reason\": \"...\"}
+GET    /v1/overrides                        grants, exemptions and bans in force
+DELETE /v1/overrides/ID                     lifts one                   {\"reason\": \"...\"}
 
 The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift
 

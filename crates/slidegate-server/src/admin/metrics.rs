@@ -10,8 +10,8 @@ pub(super) fn answer(observer: &Observer) -> Response {
     match observer.page() {
         Ok(page) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the metrics could not be written");
-            problem(StatusCode::INTERNAL_SERVER_ERROR, "The metrics could not be written.")
+            tracing::error!(%error, "cannot encode metrics");
+            problem(StatusCode::INTERNAL_SERVER_ERROR, "The metrics could not be encoded.")
         }
     }
 }

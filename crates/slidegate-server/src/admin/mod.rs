@@ -45,7 +45,7 @@ pub(crate) fn router<S: Store>(
         .method_not_allowed_fallback(problem::method_not_allowed)
 }
 
-/// What is not for everybody's eyes.
+/// The routes that need the token.
 fn guarded<S: Store>(operator: Operator<S>) -> Router {
     let observer = operator.observer.clone();
     Router::new()

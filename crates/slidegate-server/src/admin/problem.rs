@@ -1,10 +1,10 @@
-//! What went wrong, as RFC 9457 says it.
+//! Problem details (RFC 9457).
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
 
-/// A response that says what went wrong.
+/// A response with problem details.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Response {
     let title = status.canonical_reason().unwrap_or_default();
     let body = json!({

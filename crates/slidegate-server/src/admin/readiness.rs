@@ -19,7 +19,7 @@ pub(super) fn answer(observer: &Observer, shutdown: &Shutdown) -> Response {
     (status, [(header::CACHE_CONTROL, "no-store")], axum::Json(readiness)).into_response()
 }
 
-/// What `/readyz` says.
+/// The JSON of `/readyz`.
 #[derive(Debug, Serialize)]
 struct Readiness {
     /// Whether requests should be sent here.

@@ -53,7 +53,8 @@ fn entries(quota: Quota) -> u64 {
     u64::from(quota.units().get()).min(MOST_ENTRIES)
 }
 
-/// What Redis's allocator gives to who asks for so many bytes: four sizes for each doubling.
+/// The size class of Redis's allocator for a request of this many bytes: four classes for each
+/// doubling.
 fn allocated(bytes: u64) -> u64 {
     let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
     bytes.next_multiple_of(step)

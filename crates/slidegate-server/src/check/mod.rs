@@ -25,7 +25,7 @@ Examples:
   slidegate check --skip-files slidegate.toml      for a server on another machine
   generate-config | slidegate check -";
 
-/// What `check` is told.
+/// Arguments of `slidegate check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArguments {
     /// The file, or - for standard input
@@ -45,7 +45,7 @@ pub(crate) struct CheckArguments {
     skip_files: bool,
 }
 
-/// Tells what the file means; an error if it is wrong.
+/// Prints what the file means; an error if it is invalid.
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     let path = arguments.file.as_ref().or(arguments.config.as_ref());
     let file = path.map(|path| File::or_stdin(path)).transpose()?;

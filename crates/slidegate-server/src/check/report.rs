@@ -1,4 +1,4 @@
-//! What a configuration means, in words.
+//! A human-readable report of a configuration.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::config::{
     RedisConfig, RouteConfig, StoreConfig,
 };
 
-/// As many as the store has room for if nobody says otherwise.
+/// The default capacity of the store.
 const DEFAULT_CAPACITY: usize = 1_000_000;
 
 /// All that there is to say about a good configuration.

@@ -1,4 +1,4 @@
-//! What is wrong with what the server was told, all of it at once.
+//! Errors of the configuration, reported all at once.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl fmt::Display for ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConfigErrors(Vec<ConfigError>);
 
-/// More than this nobody reads at once.
+/// The most errors shown at once.
 const SHOWN: usize = 100;
 
 impl ConfigErrors {
@@ -55,7 +55,7 @@ impl ConfigErrors {
         Self(problems)
     }
 
-    /// The problems one by one, as many as are shown at once.
+    /// The text of each error, up to the number that is shown.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.iter().take(SHOWN).map(ToString::to_string).collect()
     }

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! Flags of `slidegate serve`.
 
 use slidegate::Quota;
 use slidegate::policy::Network;
@@ -6,7 +6,7 @@ use slidegate_tower::AddressSource;
 
 use crate::config::{ListenAddress, LogFormat, Profile, Secret};
 
-/// What is said on the command line. It outweighs the environment, which outweighs the file.
+/// Flags, which outweigh the environment, which outweighs the file.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Flags {
     /// Where allowed requests go, such as http://127.0.0.1:3000; several are taken in turn
@@ -46,7 +46,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NET")]
     pub(crate) trusted_proxy: Vec<Network>,
 
-    /// The header that your proxies tell the client's address in, such as x-forwarded-for
+    /// The header in which your proxies send the client's address, such as x-forwarded-for
     /// [default: peer]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) client_address: Option<AddressSource>,

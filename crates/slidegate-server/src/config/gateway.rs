@@ -34,7 +34,7 @@ pub(crate) struct RouteConfig {
     pub(crate) http2: bool,
 }
 
-/// Which `Host` an upstream is told.
+/// The `Host` sent to upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum HostRule {
     /// The one that the client asked for.
@@ -65,7 +65,7 @@ pub(crate) struct Timeouts {
     pub(crate) connect: Duration,
     /// For the head of upstream's response.
     pub(crate) response: Duration,
-    /// For requests under way when the server is to stop.
+    /// Drain timeout: for requests in flight at shutdown.
     pub(crate) drain: Duration,
 }
 

@@ -1,11 +1,11 @@
-//! What is limited and what clients are told: the part that a reload can change.
+//! The limiter's configuration: the part that a reload can change.
 
 use slidegate::Policies;
 use slidegate_tower::{ClientAddress, PathReading, Responder};
 
 use crate::config::ConfigSummary;
 
-/// What is limited and what clients are told.
+/// Policies, responses and client addresses.
 #[derive(Debug)]
 pub(crate) struct LimiterConfig {
     pub(crate) policies: Policies,
@@ -19,7 +19,7 @@ pub(crate) struct LimiterConfig {
     pub(crate) ignore_case: bool,
     /// False if the operator has switched all policies off. Then `policies` has none.
     pub(crate) enforced: bool,
-    /// The policies and plans in words.
+    /// A summary of policies and plans.
     pub(crate) outline: ConfigSummary,
 }
 

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A flag outweighs the environment, which outweighs the file, which outweighs the defaults.
-//! [`ConfigErrors`] has everything that is wrong, a line each. A reload calls [`load`] again with the
-//! same sources. The way of a file is: text, tree with lines (`document`, `reader`), what is written
-//! (`written`), what is said on top (`settle::overlay`), what it means (`settle`), what is probably
-//! not meant (`lint`).
+//! [`ConfigErrors`] has everything that is wrong, a line each. A reload calls [`load`] again with
+//! the same sources. The way of a file is: text, tree with lines (`document`, `reader`), what is
+//! written (`written`), what is said on top (`settle::overlay`), what it means (`settle`), what is
+//! probably not meant (`lint`).
 
 mod document;
 mod endpoints;
@@ -62,7 +62,7 @@ pub(crate) use self::summary::{ConfigSummary, PolicySummary, QuotaSummary};
 pub(crate) use self::warning::ConfigWarning;
 use self::written::Written;
 
-/// Everything that the server is told.
+/// The whole configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The proxying endpoint, if there is an upstream.
@@ -73,7 +73,7 @@ pub(crate) struct Config {
     pub(crate) admin: AdminConfig,
     /// Where accounts are kept.
     pub(crate) store: StoreConfig,
-    /// What is limited, and what clients are told. The part that a reload can change.
+    /// Policies, responses and client addresses: the part that a reload can change.
     pub(crate) rules: LimiterConfig,
     /// What is logged.
     pub(crate) log: LogConfig,
@@ -91,14 +91,14 @@ pub(crate) struct KeysFileVersion {
     pub(crate) fingerprint: u64,
 }
 
-/// What the server is told, and what is probably not meant.
+/// The configuration and its warnings.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) warnings: Vec<ConfigWarning>,
 }
 
-/// Reads and checks everything that the server is told; the error has all that is wrong.
+/// Reads and validates the configuration; the error lists all problems.
 pub(crate) fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     load_with(sources, |_, _, _| {})
 }

@@ -1,4 +1,4 @@
-//! Ready-made quotas for who does not want to write any.
+//! Ready-made quotas.
 
 use slidegate::Quota;
 

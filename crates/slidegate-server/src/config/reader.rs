@@ -17,7 +17,7 @@ use crate::config::period::Period;
 use crate::config::secret::Secret;
 use crate::config::suggestion::nearest;
 
-/// A table. The keys that nobody asks for are unknown, and are reported.
+/// A table. Keys that are never read are reported as unknown.
 #[derive(Debug)]
 pub(super) struct Table<'d> {
     document: &'d Document,
@@ -84,7 +84,7 @@ impl<'d> Table<'d> {
         self.document.location(self.at, &self.path)
     }
 
-    /// Says that a key should have been there.
+    /// Reports a missing key.
     pub(super) fn missing(&self, key: &str, expected: impl Display) {
         let location = self.document.location(self.at, &below(&self.path, key));
         self.document.report(ConfigError::new(location, format!("missing: expected {expected}")));
@@ -240,14 +240,14 @@ impl<'d> Value<'d> {
         Some(self.document.resolve(text))
     }
 
-    /// A word that is not for everybody's eyes.
+    /// A secret.
     pub(super) fn secret(&self) -> Option<Secret> {
         let hidden = Self { is_secret: true, ..self.clone() };
         let secret = Secret::new(hidden.text()?);
         hidden.not_empty(secret)
     }
 
-    /// The first line of a file that has such a word.
+    /// The first line of a file with a secret.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
         let path = self.file()?;
         match std::fs::read_to_string(&path) {
@@ -270,13 +270,13 @@ impl<'d> Value<'d> {
         self.document.location(self.node.span().start, &self.path)
     }
 
-    /// Says what was expected in place of this value.
+    /// Reports what was expected instead of this value.
     pub(super) fn report(&self, expected: impl Display) {
         let problem = ConfigError::new(self.location(), expected).with_value(self.shown());
         self.document.report(problem);
     }
 
-    /// Says what is wrong in another file, which this value names.
+    /// Reports a problem in another file that this value names.
     pub(super) fn report_elsewhere(&self, problems: Vec<ConfigError>) {
         problems.into_iter().for_each(|problem| self.document.report(problem));
     }

@@ -1,20 +1,20 @@
-//! Words that are not for everybody's eyes.
+//! Secrets: passwords and tokens.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A word that no output has in it.
+/// A secret that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// A word from a file or a variable, without the line's end that editors add.
+    /// A secret from a file or a variable, without a trailing line break.
     pub(crate) fn new(text: &str) -> Self {
         Self(text.trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// The word itself. Do not print it.
+    /// The secret itself. Do not print it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Where the server is told what to do.
+//! The sources of the configuration.
 
 use std::fmt;
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::config::error::{ConfigError, ConfigErrors};
 use crate::config::flags::Flags;
 use crate::config::location::{Location, Origin};
 
-/// Where the server is told what to do. Kept, so that a reload can read it all again.
+/// The sources of the configuration, kept for reloads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
     /// The file; without it, the one that `SLIDEGATE_CONFIG` names, if it does.

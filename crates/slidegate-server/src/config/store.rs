@@ -15,7 +15,7 @@ use crate::config::gateway::TlsFiles;
 /// Where accounts are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StoreConfig {
-    /// In this process, for a million accounts unless said otherwise.
+    /// In this process, for a million accounts by default.
     Memory {
         capacity: Option<usize>,
         snapshot: Option<SnapshotConfig>,

@@ -1,6 +1,6 @@
-//! What somebody may have meant who wrote something else.
+//! Suggestions for misspelled keys and values.
 
-/// The known word that is nearest to what was written, if it is near.
+/// The known word nearest to what was written, if it is near enough.
 pub(super) fn nearest<'k>(
     written: &str,
     known: impl IntoIterator<Item = &'k str>,

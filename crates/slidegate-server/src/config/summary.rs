@@ -1,4 +1,4 @@
-//! The policies and plans in words, for people who want to know what is in force.
+//! Human-readable summaries of policies and plans.
 
 use std::fmt;
 
@@ -8,8 +8,7 @@ use slidegate::{Cost, Policies, Quota, Scope};
 use crate::config::period::Period;
 use crate::config::written::{Written, WrittenPolicy};
 
-/// What is limited, for whom, in words without secrets. Two that are equal limit alike, but for
-/// what is said in secrets.
+/// A summary of all limits, without secrets. Equal summaries mean equal limits, secrets aside.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ConfigSummary {
     pub(crate) policies: Vec<PolicySummary>,
@@ -21,7 +20,7 @@ pub(crate) struct ConfigSummary {
     pub(crate) blocked: Vec<String>,
 }
 
-/// A policy in words.
+/// The summary of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PolicySummary {
     pub(crate) name: String,
@@ -43,7 +42,7 @@ pub(crate) enum QuotaSummary {
     Plans { header: Option<String>, default: String },
 }
 
-/// A plan in words.
+/// The summary of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanSummary {
     pub(crate) name: String,

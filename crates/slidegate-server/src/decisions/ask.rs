@@ -31,7 +31,7 @@ pub(super) enum Asks<'a> {
 pub(super) const MOST_ASKS: usize = 100;
 
 impl<'a> Asks<'a> {
-    /// Reads a body, or tells all that is wrong with it.
+    /// Parses a body; the error lists everything that is wrong with it.
     /// The policies are those that charges can be under.
     pub(super) fn parse(
         body: &'a [u8],
@@ -100,7 +100,7 @@ impl<'a> Ask<'a> {
 /// The most members of an object, which no question comes near.
 const MOST_MEMBERS: usize = 64;
 
-/// Says which members are there twice: which of two values was meant is anybody's guess. False if
+/// Reports duplicate members, which are ambiguous. False if
 /// there are too many to look at.
 pub(crate) fn check_members(
     members: &JsonMembers<'_>,

@@ -13,7 +13,7 @@ use slidegate_tower::{AddressSource, ClientAddress, RequestHead, ResolvedClient}
 
 use super::validation::{JsonPath, ValidationErrors};
 
-/// How a proxy tells of a request, and what it makes of the answer.
+/// How a proxy describes a request, and how it uses the answer.
 ///
 /// Each has one way only. A client's own headers come along, so a way that the proxy does not use
 /// would be the client's to use.
@@ -45,7 +45,7 @@ pub(super) struct Original<'r> {
 }
 
 impl<'r> Original<'r> {
-    /// What the proxy tells, or what it should have told.
+    /// The original request as the proxy describes it, or what is missing.
     pub(super) fn of(
         proxy: AuthProtocol,
         head: &'r request::Parts,
@@ -78,7 +78,7 @@ impl<'r> Original<'r> {
     }
 }
 
-/// The method and the path that a proxy tells in two headers.
+/// The method and the path from a proxy's two headers.
 fn told<'r>(
     headers: &'r HeaderMap,
     method: &'static str,

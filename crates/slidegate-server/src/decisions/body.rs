@@ -23,7 +23,7 @@ enum BodyReadError {
     BrokenOff,
 }
 
-/// Reads a whole JSON body, or says why not.
+/// Reads a whole JSON body.
 pub(crate) async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Response<Full<Bytes>>>
 where
     B: Body<Data = Bytes>,
@@ -46,7 +46,7 @@ where
         Ok(Ok(body)) => Ok(body),
         Ok(Err(BodyReadError::TooLarge)) => Err(too_large()),
         Ok(Err(BodyReadError::BrokenOff)) => {
-            Err(refuse(StatusCode::BAD_REQUEST, "the body broke off"))
+            Err(refuse(StatusCode::BAD_REQUEST, "the body ended early"))
         }
         Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
     }

@@ -54,7 +54,7 @@ pub(super) fn read<'a>(
     charges
 }
 
-/// Says which charges are under policies that there are not, or under one that another is under.
+/// Reports charges under unknown policies, and several under one policy.
 pub(super) fn check(
     charges: &[ChargeAsk<'_>],
     policies: &Policies,

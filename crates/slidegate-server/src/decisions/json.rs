@@ -1,4 +1,4 @@
-//! JSON as it was sent, borrowed from its text: what is wrong with it is said later, all at once.
+//! JSON as it was sent, borrowed from its text; validation errors are reported later, all at once.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -23,7 +23,7 @@ pub(crate) enum Json<'a> {
 /// The members of an object, in the order they came, repeated ones too.
 pub(crate) type JsonMembers<'a> = Vec<(Cow<'a, str>, Json<'a>)>;
 
-/// As many as a question has; more make the list grow.
+/// The initial capacity: the members of a typical question.
 pub(super) const FEW: usize = 8;
 /// The most characters of a text that are shown in a message.
 const MOST_SHOWN: usize = 64;
@@ -37,7 +37,7 @@ impl<'a> Json<'a> {
         quick::read(text).map_or_else(|| Self::parse_any(text), Ok)
     }
 
-    /// Reads what is unusual, too, and says what is wrong with it.
+    /// Reads any JSON, with serde_json's error messages.
     pub(super) fn parse_any(text: &'a [u8]) -> Result<Self, serde_json::Error> {
         let left = Cell::new(MOST_VALUES);
         let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -121,7 +121,7 @@ impl<'de> Visitor<'de> for BoundedJson<'_> {
 #[serde(transparent)]
 struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// For messages: long texts are cut, and of lists and objects only the kind is told.
+/// For messages: long texts are cut, and of lists and objects only the kind is shown.
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

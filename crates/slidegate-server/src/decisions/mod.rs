@@ -1,5 +1,5 @@
-//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` for any program,
-//! `/v1/auth` for proxies.
+//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` for any
+//! program, `/v1/auth` for proxies.
 
 pub(crate) mod ask;
 mod auth;
@@ -52,7 +52,7 @@ type Reply = Response<Full<Bytes>>;
 
 /// Answers programs that ask.
 ///
-/// It is not for the open: whoever can reach it, and has the token if there is one, is believed.
+/// It must not be public: its callers are trusted, with the token if there is one.
 #[derive(Debug)]
 pub(crate) struct Decisions<S, O> {
     live: Arc<LiveConfig<S>>,
@@ -86,7 +86,7 @@ where
     S: Store,
     O: Fn(&RequestOutcome<'_>) + Send + Sync,
 {
-    /// Tells `observe` of every request that it decides, timed by this clock.
+    /// Reports every decided request to the observer, timed by this clock.
     pub(crate) fn new(live: Arc<LiveConfig<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
         Self { live, observe, clock, token: None }
     }
@@ -213,7 +213,7 @@ where
         Ok(StatusCode::OK)
     }
 
-    /// Writes the reply to a question, and tells of it.
+    /// Writes the reply to a question, and records it.
     fn conclude(
         &self,
         ask: &Ask<'_>,
@@ -232,7 +232,7 @@ where
         self.tell(ask, intent, asked_at, status, outcome.as_ref().ok());
     }
 
-    /// Tells the observer of a question that was answered, unless it only peeked.
+    /// Records an answered question, unless it only peeked.
     fn tell(
         &self,
         ask: &Ask<'_>,

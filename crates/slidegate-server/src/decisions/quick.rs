@@ -1,6 +1,6 @@
 //! The usual JSON, read quickly.
 //!
-//! What is unusual is left to serde_json, which also says what is wrong with a text.
+//! Anything unusual is left to serde_json, which also reports syntax errors.
 
 use std::borrow::Cow;
 

@@ -81,7 +81,7 @@ fn reason(reason: Reason) -> &'static str {
     }
 }
 
-/// To the millisecond, unlike the header, which also waits for the windows that it tells of.
+/// To the millisecond, unlike the header, which also covers the windows that it shows.
 fn retry_after(
     outcome: &Result<Decision, StoreError>,
     refused: Option<&Refused<'_>>,
@@ -92,7 +92,7 @@ fn retry_after(
     }
 }
 
-/// Rounded up: who comes back by it is not early.
+/// Rounded up, so that a retry is never early.
 fn ceil_ms(time: Duration) -> u64 {
     let (whole, rest) = (time.as_secs(), time.subsec_nanos());
     whole.saturating_mul(1000).saturating_add(rest.div_ceil(1_000_000).into())

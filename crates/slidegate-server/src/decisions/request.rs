@@ -1,4 +1,4 @@
-//! A request that somebody else got, and asks about.
+//! A request described by a caller of the decision API.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use slidegate::Facts;
 use super::json::{Json, JsonMembers};
 use super::validation::{JsonPath, ValidationErrors};
 
-/// What a caller tells of a request.
+/// A request as its caller describes it.
 #[derive(Debug)]
 pub(super) struct RequestAsk<'a> {
     pub(super) method: Method,
@@ -26,7 +26,7 @@ pub(super) struct RequestAsk<'a> {
 const MEMBERS: &str =
     "unknown member; expected method, path, headers, client, user, plan, cost, trusted, or charges";
 
-/// The most header lines that are looked at, as many as servers commonly take.
+/// The most header lines that are read, as servers commonly limit them.
 const MOST_HEADERS: usize = 256;
 
 /// The longest path, as the gateway has it.

@@ -1,4 +1,4 @@
-//! What is wrong with a question, for whoever asked it.
+//! Validation errors of a JSON body.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl ValidationErrors {
         }
     }
 
-    /// Says that a value is not what it should be.
+    /// Reports an invalid value.
     pub(crate) fn expected(
         &mut self,
         place: &JsonPath<'_>,

@@ -19,7 +19,7 @@ pub(super) struct Check {
     pub(super) most: usize,
 }
 
-/// All that the records tell.
+/// All checks of a run.
 #[derive(Debug)]
 pub(super) struct Checks {
     /// Of each client, the one that came closest to its quota first.
@@ -64,7 +64,7 @@ impl Checks {
         checks.first().copied()
     }
 
-    /// An error that says which limit did not hold, if one did not.
+    /// An error that names the first limit that did not hold.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         for (client, checks) in &self.clients {
             for check in checks {

@@ -1,4 +1,4 @@
-//! Who sends requests, and what each of them is up to.
+//! The clients of the demo.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use http::Method;
 
 use super::sender::Call;
 
-/// Someone who sends requests.
+/// A client that sends requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {
     /// Keeps to the plan.
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// In few words.
+    /// A short description.
     pub(super) fn about(self) -> String {
         match self {
             Self::Polite => format!("one request every {} s", POLITE_PAUSE.as_secs_f32()),

@@ -1,4 +1,4 @@
-//! What is shown before the first request: what is where, who takes part, and what to try.
+//! The demo's introduction: addresses, limits, clients and commands to try.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct DemoAddresses {
 }
 
 impl DemoAddresses {
-    /// What is where, what is limited, who takes part, and what to try.
+    /// Addresses, limits, clients and commands to try.
     pub(super) fn introduction(
         &self,
         paint: Paint,
@@ -77,7 +77,7 @@ fn clients() -> [String; 4] {
     Client::ALL.map(|client| format!("{:<17}{}", client.name(), client.about()))
 }
 
-/// Lines under one word.
+/// Lines under a heading.
 fn section<const N: usize>(paint: Paint, word: &str, lines: [String; N]) -> String {
     let mut text = String::new();
     for (index, line) in lines.into_iter().enumerate() {

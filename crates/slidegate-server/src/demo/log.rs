@@ -25,12 +25,11 @@ pub(super) enum Outcome {
     Flood,
     /// Another policy refused it.
     Refused,
-    /// It has no answer, or one that nobody should get.
+    /// No answer, or an unexpected one.
     Failed,
 }
 
-/// A client's records, in the order of the answers. Written by the client, read by whoever shows
-/// them.
+/// A client's requests, in the order of the answers. Written by the client, read by the view.
 #[derive(Debug, Default)]
 pub(super) struct RequestLog(Mutex<Vec<LoggedRequest>>);
 

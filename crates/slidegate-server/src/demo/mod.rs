@@ -55,7 +55,7 @@ Examples:
   slidegate demo --keep        go on serving, to be tried with curl
   slidegate demo --seconds 90  see the script get its next 600";
 
-/// What `demo` is told.
+/// Arguments of `slidegate demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArguments {
     /// Keep the gateway up after the clients are done, until Ctrl-C
@@ -74,8 +74,8 @@ const FRAME: Duration = Duration::from_millis(200);
 /// For the clients to make their connections.
 const HEAD_START: Duration = Duration::from_millis(200);
 
-/// For clients that fell behind, on a machine that is busy with other things. What they have not sent
-/// by then they do not send.
+/// For clients that fell behind, on a machine that is busy with other things. What they have not
+/// sent by then they do not send.
 const OVERTIME: Duration = Duration::from_secs(3);
 
 /// How long the clients may take to end.
@@ -88,7 +88,7 @@ const CANNOT_WRITE: &str = "cannot write to standard output";
 enum DemoEnd {
     /// They are done.
     Done,
-    /// Somebody has seen enough.
+    /// By a signal.
     Stopped,
 }
 
@@ -170,8 +170,8 @@ impl DemoRun {
         Ok(Self { clock, begin, length, upstream, stats, closing, clients })
     }
 
-    /// Shows what the clients do until they are done, or somebody has seen enough. An error if
-    /// nobody can see it.
+    /// Shows the clients' progress until they are done or a signal comes. An error if the output is
+    /// closed.
     async fn watch(&mut self, paint: Paint, stop: &mut StopSignals) -> io::Result<DemoEnd> {
         let mut view = DemoView::new(paint)?;
         let mut frames = interval(FRAME);

@@ -26,7 +26,7 @@ pub(super) struct ClientSpec {
 /// A run of this length has all of the script; in a shorter one it gets as far as it would have.
 const WHOLE_SCRIPT: Duration = Duration::from_secs(30);
 
-/// Connections of the script, each with one request under way at most.
+/// Connections of the script, each with one request in flight at most.
 const SCRIPT_CONNECTIONS: u32 = 16;
 
 /// The blocks of a counter that starts again every ten seconds, the window of the policy `search`.
@@ -63,7 +63,7 @@ impl ClientSpec {
         }
     }
 
-    /// As fast as the pace says, whatever the answers are. A script does not read them.
+    /// At a fixed pace, whatever the answers are.
     async fn run_script(self) {
         let pace = self.length.max(WHOLE_SCRIPT) / SCRIPT_REQUESTS;
         let mut connections = JoinSet::new();

@@ -47,12 +47,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // If it cannot be written, nobody is there to see it.
+        // An error means that the output is closed.
         let _ = write(&format!("{SHOW_CURSOR}{WRAP_LINES}"));
     }
 }
 
-/// Writes text to standard output. Unlike `terminal::show`, it is an error if nobody reads it.
+/// Writes text to standard output. Unlike `terminal::show`, a closed pipe is an error.
 pub(super) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

@@ -23,7 +23,7 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) key: Option<&'static str>,
-    /// The address that it is sent for, as a load balancer would tell it.
+    /// The client address, sent as a load balancer would send it.
     pub(super) address: Ipv4Addr,
 }
 
@@ -101,7 +101,7 @@ fn request(gateway: SocketAddr, call: &Call) -> anyhow::Result<Request<Empty<Byt
     Ok(request.body(Empty::new())?)
 }
 
-/// As a client can tell: only the flood guard refuses without problem details.
+/// Only the flood guard refuses without problem details.
 fn outcome<B>(response: &http::Response<B>) -> Outcome {
     let content_type = response.headers().get(header::CONTENT_TYPE);
     let is_problem = content_type.is_some_and(|kind| kind == "application/problem+json");

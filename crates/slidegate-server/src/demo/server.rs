@@ -1,4 +1,4 @@
-//! The gateway of the demo: the very server that `slidegate serve` is, told what to do by a text.
+//! The gateway of the demo: the server of `slidegate serve`, with a built-in configuration.
 
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ impl DemoServer {
         tcp(&self.running.endpoints.admin)
     }
 
-    /// Finishes what is under way, unless somebody is in a hurry.
+    /// Finishes requests in flight, unless a signal comes.
     pub(super) async fn close(mut self, stop: &mut StopSignals) {
         self.running.closing.begin();
         let workers = self.running.workers;

@@ -78,7 +78,7 @@ async fn serve(listener: tokio::net::TcpListener, count: Arc<AtomicUsize>, mut c
     }
 }
 
-/// Who tries it from this machine is none of them.
+/// Requests by hand from this machine are not among them.
 fn is_of_a_client(request: &Request<Incoming>) -> bool {
     let addresses = request.headers().get("x-forwarded-for");
     addresses.is_some_and(|addresses| !addresses.as_bytes().starts_with(b"127."))

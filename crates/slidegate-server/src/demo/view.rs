@@ -48,7 +48,7 @@ impl DemoView {
         })
     }
 
-    /// Shows what is new. An error if nobody can see it.
+    /// Prints what is new. An error if the output is closed.
     pub(super) fn update(
         &mut self,
         stats: &[ClientStats],

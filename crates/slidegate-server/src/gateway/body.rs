@@ -18,7 +18,7 @@ use super::pool::PooledConnection;
 use super::progress::{BodyProgress, UploadError};
 use crate::listener::RequestBody;
 
-/// A body whose next piece may take so long and no longer.
+/// A body with a timeout for each part.
 #[derive(Debug)]
 pub(crate) struct Timed<B = RequestBody> {
     body: B,
@@ -26,7 +26,7 @@ pub(crate) struct Timed<B = RequestBody> {
     /// Made when a piece is waited for the first time: most bodies never are.
     patience: Option<Pin<Box<Sleep>>>,
     waiting: bool,
-    /// For whoever waits until it is sent.
+    /// Shared with the task that awaits the response.
     progress: Option<Arc<BodyProgress>>,
 }
 
@@ -57,17 +57,17 @@ impl<B: Body> Timed<B> {
 /// Why a body ended before its end.
 #[derive(Debug)]
 pub(crate) enum BodyError {
-    /// Whoever sends it broke off.
+    /// The sender closed the connection.
     Broken(Box<dyn Error + Send + Sync>),
     /// Upstream closed its connection.
     Cut,
     /// Upstream sends what are no chunks.
     Malformed,
-    /// It is longer or shorter than was said.
+    /// It is longer or shorter than its declared length.
     Length,
     /// The client broke off its request while the response came.
     Upload,
-    /// Whoever sends it has stopped, and keeps the connection.
+    /// The sender stalled with the connection open.
     Stalled,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for BodyError {
             Self::Cut => f.write_str("the connection was closed before the end of the body"),
             Self::Malformed => f.write_str("the body is not in chunks"),
             Self::Length => f.write_str("the body does not have the length that was said"),
-            Self::Upload => f.write_str("the request broke off"),
+            Self::Upload => f.write_str("the request body ended early"),
             Self::Stalled => f.write_str("the rest of the body did not come in time"),
         }
     }
@@ -251,7 +251,7 @@ fn finish_sending(body: IncomingBody, pooled: PooledConnection) {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        // Nobody reads a body that is empty, as of a response to HEAD.
+        // An empty body, as of a response to HEAD, is never polled.
         if self.is_end_stream() {
             self.let_go();
         }

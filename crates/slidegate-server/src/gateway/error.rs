@@ -65,7 +65,9 @@ impl GatewayError {
             Self::BodyLate => "The rest of the request did not arrive.",
             Self::NoRoute => "The gateway has no upstream for this path.",
             Self::Unreachable => "The service behind the gateway cannot be reached.",
-            Self::Broken => "The service behind the gateway broke off before it answered.",
+            Self::Broken => {
+                "The service behind the gateway closed the connection before it answered."
+            }
             Self::Late => "The service behind the gateway did not answer in time.",
             Self::Crowded => "Too many requests wait for the service behind the gateway.",
         }

@@ -32,10 +32,10 @@ pub(crate) struct Forward<'p> {
     pub(crate) client: ResolvedClient,
 }
 
-/// How many servers are tried before it is said that there is none.
+/// The most servers tried for one request.
 const MOST_SERVERS: usize = 3;
 
-/// An upstream that says how long it keeps connections is believed, but for this much: a request
+/// Subtracted from the keep-alive timeout that upstream announces: a request
 /// that leaves in the last moment would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
@@ -45,13 +45,13 @@ const LATE: &str = "no response within timeouts.response";
 struct ForwardAttempt {
     request: Option<Request<Timed>>,
     proxy_headers: ProxyHeaders,
-    /// Whether it has been sent to somebody who broke off without a word.
+    /// Whether it was sent on a connection that closed without a response.
     was_sent: bool,
 }
 
 impl ForwardAttempt {
-    /// Whether the request can be sent again should upstream break off without a word: it may have
-    /// done so before it read the request, and if not, no harm is done. But only once: it may be the
+    /// Whether the request can be retried if upstream closes without a response: it may have done
+    /// so before it read the request, and if not, no harm is done. But only once: it may be the
     /// request that breaks upstream.
     fn is_repeatable(&self) -> bool {
         let Some(request) = &self.request else { return false };
@@ -331,9 +331,9 @@ fn failed(server: &Upstream, failure: ExchangeError, pending: &mut ForwardAttemp
 fn broken(server: &Upstream, flaw: Option<UploadError>) -> GatewayError {
     match flaw {
         Some(UploadError::Stalled) => GatewayError::BodyLate,
-        Some(UploadError::Broken) => GatewayError::BadRequest("The request's body broke off."),
+        Some(UploadError::Broken) => GatewayError::BadRequest("The request's body ended early."),
         None => {
-            server.failed("it broke off before it answered");
+            server.failed("it closed the connection before it answered");
             GatewayError::Broken
         }
     }

@@ -14,7 +14,7 @@ use crate::config::HeaderRules;
 use crate::http1::{has_too_many_names, tokens};
 
 /// Removes headers that upstream may take for others, and the client's say about headers that are
-/// not the client's: those that tell where a request comes from and whose it is, which a proxy in
+/// not the client's: those that name a request's origin and user, which a proxy in
 /// front may have set.
 pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[HeaderName]) {
     let is_dropped = |name: &HeaderName| {
@@ -32,7 +32,7 @@ pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[Hea
     }
 }
 
-/// Whether some servers would take the name for one that says where a body ends.
+/// Whether some servers would mistake the name for a framing header.
 fn is_framing(name: &str) -> bool {
     hyphened_is(name, "transfer-encoding") || hyphened_is(name, "content-length")
 }
@@ -158,7 +158,7 @@ fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Opti
         return Some("The request has more than one Host.");
     }
     if let Some(host) = said.host.filter(|host| !is_plain(host.as_bytes())) {
-        // A browser that is told nothing sends an empty one, which HTTP allows.
+        // Some clients send an empty one, which HTTP allows.
         if !host.is_empty() && Authority::try_from(host.as_bytes()).is_err() {
             return Some("The request's Host is no host.");
         }
@@ -168,7 +168,7 @@ fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Opti
     }
     match (said.host, uri.authority()) {
         (None, None) if version == Version::HTTP_11 => Some("The request has no Host."),
-        // HTTP/1.1 lets the target win; with HTTP/2 nobody honest sends two that differ.
+        // HTTP/1.1 lets the target win; with HTTP/2, honest clients never send two that differ.
         (Some(host), Some(authority))
             if version == Version::HTTP_2
                 && !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>

@@ -1,4 +1,4 @@
-//! What a request's head says that is for the gateway to act on.
+//! The parts of a request's head that the gateway acts on.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version, request};
 use super::proxy_headers::is_a_claim;
 use crate::http1::{self, tokens};
 
-/// The protocol that a request wants to change to, if it is one to pass on. HTTP/2 is not: who
-/// changes to it behind the gateway's back is counted no more.
+/// The protocol that a request wants to upgrade to, if it can be forwarded. HTTP/2 is not: a client
+/// that changes to it behind the gateway's back is counted no more.
 pub(crate) fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     let asked = head.version == Version::HTTP_11
         && tokens(&head.headers, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case("upgrade"));

@@ -1,9 +1,9 @@
-//! How many requests are under way to upstream.
+//! The limit of requests in flight to upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the requests under way, up to a bound.
+/// A bounded counter of requests in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlightLimit {
     in_flight: Arc<AtomicUsize>,

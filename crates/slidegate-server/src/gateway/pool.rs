@@ -33,7 +33,7 @@ struct Idle {
 /// seconds; one that was closed at the wrong moment costs a retry.
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
-/// For this long nobody but a client that is gone has reason to say anything.
+/// A connection returned to the pool less than this ago is reused without probing the socket.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 impl Idle {

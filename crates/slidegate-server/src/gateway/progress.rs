@@ -1,4 +1,4 @@
-//! How far a request's body has come, for whoever waits for the response to it.
+//! Upload progress of a request's body, shared with the task that awaits the response.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// When a body last moved, and who is to move it next.
+/// When a body last made progress, and which side has to act next.
 #[derive(Debug)]
 pub(crate) struct BodyProgress {
     began: Instant,

@@ -55,7 +55,7 @@ impl HeaderSink for HeaderMap {
     }
 }
 
-/// Whether a field says where a request came from, at least to those servers that read an
+/// Whether a field names the client, at least for servers that read an
 /// underscore as a hyphen.
 pub(super) fn is_a_claim(name: &str) -> bool {
     let claims =
@@ -125,7 +125,7 @@ impl ProxyHeaders {
         for (name, value) in headers {
             let text = name.as_str();
             match text {
-                // Who sends it names it in `Connection`, too.
+                // Its sender also names it in `Connection`.
                 "te" => seen.te = true,
                 _ if doomed.contains(name) => continue,
                 // The gateway itself asks for the body, and frames it.
@@ -135,7 +135,7 @@ impl ProxyHeaders {
                 // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
                 "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
                 _ if is_hop_by_hop(name) => continue,
-                // What a peer says that nobody trusts is replaced.
+                // Fields of untrusted peers are replaced.
                 _ if !self.client.is_trusted && is_a_claim(text) => continue,
                 _ => {
                     match text {
@@ -151,7 +151,7 @@ impl ProxyHeaders {
         seen
     }
 
-    /// Tells upstream where the request came from.
+    /// Writes the forwarding headers for upstream.
     fn write_origin<B>(
         &self,
         request: &Request<B>,
@@ -217,7 +217,7 @@ pub(crate) fn for_http2<B>(
     addressed
 }
 
-/// The fields that a client says are for its connection only.
+/// The fields named in the client's `Connection`.
 fn connection_fields(headers: &HeaderMap) -> HashSet<HeaderName> {
     if !headers.keys().any(|name| name.as_str() == "connection") {
         return HashSet::new();

@@ -35,7 +35,7 @@ impl Drop for OpenTunnel {
     }
 }
 
-/// Joins both sides once the client has changed, and tells it to.
+/// Sends the switching response and joins both sides once the client has switched.
 pub(crate) fn open(
     client: OnUpgrade,
     mut head: response::Parts,

@@ -1,4 +1,4 @@
-//! A server behind the gateway: how it is reached, and whether it is well.
+//! A server behind the gateway: its address, connection pools and health.
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Upstream {
         self.health.succeeded();
     }
 
-    /// Tells that it could not be reached or did not answer, and why.
+    /// Records a failure to connect or to answer, with its cause.
     pub(crate) fn failed(&self, cause: impl fmt::Display) {
         let upstream = &self.authority;
         if let Some(pause) = self.health.failed() {
@@ -133,9 +133,9 @@ impl Health {
         }
     }
 
-    /// Tells for how long the server is out, if it now is.
+    /// Returns for how long the server is marked unhealthy, if it now is.
     fn failed(&self) -> Option<Duration> {
-        // Requests that were under way when it went out tell nothing new.
+        // Failures of requests that were in flight then count only once.
         if !self.is_healthy() {
             return None;
         }

@@ -121,7 +121,7 @@ impl Acceptor {
         self.paused_until = Some(now + PAUSE);
         if self.quiet_until.is_none_or(|quiet_until| quiet_until <= now) {
             self.quiet_until = Some(now + QUIET);
-            tracing::warn!(%error, "cannot take connections for the moment");
+            tracing::warn!(%error, "accept failed; retrying");
         }
     }
 }

@@ -130,7 +130,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // By now it may be somebody else's.
+        // By now it may belong to another process.
         if device_and_inode(&self.path).is_ok_and(|file| file == self.device_and_inode) {
             let _ = fs::remove_file(&self.path);
         }

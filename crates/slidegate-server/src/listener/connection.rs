@@ -17,7 +17,7 @@ use super::stream::{Rewound, Socket, TransportStream};
 use super::{Accepted, ConnectionCounts, Handler, Settings, TrustedPeers, tls};
 use crate::shutdown::Shutdown;
 
-/// How long a connection without a request is kept when it is time to go: its first request may
+/// How long a connection without a request is kept while draining: its first request may
 /// already be on its way.
 const GRACE: Duration = Duration::from_millis(250);
 
@@ -125,7 +125,7 @@ async fn open(arrival: Arrival, settings: &Settings) -> Result<HttpConnection, H
     }
 }
 
-/// Who it is that a peer speaks for by its PROXY header.
+/// The client address in a peer's PROXY header.
 async fn speaks_for(
     peer: Option<IpAddr>,
     socket: &mut Rewound<Socket>,
@@ -164,15 +164,18 @@ impl HandshakeError {
         match self {
             Self::Untrusted { peer } => {
                 counts.was_refused();
-                tracing::debug!(?peer, "the peer may not send a PROXY header, and must");
+                tracing::debug!(
+                    ?peer,
+                    "refused a peer that is not trusted to send the required PROXY header"
+                );
             }
             Self::ProxyHeader { peer, error } => {
                 counts.proxy_header_failed();
-                tracing::debug!(?peer, %error, "no PROXY header");
+                tracing::debug!(?peer, %error, "invalid or missing PROXY header");
             }
             Self::Tls(error) => {
                 counts.tls_failed();
-                tracing::debug!(%error, "no TLS handshake");
+                tracing::debug!(%error, "TLS handshake failed");
             }
             Self::Silence(error) if error.kind() == io::ErrorKind::TimedOut => counts.timed_out(),
             Self::Silence(_) => {}

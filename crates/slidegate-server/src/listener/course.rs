@@ -45,7 +45,7 @@ pub(super) async fn drive(
             if let Poll::Ready(result) = Pin::new(&mut *course.connection).poll(cx) {
                 if let Err(error) = result {
                     let error = &error as &dyn std::error::Error;
-                    tracing::debug!(error, "a connection broke");
+                    tracing::debug!(error, "connection failed");
                 }
                 return Poll::Ready(ConnectionEnd::Over);
             }

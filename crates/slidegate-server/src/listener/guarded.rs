@@ -20,7 +20,7 @@ use super::counts::ConnectionCounts;
 pub(super) struct ConnectionSlot {
     counts: Arc<ConnectionCounts>,
     _permit: OwnedSemaphorePermit,
-    /// Tells the worker, when all are dropped, that nobody is left.
+    /// Signals the worker, when all are dropped, that no connection is left.
     _worker: mpsc::Sender<Infallible>,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Guarded<S> {
 }
 
 impl<S> Guarded<S> {
-    /// Writing fails if for so long the client takes nothing.
+    /// Writes fail after this time without progress.
     pub(super) fn new(stream: S, longest_stall: Duration, place: ConnectionSlot) -> Self {
         Self { stream, stall: Stall::new(longest_stall), ended: false, _place: place }
     }
 
-    /// Whether the client has said all that it will.
+    /// Whether the client has closed its side.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }

@@ -44,7 +44,7 @@ pub(super) enum Version {
 }
 
 impl Version {
-    /// Tells the version by a stream's first bytes. Returns them, too, to be read again.
+    /// Detects the version by a stream's first bytes, which are returned to be read again.
     pub(super) async fn detect(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Self, Bytes)> {
         let mut bytes = BytesMut::with_capacity(FIRST_READ_BYTES);
         loop {

@@ -45,7 +45,7 @@ pub(crate) use self::upgrade::{OnUpgrade, Upgraded};
 /// What is known of a connection before its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// Who holds the connection: by the PROXY header if there is to be one and a trusted peer sent
+    /// The client's address: from the PROXY header if one is required and a trusted peer sent
     /// it, else by the socket. A Unix socket's peer has no address.
     pub(crate) peer: Option<IpAddr>,
     /// Whether it came over TLS.
@@ -107,9 +107,9 @@ impl Settings {
     }
 }
 
-/// Peers whose word is believed. Asked anew for every connection, so that a reload can change them.
+/// Trusted peers. Evaluated for every connection, so that a reload can change them.
 ///
-/// Peers on a Unix socket need not be named: whoever may open the socket's file is one of them.
+/// Peers on a Unix socket need not be named: access to the socket's file is the permission.
 #[derive(Clone)]
 pub(crate) struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! The PROXY protocol's header, by which a balancer says for whom it speaks.
+//! The PROXY protocol's header, in which a load balancer sends the client's address.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,8 +25,8 @@ const FIRST_READ_BYTES: usize = 512;
 /// What version 1 begins with.
 const LINE_PREFIX: &[u8] = b"PROXY ";
 
-/// Reads a header off a stream, and nothing behind it. Returns whom the header speaks for: `None`
-/// if for nobody but the peer itself.
+/// Reads a header off a stream, and nothing behind it. Returns the client's address: `None` if the
+/// connection is the peer's own.
 pub(super) async fn read_proxy_header<S>(stream: &mut Rewound<S>) -> io::Result<Option<IpAddr>>
 where
     S: AsyncRead + Unpin,
@@ -46,7 +46,7 @@ where
     source(&header)
 }
 
-/// How long the header is that begins like this; `None` if it cannot be said yet.
+/// The length of the header that begins like this; `None` if not known yet.
 fn header_length(bytes: &[u8]) -> io::Result<Option<usize>> {
     if begins_like(bytes, v2::PROTOCOL_PREFIX) {
         return binary_length(bytes);
@@ -77,7 +77,7 @@ fn begins_like(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes[..compared] == prefix[..compared]
 }
 
-/// Whom a complete header speaks for.
+/// The client's address in a complete header.
 fn source(header: &[u8]) -> io::Result<Option<IpAddr>> {
     let address = if header.starts_with(LINE_PREFIX) {
         match v1::Header::try_from(header).map_err(invalid)?.addresses {

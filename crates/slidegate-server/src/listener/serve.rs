@@ -1,5 +1,5 @@
-//! A worker's share of an endpoint: taking connections until it is time to go, and then seeing the last
-//! ones out.
+//! A worker's share of an endpoint: accepting connections until the shutdown, then draining the
+//! last ones out.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,11 +17,11 @@ use super::guarded::ConnectionSlot;
 use super::{Handler, Settings};
 use crate::shutdown::{Shutdown, shutdown};
 
-/// Serves connections until it is time to go, and then those that are left for as long as
+/// Serves connections until the shutdown, then drains the remaining ones for as long as
 /// `timeouts.drain`, and cuts the rest.
 ///
 /// Returns when all connections are gone, or the time is over. An upgraded connection that is left
-/// then is in the hands of whoever took it over, and ends with the runtime.
+/// then belongs to its tunnel and ends with the runtime.
 pub(crate) async fn serve<A: Handler>(
     sockets: Sockets,
     settings: Settings,
@@ -83,7 +83,10 @@ impl<A: Handler> ListenerWorker<A> {
             gone.recv().await;
         };
         if timeout(context.settings().timeouts.drain, all_gone).await.is_err() {
-            tracing::warn!(connections = tasks.len(), "cutting connections that are still busy");
+            tracing::warn!(
+                connections = tasks.len(),
+                "closing connections that are still busy after the drain timeout"
+            );
             tasks.shutdown().await;
         }
     }
@@ -93,6 +96,6 @@ fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(%error, "a connection was lost to a mistake of ours");
+        tracing::error!(%error, "connection task panicked");
     }
 }

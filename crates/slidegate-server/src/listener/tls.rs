@@ -98,7 +98,7 @@ fn cannot_read(what: &str, path: &Path) -> String {
     format!("cannot read {what} from {}", path.display())
 }
 
-/// Says what the operating system says, where it is the operating system that says no.
+/// Prefers the operating system's message if the error is one of its.
 fn explain(error: pem::Error) -> anyhow::Error {
     match error {
         pem::Error::Io(error) => error.into(),

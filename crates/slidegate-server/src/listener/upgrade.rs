@@ -1,4 +1,4 @@
-//! Connections that are handed over to whoever goes on with another protocol.
+//! Upgraded connections, handed over to another protocol.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,8 +31,8 @@ pub(super) fn handover() -> (Handover, OnUpgrade) {
 }
 
 impl OnUpgrade {
-    /// The connection, once the client has been told of the change; none if it was not, or if
-    /// somebody else has it.
+    /// The connection, once the switching response was sent; `None` if it was not, or if the
+    /// connection was taken already.
     pub(crate) async fn upgraded(self) -> Option<Upgraded> {
         let receiver = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         receiver.await.ok()
@@ -44,7 +44,7 @@ impl Handover {
     pub(super) fn complete(self, stream: Guarded<Rewound<TransportStream>>, unread: Bytes) {
         let mut stream = Rewound::new(stream);
         stream.unread(unread);
-        // Whoever asked for it may have left.
+        // The receiver may be gone.
         let _ = self.0.send(Upgraded(stream));
     }
 }

@@ -108,7 +108,7 @@ pub(crate) mod tests {
         let kept = Kept::default();
         let writers = kept.clone();
         let subscriber = subscriber(look, level, move || writers.clone()).unwrap();
-        // One at a time, and asked anew: what others want to hear is remembered for all of them.
+        // One at a time, with the interest cache rebuilt: it is global to the process.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         tracing::subscriber::with_default(subscriber, || {
             tracing::callsite::rebuild_interest_cache();

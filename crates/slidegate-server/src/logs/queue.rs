@@ -7,8 +7,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::queue::{Queue, QueueReceiver, QueueSender};
 
-/// A thread that writes, and the lines that wait for it. Whoever logs never waits: what finds no
-/// room is dropped and counted.
+/// The queue of log lines and its writer thread. Logging never blocks a request: lines that find no
+/// room are dropped and counted.
 pub(crate) type LogQueue = Queue<Vec<u8>>;
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
@@ -23,7 +23,7 @@ pub(super) fn start(stream: impl Write + Send + 'static) -> io::Result<LogQueue>
     Queue::start("log", move |waiting| write_all(waiting, stream))
 }
 
-/// Writes until it is told that there is no more. A line that cannot be written is lost.
+/// Writes until the queue is closed. A line that cannot be written is lost.
 fn write_all(waiting: QueueReceiver<Vec<u8>>, mut stream: impl Write) {
     for line in waiting {
         let _ = stream.write_all(&line);
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(kept.text().lines().count(), 1000);
     }
 
-    /// A stream that nobody reads.
+    /// A stream that is never read.
     struct Stuck(Arc<Mutex<()>>);
 
     impl Write for Stuck {

@@ -21,7 +21,7 @@ pub(super) fn write(answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
     );
 }
 
-/// Why a request has got 502, 503 or 504 of ours, in the words of the metrics.
+/// Why the gateway answered 502, 503 or 504, as labelled in metrics.
 fn reason(answered: &RequestOutcome<'_>, verdict: VerdictLabel) -> Option<&'static str> {
     let of_store = (verdict == VerdictLabel::Unavailable).then_some("store");
     answered.upstream_error.map(UpstreamError::as_str).or(of_store)

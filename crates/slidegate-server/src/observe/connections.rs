@@ -1,4 +1,4 @@
-//! The connections that listeners hold, told when they are asked.
+//! Connection statistics, collected from listeners at exposition.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(crate) struct ConnectionStats {
 
 type StatsSource = Box<dyn Fn() -> ConnectionStats + Send + Sync>;
 
-/// Whom to ask, by endpoint.
+/// Sources of statistics, by endpoint.
 #[derive(Default)]
 pub(super) struct Connections(Mutex<Vec<(Endpoint, StatsSource)>>);
 
@@ -45,12 +45,12 @@ impl Connections {
         page.gauges("slidegate_connections", "Connections of clients that are open.", open)?;
         page.counters(
             "slidegate_connections_accepted",
-            "Connections of clients that were accepted.",
+            "Client connections accepted.",
             labelled(|stats| stats.accepted),
         )?;
         page.counters(
             "slidegate_connections_waited",
-            "Connections that had to wait for another's end, because there were as many as may be.",
+            "Connections that waited because the connection limit was reached.",
             labelled(|stats| stats.waited),
         )?;
         page.counters(

@@ -1,4 +1,4 @@
-//! The log of denials, which those who are denied cannot flood.
+//! The log of denials, rate-limited so that denied clients cannot flood it.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -26,13 +26,13 @@ const SLOTS: usize = 4;
 const MOST_CHARS: usize = 200;
 
 /// Writes a line for a denial, unless its identity had one just now or there are too many. What is
-/// left out is counted, and the next line tells how many.
+/// left out is counted, and the next line has the count.
 #[derive(Debug)]
 pub(super) struct DenialLog {
     recent: Recent,
     budget: Budget,
     left_out: PerThread<AtomicU64>,
-    /// How many of those have been told.
+    /// How many of those were already logged.
     told: AtomicU64,
 }
 
@@ -90,7 +90,7 @@ impl DenialLog {
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counter(
             "slidegate_denial_log_left_out",
-            "Denials without a log line of their own, because there were too many.",
+            "Denials not logged individually because of the log's rate limit.",
             self.left_out.sum(|own| own),
         )
     }
@@ -139,14 +139,14 @@ impl<'a> Denial<'a> {
     }
 }
 
-/// Who had a line lately: sets of a few slots, each with a part of a hash and a second. It has room
-/// for a fixed number; a newcomer whose set is full of others has no line.
+/// Identities logged recently: sets of a few slots, each with a part of a hash and a second. It has
+/// room for a fixed number; a newcomer whose set is full of others has no line.
 struct Recent {
     sets: Box<[[AtomicU64; SLOTS]]>,
     hasher: RandomState,
 }
 
-/// Of who had a line never.
+/// An empty slot.
 const EMPTY: u64 = 0;
 
 impl Recent {
@@ -166,7 +166,7 @@ impl Recent {
         self.set(hash).iter().any(|slot| same(slot.load(Ordering::Relaxed)))
     }
 
-    /// Tells whether it found room.
+    /// Returns whether there was room.
     fn insert(&self, hash: u64, second: u32) -> bool {
         let entry = hash >> 32 << 32 | u64::from(second);
         self.set(hash).iter().any(|slot| {
@@ -205,7 +205,7 @@ impl Budget {
         let order = Ordering::Relaxed;
         let next = |now: u64| match now as u32 {
             _ if now >> 32 < u64::from(second) => Some(u64::from(second) << 32 | 1),
-            // Somebody's second may have begun already.
+            // Another thread may have begun the next second already.
             used => (used < LINES_PER_SECOND).then_some(now + 1),
         };
         self.0.fetch_update(order, order, next).is_ok()

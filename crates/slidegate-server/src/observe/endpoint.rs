@@ -46,30 +46,30 @@ impl EndpointMetrics {
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
         page.counters(
             "slidegate_requests",
-            "Requests answered, by what the gate said: allow, deny (a quota is used up), block \
+            "Requests answered, by verdict: allow, deny (a quota is used up), block \
              (listed, banned or too costly), unavailable (the store could not count and a policy \
              says deny to that), none (the gate was not asked).",
             self.by("verdict", VerdictLabel::NAMES, |own| &own.verdicts),
         )?;
         page.counters(
             "slidegate_responses",
-            "Responses sent, by the class of their status.",
+            "Responses sent, by status class.",
             self.by("class", CLASSES, |own| &own.classes),
         )?;
         page.counters(
             "slidegate_blocks",
-            "Requests refused whatever their quotas had left, by reason: listed as blocked, \
+            "Requests refused regardless of their quotas, by reason: listed as blocked, \
              costing more than a quota allows in a whole window, banned.",
             self.by("reason", BlockReason::NAMES, |own| &own.blocks),
         )?;
         page.counters(
             "slidegate_fallback_decisions",
-            "Decisions in which a store's trouble had a part: made without it, by on_store_error.",
+            "Decisions made without the store because it failed, by on_store_error.",
             self.each(|answers| answers.sum(|own| &own.degraded)),
         )?;
         page.histograms(
             "slidegate_response_seconds",
-            "Time from a request's head to its response's, upstream included.",
+            "Time from receiving a request's head to sending its response's, upstream included.",
             self.timings(),
         )
     }

@@ -18,7 +18,7 @@ pub(super) struct MinRemaining {
     previous: AtomicU64,
 }
 
-/// Nobody was seen.
+/// No standing was recorded.
 const NOBODY: u64 = u64::MAX;
 /// Of a reset. In 32 bits there is room for more than a year, the longest window.
 const TICK_MS: u32 = 10;

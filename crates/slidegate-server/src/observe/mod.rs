@@ -53,7 +53,7 @@ pub(crate) struct RequestOutcome<'a> {
     pub(crate) path: &'a str,
     pub(crate) client: Option<IpAddr>,
     pub(crate) status: StatusCode,
-    /// What the gate said; none if the request was exempt by hand or the store could not count.
+    /// The decision; `None` if the request was exempt or the store failed.
     pub(crate) decision: Option<&'a Decision>,
     /// Why there is no response of upstream, if the request was for it.
     pub(crate) upstream_error: Option<UpstreamError>,

@@ -1,4 +1,4 @@
-//! Sees every answer, and tells of all of them.
+//! Records every request and exposes metrics, logs and the audit trail.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ struct ObserverState {
 const PERIOD: Duration = Duration::from_secs(30);
 
 impl Observer {
-    /// An observer of this gate. What it is told is to be timed by the same clock.
+    /// An observer of this gate. Outcomes must be timed by the same clock.
     pub(crate) fn new(
         gate: Arc<dyn GateReport>,
         log: &LogConfig,
@@ -117,7 +117,7 @@ impl Observer {
         self.0.upstream.failed(error);
     }
 
-    /// Whom to ask for the connections of an endpoint; repeat it for several listeners.
+    /// Adds a source of connection statistics of an endpoint; one for each listener.
     pub(crate) fn connections(
         &self,
         endpoint: Endpoint,
@@ -177,7 +177,7 @@ impl Observer {
         self.0.snapshots.failed();
     }
 
-    /// So many more bans were too many to be told to the other gateways.
+    /// Counts bans that could not be shared with the other gateways.
     pub(crate) fn bans_not_shared(&self, bans: u64) {
         self.0.bans_not_shared.fetch_add(bans, Ordering::Relaxed);
     }
@@ -248,8 +248,7 @@ impl Collector for MetricsCollector {
         store::expose(&*inner.gate, page)?;
         page.counter(
             "slidegate_bans_not_shared",
-            "Bans that hold at this gateway only, because too many began to share them through \
-             Redis.",
+            "Bans that apply at this gateway only because the queue for Redis was full.",
             inner.bans_not_shared.load(Ordering::Relaxed),
         )?;
         inner.denials.expose(page)?;
@@ -259,22 +258,22 @@ impl Collector for MetricsCollector {
             page,
             (
                 "slidegate_config_reloads",
-                "Times that the configuration was read again: ok, or failed and left as it was.",
+                "Reloads of the configuration, by outcome: ok or failed (the previous one stays).",
             ),
             (
                 "slidegate_config_last_reload_timestamp_seconds",
-                "When the configuration in force was read, in Unix time.",
+                "Unix time of the last successful load of the configuration.",
             ),
         )?;
         inner.snapshots.expose(
             page,
             (
                 "slidegate_snapshots",
-                "Times that the accounts in memory were saved: ok, or failed and left as they were.",
+                "Snapshots of the accounts in memory, by outcome: ok or failed.",
             ),
             (
                 "slidegate_snapshot_last_timestamp_seconds",
-                "When the accounts in memory were saved, in Unix time; 0 if not since the start.",
+                "Unix time of the last successful snapshot; 0 if there was none since the start.",
             ),
         )?;
         process::expose(inner.started, page)

@@ -68,7 +68,7 @@ impl Operation {
         self.until_ms.map(|ms| Rfc3339(Timestamp::from_millis(ms)))
     }
 
-    /// Writes a line into the log. There are as many as operators give commands.
+    /// Logs the operation.
     pub(super) fn log(&self) {
         tracing::info!(
             target: "slidegate::operator",
@@ -106,8 +106,8 @@ impl Operations {
         });
         page.counters(
             "slidegate_operator_actions",
-            "What operators told this process to do: done, refused because it could not be meant \
-             so, or failed because it could not be done now.",
+            "Operator actions, by outcome: done, refused (invalid) or failed (the store or disk \
+             failed).",
             numbers,
         )?;
         let in_force = gate.active_overrides();

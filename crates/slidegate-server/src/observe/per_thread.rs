@@ -23,7 +23,7 @@ struct SlotCounts {
 /// With more, a page of metrics would take longer than it saves.
 const MOST_ALONE: usize = 48;
 
-/// As many as there are workers, unless somebody wants more of them than processors, and some.
+/// One for each worker, up to the number of processors, and some more.
 static STRIPES: LazyLock<SlotCounts> = LazyLock::new(|| {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let alone = (threads + 1).min(MOST_ALONE);
@@ -80,7 +80,7 @@ pub(super) fn count_own(counter: &AtomicU64) {
     add_own(counter, 1);
 }
 
-/// Adds to a number of this thread's stripe. Nobody else writes to it if the thread is alone there,
+/// Adds to a counter of this thread's slot. No other thread writes to it if the slot is not shared,
 /// and then it need not be locked.
 #[inline]
 pub(super) fn add_own(counter: &AtomicU64, more: u64) {

@@ -57,7 +57,7 @@ impl PolicyMeters {
         }
     }
 
-    /// Begins a new period of what is told of the lowest standings.
+    /// Begins a new period of the minimum standings.
     pub(super) fn turn(&self) {
         self.0
             .load()
@@ -81,7 +81,7 @@ impl PolicyMeters {
         )?;
         page.counters(
             "slidegate_shadow_denials",
-            "Requests that the policy would have denied if it did more than watch.",
+            "Requests that the shadow policy would have denied.",
             counters(|own| &own.shadow_denials),
         )?;
         page.counters(

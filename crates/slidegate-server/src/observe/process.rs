@@ -10,12 +10,12 @@ use crate::logs;
 pub(super) fn expose(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
     page.info(
         "slidegate_build",
-        "The version that runs.",
+        "The running version.",
         &[("version", env!("CARGO_PKG_VERSION"))],
     )?;
     page.counter(
         "slidegate_log_dropped",
-        "Log lines that were dropped because standard error did not take them fast enough.",
+        "Log lines dropped because standard error was too slow.",
         logs::dropped_lines(),
     )?;
     page.gauge(

@@ -1,4 +1,4 @@
-//! What a gate and its stores tell of themselves when they are asked.
+//! Statistics of a gate and its stores.
 
 use std::sync::Arc;
 

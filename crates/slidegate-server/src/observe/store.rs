@@ -1,4 +1,4 @@
-//! What the stores tell, on the page of metrics.
+//! Metrics of the stores.
 
 use std::fmt;
 
@@ -11,11 +11,7 @@ use super::report::GateReport;
 
 pub(super) fn expose(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result {
     let store = gate.store();
-    page.info(
-        "slidegate_store",
-        "The kind of store that accounts are kept in.",
-        &[("kind", store.kind())],
-    )?;
+    page.info("slidegate_store", "The kind of store.", &[("kind", store.kind())])?;
     expose_memory(store.memory(), gate.local(), page)?;
     expose_bans(gate.bans(), page)?;
     store.resilience().map_or(Ok(()), |stats| expose_resilience(&stats, page))
@@ -40,18 +36,17 @@ fn expose_memory(
     )?;
     page.gauges(
         "slidegate_memory_capacity",
-        "How many accounts there may be in memory. A full store decides newcomers by \
-         on_store_error.",
+        "Capacity of accounts in memory. A full store applies on_store_error to new accounts.",
         gauges(|stats| stats.capacity),
     )?;
     page.counters(
         "slidegate_memory_refused",
-        "Charges that found no room in memory.",
+        "Charges that were not counted because the memory store was full.",
         counters(|stats| stats.refused),
     )?;
     page.counters(
         "slidegate_memory_swept",
-        "Accounts that were swept because nothing was left in their windows.",
+        "Accounts removed because nothing was left in their windows.",
         counters(|stats| stats.swept),
     )
 }
@@ -60,7 +55,7 @@ fn expose_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
     page.counter("slidegate_bans", "Bans that began here.", bans.begun)?;
     page.counter(
         "slidegate_bans_adopted",
-        "Bans that began at another gateway, or before a restart, and were put in force here.",
+        "Bans adopted from other gateways or from before a restart.",
         bans.adopted,
     )?;
     page.gauge(
@@ -68,14 +63,10 @@ fn expose_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
         "Accounts that are banned or have denials counted towards it.",
         bans.accounts as f64,
     )?;
-    page.gauge(
-        "slidegate_ban_capacity",
-        "How many such accounts there may be.",
-        bans.capacity as f64,
-    )?;
+    page.gauge("slidegate_ban_capacity", "Capacity of the table of bans.", bans.capacity as f64)?;
     page.counter(
         "slidegate_ban_refused",
-        "Denials that found no room to be counted towards a ban.",
+        "Denials not counted towards a ban because the table was full.",
         bans.refused,
     )
 }
@@ -93,13 +84,13 @@ fn expose_breaker(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
         |state| ([("state", breaker_word(state))], f64::from(u8::from(stats.breaker == state)));
     page.gauges(
         "slidegate_store_breaker",
-        "1 for the state that the breaker is in: closed (Redis decides), open (it is left alone), \
-         recovering (it is back; what was admitted without it is being replayed).",
+        "1 for the current state of the circuit breaker: closed (Redis decides), open (not \
+         called), recovering (local spending is being replayed).",
         states.map(in_force),
     )?;
     page.counter(
         "slidegate_store_breaker_opened",
-        "Times that the breaker has opened.",
+        "Times that the circuit breaker opened.",
         stats.opened,
     )
 }
@@ -107,7 +98,7 @@ fn expose_breaker(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
 fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "slidegate_store_calls",
-        "Calls of Redis, by outcome: answered, not in time (deadline), failed otherwise (error).",
+        "Redis calls, by outcome: answered, deadline (exceeded), error.",
         [
             ([("outcome", "answered")], stats.answered),
             ([("outcome", "deadline")], stats.deadlines),
@@ -124,12 +115,12 @@ fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.histogram(
         "slidegate_store_latency_seconds",
-        "Time that the answered calls of Redis took.",
+        "Duration of answered Redis calls.",
         &latency(&stats.latency),
     )?;
     page.counter(
         "slidegate_store_fallbacks",
-        "Requests decided without Redis: counted in this process, or let through.",
+        "Requests decided without Redis: counted locally or allowed.",
         stats.fallbacks,
     )?;
     page.counter(
@@ -139,7 +130,7 @@ fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "slidegate_store_crowded",
-        "Requests decided without Redis because too many calls were under way.",
+        "Requests decided without Redis because too many calls were in flight.",
         stats.queue_full,
     )
 }
@@ -147,7 +138,7 @@ fn expose_calls(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
 fn expose_cache(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     page.counter(
         "slidegate_store_cache_hits",
-        "Denials answered again from memory, without Redis.",
+        "Denials answered from the denial cache, without a Redis call.",
         stats.cache_hits,
     )?;
     page.gauge("slidegate_store_cached_denials", "Denials that are kept.", stats.cached as f64)
@@ -156,28 +147,27 @@ fn expose_cache(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
 fn expose_merging(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "slidegate_store_unmerged_accounts",
-        "Accounts whose spending Redis is still to be told of.",
+        "Accounts whose local spending has yet to be replayed to Redis.",
         stats.unmerged as f64,
     )?;
     page.counter(
         "slidegate_store_merges",
-        "Accounts whose spending Redis has been told of after a failure, each time counted.",
+        "Accounts replayed to Redis after a failure.",
         stats.merges,
     )?;
     page.counter(
         "slidegate_store_merged_units",
-        "Units that Redis has been told of after a failure.",
+        "Units replayed to Redis after a failure.",
         stats.merged_units,
     )?;
     page.counter(
         "slidegate_store_unrecorded",
-        "Spends without Redis that found no room to be written down, and that it will not be told \
-         of.",
+        "Local spends that will not be replayed because the journal was full.",
         stats.unrecorded,
     )
 }
 
-/// The word for a state, here and in `/readyz`.
+/// The name of a state, here and in `/readyz`.
 pub(crate) fn breaker_word(state: BreakerState) -> &'static str {
     match state {
         BreakerState::Closed => "closed",

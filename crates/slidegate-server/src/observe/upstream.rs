@@ -56,13 +56,13 @@ impl UpstreamMetrics {
         let class = |(i, name)| ([("class", name)], self.0.sum(|own| &own.classes[i]));
         page.counters(
             "slidegate_upstream_responses",
-            "Responses of upstream, by the class of their status.",
+            "Upstream responses, by status class.",
             CLASSES.into_iter().enumerate().map(class),
         )?;
         let reason = |(i, name)| ([("reason", name)], self.0.sum(|own| &own.errors[i]));
         page.counters(
             "slidegate_upstream_errors",
-            "Requests that got no whole response of upstream, by reason.",
+            "Requests without a complete upstream response, by reason.",
             UpstreamError::NAMES.into_iter().enumerate().map(reason),
         )
     }

@@ -1,4 +1,4 @@
-//! What became of a request, in one word.
+//! The verdict of a request as a metric label.
 
 use http::StatusCode;
 use slidegate::{Block, Decision};
@@ -12,9 +12,9 @@ pub(super) enum VerdictLabel {
     /// A quota was used up.
     Deny,
     Block(BlockReason),
-    /// The store could not count, and a policy says `deny` to that.
+    /// The store failed, and a policy has `on_store_error = "deny"`.
     Unavailable,
-    /// Nobody asked the gate.
+    /// The gate was not asked.
     None,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum BlockReason {
 }
 
 impl VerdictLabel {
-    /// As many as have a name of their own.
+    /// The number of labels.
     pub(super) const COUNT: usize = Self::NAMES.len();
     pub(super) const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
 

@@ -62,8 +62,8 @@ pub(super) fn write(path: &Path, overrides: &[OverrideRecord]) -> anyhow::Result
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The overrides in the file; none if there is no file. A damaged file is an error: starting without
-/// an operator's bans must not go unnoticed.
+/// The overrides in the file; none if there is no file. A damaged file is an error: starting
+/// without an operator's bans must not go unnoticed.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<OverrideRecord>> {
     let shown = path.display();
     let text = match std::fs::read(path) {
@@ -71,7 +71,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Vec<OverrideRecord>> {
         read => read.with_context(|| format!("cannot read {shown}"))?,
     };
     let damaged =
-        || format!("cannot read overrides from {shown}; move the file away to begin without");
+        || format!("cannot read overrides from {shown}; move the file away to start without it");
     let contents: Contents = serde_json::from_slice(&text).with_context(damaged)?;
     anyhow::ensure!(contents.slidegate_overrides == FORM, damaged());
     let read = |kept: &StoredOverride| OverrideRecord::read(&kept.id, &kept.text, kept.until_ms);

@@ -1,4 +1,4 @@
-//! What a reload changes, in words.
+//! A human-readable difference between two configurations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
@@ -51,7 +51,7 @@ fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
     }
 }
 
-/// What a policy says, but for its list of exemptions: the word for it, and the value.
+/// The settings of a policy with their labels, except for its list of exemptions.
 fn facets(policy: &PolicyOutline) -> [(&'static str, String); 13] {
     [
         ("method", list(&policy.methods)),
@@ -100,7 +100,7 @@ fn compare_plans(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
     }
 }
 
-/// Only how many: even the digest of a key is nobody's business.
+/// Only the number: even digests of keys are not logged.
 fn compare_plan_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
     let old: HashMap<&Identity, &Name> = old.plan_keys().collect();
     let new: HashMap<&Identity, &Name> = new.plan_keys().collect();

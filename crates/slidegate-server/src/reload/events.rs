@@ -1,4 +1,4 @@
-//! What the system tells of directories.
+//! File-system events of directories.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
-/// Tells that something has happened in a directory. However much has, it is told once.
+/// Notifies of events in watched directories; several events are one notification.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// None if the system tells nothing.
+    /// None if the system has no such events.
     watcher: Option<RecommendedWatcher>,
     happened: Arc<Notify>,
     watched: BTreeSet<PathBuf>,
@@ -27,12 +27,12 @@ impl Events {
             }
         });
         let watcher = watcher.inspect_err(|error| {
-            tracing::warn!(%error, "no events of files: the configuration is polled");
+            tracing::warn!(%error, "file events are unavailable; polling the configuration");
         });
         Self { watcher: watcher.ok(), happened, watched: BTreeSet::new() }
     }
 
-    /// As on a system that tells nothing.
+    /// As on a system without such events.
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self { watcher: None, happened: Arc::default(), watched: BTreeSet::new() }
@@ -49,7 +49,7 @@ impl Events {
             self.watched.contains(directory) || {
                 let begun = watcher.watch(directory, RecursiveMode::NonRecursive);
                 begun
-                    .inspect_err(|error| tracing::debug!(%error, "a directory is not watched"))
+                    .inspect_err(|error| tracing::debug!(%error, "cannot watch a directory"))
                     .is_ok()
             }
         };

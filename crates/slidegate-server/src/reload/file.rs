@@ -74,7 +74,7 @@ impl WatchedFile {
         }
     }
 
-    /// Reads the file and tells whether there is something else in it than before. If it cannot be
+    /// Reads the file and returns whether its contents have changed. If it cannot be
     /// read, what was in it stays known: it may be on its way.
     pub(super) async fn has_changed(&mut self) -> bool {
         let Ok(bytes) = fs::read(&self.path).await else { return false };
@@ -92,7 +92,7 @@ impl WatchedFile {
         }
     }
 
-    /// Waits until nobody is writing, as far as that can be seen.
+    /// Waits until the file stops changing.
     async fn settle(&self) -> Option<FileVersion> {
         let mut before = self.look().await;
         for _ in 0..MOST_ROUNDS {
@@ -115,7 +115,7 @@ impl WatchedFile {
     }
 }
 
-/// A number that changes with the contents of a file, and tells nothing of them.
+/// A hash of a file's contents.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -1,8 +1,8 @@
-//! The word that the configuration has changed, and what has.
+//! Notices changes of the configuration.
 //!
 //! The file is watched by the directories that decide what its path means, so that a file that is
 //! renamed over it is seen, and so is a link that is swapped, as Kubernetes does it. Now and then
-//! it is looked at all the same: no system tells of every change.
+//! it is polled as well: no system reports every change.
 
 mod difference;
 mod directories;
@@ -30,14 +30,14 @@ pub(crate) use self::fixed::Fixed;
 /// Why the configuration is to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Somebody sent SIGHUP. What the configuration names is to be read again too, such as
+    /// SIGHUP. Files that the configuration names are read again too, such as
     /// certificates.
     Signal,
     /// The file's contents have changed.
     File,
 }
 
-/// Tells when the configuration is to be read again.
+/// Waits for the next reload.
 #[derive(Debug)]
 pub(crate) struct Changes {
     hangups: Signal,

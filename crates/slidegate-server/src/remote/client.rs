@@ -105,7 +105,9 @@ impl AdminEndpoint {
                 self.admin
             ),
         };
-        answer.with_context(|| format!("{} broke off, or does not speak HTTP", self.admin))
+        answer.with_context(|| {
+            format!("{} closed the connection, or does not speak HTTP", self.admin)
+        })
     }
 
     fn understand(

@@ -209,7 +209,7 @@ pub(crate) struct LiftArguments {
 
 #[derive(Debug, clap::Args)]
 struct Whom {
-    /// Whose account: as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
+    /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
     identity: String,
 
     /// Under this policy only; without it, under all of them
@@ -231,7 +231,7 @@ struct When {
 
 #[derive(Debug, clap::Args)]
 struct Why {
-    /// Why, for whoever reads the audit trail; up to 200 characters
+    /// The reason, for the audit trail; up to 200 characters
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }

@@ -1,4 +1,4 @@
-//! Whom an operator means.
+//! Identities on the command line.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -14,7 +14,8 @@ const MOST_SECRET_BYTES: u64 = 64 * 1024;
 
 /// Reads an identity as logs show it, an address by itself, or a secret: `api-key:-` from standard
 /// input, `api-key:@FILE` from a file. The secret is digested here and goes nowhere else. So is the
-/// name of an API key, for it may be the key itself, by mistake; the server knows the names' digests.
+/// name of an API key, for it may be the key itself, by mistake; the server knows the names'
+/// digests.
 pub(super) fn read(text: &str) -> anyhow::Result<String> {
     match text.strip_prefix("api-key:") {
         Some(name)

@@ -1,4 +1,4 @@
-//! The commands of an operator, who talks to a running server.
+//! The operator's commands, which call a running server.
 
 mod client;
 mod commands;

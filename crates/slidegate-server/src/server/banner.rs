@@ -1,4 +1,4 @@
-//! The first thing that the server says: what is limited, for whom, and where to look.
+//! The banner printed at startup: limits, identities and addresses.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(crate) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Logs where the server listens, for those who read logs and not the first lines.
+    /// Logs the listening addresses.
     pub(crate) fn log(&self) {
         let list = |addresses: &[ListenAddress]| {
             let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The endpoints: which listen where, and who answers at each.
+//! The listeners of all endpoints and their handlers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn share(endpoint: &mut Option<BoundListener>) -> Option<WorkerSockets> {
 async fn serve_share<A: Handler>(share: Option<(WorkerSockets, A)>, shutdown: Shutdown) {
     let Some(((sockets, settings), answer)) = share else { return };
     if let Err(error) = serve(sockets, settings, answer, shutdown).await {
-        tracing::error!(%error, "a worker cannot listen");
+        tracing::error!(%error, "worker cannot listen");
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
     shutdown: Shutdown,
 ) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
-    // Nobody counts the operator's own connections.
+    // Admin connections are not counted in metrics.
     let counts = Arc::new(ConnectionCounts::default());
     let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
     let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;

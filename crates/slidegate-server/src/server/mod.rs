@@ -24,7 +24,7 @@ use crate::overrides::Persistence;
 use crate::reload::{self, Changes};
 use crate::{logs, terminal};
 
-/// Serves until it is told to stop.
+/// Serves until a stop signal.
 pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     let control = runtime().context("cannot begin")?;
     let ended = control.block_on(async {
@@ -54,7 +54,7 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
         }
     });
-    // Who was told to stop at once does not wait for what is still under way.
+    // After a second signal, requests in flight are not waited for.
     control.shutdown_background();
     ended
 }
@@ -88,16 +88,16 @@ async fn serve<S: Store + StoreReport>(
             }
         }
     }
-    tracing::info!("stopping: requests under way are finished first");
+    tracing::info!("draining: finishing requests in flight");
     running.closing.begin();
     let has_finished = finish(running.workers, snapshot, &mut stop).await;
     server.end();
     tracing::info!(requests_cut_off = !has_finished, "stopped");
-    anyhow::ensure!(has_finished, "stopped at once, with requests under way");
+    anyhow::ensure!(has_finished, "stopped before all requests in flight had finished");
     Ok(())
 }
 
-/// Waits for requests under way, and then saves the accounts; each until another signal comes. Tells
+/// Waits for requests in flight, then saves the accounts; another signal ends either wait. Returns
 /// whether no request was left.
 async fn finish(workers: Workers, snapshot: Option<Snapshot>, stop: &mut StopSignals) -> bool {
     let ended = tokio::task::spawn_blocking(move || workers.join());

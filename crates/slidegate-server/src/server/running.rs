@@ -9,13 +9,13 @@ use super::workers::Workers;
 use crate::observe::StoreReport;
 use crate::shutdown::{Closing, shutdown};
 
-/// A server whose endpoints are open: all of them, until the public endpoints are told to close.
+/// A running server: all endpoints are open until the public ones are closed for draining.
 pub(crate) struct RunningServer {
     /// Where they are.
     pub(crate) endpoints: LocalAddresses,
-    /// Who answers at the public endpoints.
+    /// The threads that serve the public endpoints.
     pub(crate) workers: Workers,
-    /// Gives the public endpoints the word.
+    /// Starts draining the public endpoints.
     pub(crate) closing: Closing,
     /// The admin endpoint is open as long as this lives.
     _admin: Closing,
@@ -29,7 +29,7 @@ impl RunningServer {
         let (admin, _admin) = listeners::open_admin(server, closed.clone())?;
         let (gateway, decisions) = (front.gateway().to_vec(), front.decisions().to_vec());
         server.observer.started();
-        // Before the first request, so that nobody who is banned slips through.
+        // Before the first request, so that bans apply to it.
         server.overrides.refresh().await;
         tokio::spawn(server.overrides.clone().poll());
         if let Some(bans) = &server.bans {

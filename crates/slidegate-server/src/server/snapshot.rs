@@ -26,13 +26,13 @@ struct SnapshotState {
     observer: Observer,
     file: PathBuf,
     every: Option<Duration>,
-    /// Held by who saves: two at once would write one file.
+    /// Held while saving: two at once would write one file.
     saving: Mutex<()>,
 }
 
 impl Snapshot {
     /// Restores what was saved, if anything was. A file that cannot be restored is an error: to
-    /// begin with empty accounts would give everybody a new quota, and nobody would notice.
+    /// start with empty accounts would silently reset everybody's quotas.
     pub(crate) fn restore(
         config: &SnapshotConfig,
         gate: Arc<Gate<MemoryStore>>,
@@ -59,7 +59,7 @@ impl Snapshot {
         }
     }
 
-    /// Saves, on a thread that may wait for the disk. A failure is told and leaves the file as it
+    /// Saves on a blocking thread. A failure is logged and leaves the file as it
     /// was.
     pub(crate) async fn save(&self) {
         let inner = self.0.clone();
@@ -68,7 +68,7 @@ impl Snapshot {
             Ok(()) => self.0.observer.snapshot_saved(),
             Err(error) => {
                 self.0.observer.snapshot_failed();
-                tracing::error!("the accounts are not saved: {error:#}");
+                tracing::error!("cannot save the snapshot: {error:#}");
             }
         }
     }
@@ -149,7 +149,7 @@ fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         read => read.with_context(|| format!("cannot read {shown}"))?,
     };
-    let damaged = || format!("cannot restore {shown}; move the file away to begin without it");
+    let damaged = || format!("cannot restore {shown}; move the file away to start without it");
     let contents: SavedBans = serde_json::from_slice(&text).with_context(damaged)?;
     anyhow::ensure!(contents.slidegate_bans == BANS_FORMAT, damaged());
     let now = gate.now();
@@ -169,7 +169,7 @@ fn restore(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            tracing::info!("{shown} is not there yet: nothing is restored");
+            tracing::info!("no snapshot at {shown} yet; starting empty");
             return Ok(());
         }
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
@@ -181,7 +181,7 @@ fn restore(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
-            bail!("cannot restore {shown}: {error:#}; move the file away to begin without it")
+            bail!("cannot restore {shown}: {error:#}; move the file away to start without it")
         }
     }
     Ok(())

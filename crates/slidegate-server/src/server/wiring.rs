@@ -26,7 +26,7 @@ pub(crate) struct Server<S> {
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans<S>>>,
     pub(crate) tls: Option<Tls>,
-    /// By which all endpoints time what they tell the observer.
+    /// The clock by which all endpoints time requests for the observer.
     clock: Arc<SystemClock>,
     audit: Option<Trail>,
     /// What is in force, but for the policies, which the gate has.
@@ -100,7 +100,7 @@ impl<S: Store + StoreReport> Server<S> {
             Err(problems) => {
                 let texts = problems.downcast_ref().map(ConfigErrors::texts);
                 self.observer.reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
-                tracing::error!("not reloaded, everything stays as it was: {problems:#}");
+                tracing::error!("reload failed; keeping the previous configuration: {problems:#}");
             }
         }
         if cause == Cause::Signal {
@@ -115,7 +115,7 @@ impl<S: Store + StoreReport> Server<S> {
         let store = self.live.gate().store();
         store
             .check_policies(&loaded.config.rules.policies)
-            .context("[store] has changed too, which takes a restart; as it is in force")?;
+            .context("[store] has changed too; restart to apply it. With the store in force")?;
         Ok(loaded)
     }
 
@@ -139,13 +139,13 @@ impl<S: Store + StoreReport> Server<S> {
         self.live.replace(&mut config.rules);
         self.observer.reloaded(&self.live.gate().policies(), &changes);
         if changes.is_empty() {
-            tracing::info!("reloaded: the policies are the same");
+            tracing::info!("reloaded: no change of policies");
         }
         for change in changes {
             tracing::info!("reloaded: {change}");
         }
         for part in self.fixed.differs_from(&Fixed::of(&config)) {
-            tracing::warn!("[{part}] has changed, which takes a restart");
+            tracing::warn!("[{part}] has changed; restart to apply it");
         }
     }
 
@@ -153,7 +153,7 @@ impl<S: Store + StoreReport> Server<S> {
         match self.tls.as_ref().map(Tls::reload) {
             Some(Ok(())) => tracing::info!("reloaded the certificate"),
             Some(Err(error)) => {
-                tracing::error!("the certificate stays as it was: {error:#}");
+                tracing::error!("certificate reload failed; keeping the previous one: {error:#}");
                 self.observer.certificate_reload_failed(format!("{error:#}"));
             }
             None => {}

@@ -35,7 +35,7 @@ impl Workers {
     pub(crate) fn join(self) {
         for worker in self.0 {
             if worker.join().is_err() {
-                tracing::error!("a worker ended by a panic");
+                tracing::error!("worker thread panicked");
             }
         }
     }

@@ -191,6 +191,6 @@ fn policies_that_would_share_keys_in_redis_are_not_put_in_force() {
     }
     let output = front.output();
     assert!(output.contains("would share Redis keys under the key template"), "{output}");
-    assert!(output.contains("which takes a restart"), "{output}");
+    assert!(output.contains("restart to apply it"), "{output}");
     assert_eq!(reloads(&front, "ok"), 0.0);
 }

@@ -30,7 +30,7 @@ fn what_was_spent_is_known_after_a_restart() {
     let file = place.path("accounts");
     let setup = setup(&upstream, &file, "");
     let first = setup.start();
-    wait_until("its word", || first.output().contains("nothing is restored"));
+    wait_until("the line in the log", || first.output().contains("no snapshot at"));
     assert_eq!((first.status("/shared"), first.status("/shared")), (200, 200));
     assert_eq!(allowed(&first, "/local"), 3);
     first.signal("TERM");
@@ -107,7 +107,7 @@ fn a_failure_meanwhile_is_told_and_counted_and_hurts_nobody() {
     fs::remove_dir_all(&folder).unwrap();
     wait_until("one that is not", || saved(&front, "failed") >= 1.0);
     assert_eq!(front.status("/shared"), 200);
-    wait_until("its word", || front.output().contains("the accounts are not saved"));
+    wait_until("the error to be logged", || front.output().contains("cannot save the snapshot"));
     let before = saved(&front, "ok");
     fs::create_dir(&folder).unwrap();
     wait_until("one that is well again", || saved(&front, "ok") > before);

@@ -140,7 +140,7 @@ fn a_ban_that_begins_while_redis_is_gone_is_shared_when_it_is_back() {
     // It comes back empty, and is told what it has lost too.
     redis.restart();
     wait_until("the ban at the other", || is_banned(&two, "guard", CLIENT));
-    wait_until("the log again", || one.output().contains("bans are shared through Redis again"));
+    wait_until("the log again", || one.output().contains("sharing bans through Redis again"));
     wait_until("a newcomer that knows both", || {
         let late = setup.start();
         is_banned(&late, "guard", CLIENT) && is_banned(&late, "guard", "10.0.0.9")

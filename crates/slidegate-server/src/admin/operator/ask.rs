@@ -57,7 +57,7 @@ impl BodyMembers {
 }
 
 impl OperatorRequest {
-    /// Reads a body, or tells all that is wrong with it.
+    /// Parses a body; the error lists everything that is wrong with it.
     pub(super) fn read(body: &[u8], members: BodyMembers) -> Result<Self, ValidationErrors> {
         let json = Json::parse(body).map_err(|error| ValidationErrors::one(not_json(&error)))?;
         let Json::Object(given) = json else {
@@ -202,7 +202,7 @@ pub(super) fn query<const N: usize>(
     if problems.is_empty() { Ok(values) } else { Err(problems.into()) }
 }
 
-/// Says that a parameter is not what it should be.
+/// An error for an invalid parameter.
 pub(super) fn expected(name: &str, what: &str, value: &str) -> OperatorError {
     let mut problems = ValidationErrors::default();
     problems.expected(&JsonPath::ROOT.member(name), what, &Json::Text(value.into()));

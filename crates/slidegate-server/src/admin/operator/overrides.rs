@@ -86,7 +86,7 @@ pub(super) async fn lift<S: Store>(
     answer.await.unwrap_or_else(OperatorError::into_response)
 }
 
-/// Who sent a request, and its body.
+/// The peer's address and the body of a request.
 async fn read(request: Request) -> Result<(Option<std::net::IpAddr>, Bytes), OperatorError> {
     let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
     ask::query(request.uri(), [])?;

@@ -24,7 +24,7 @@ pub(super) enum OperatorError {
     Override(OverrideError),
 }
 
-/// JSON that nobody should keep: it is true now.
+/// A JSON response that must not be cached.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     (status, [(header::CACHE_CONTROL, "no-store")], axum::Json(value)).into_response()
 }
@@ -34,7 +34,7 @@ impl OperatorError {
         Self::Invalid(ValidationErrors::one(text))
     }
 
-    /// What went wrong, in words.
+    /// The problem's detail text.
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Body(_) => "the body could not be read".to_owned(),
@@ -44,7 +44,7 @@ impl OperatorError {
         }
     }
 
-    /// Whether the one who asked can do something about it.
+    /// The response's status.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Body(response) => response.status(),
@@ -72,7 +72,7 @@ fn chain(error: &OverrideError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        // Some errors repeat what their cause says.
+        // Some errors repeat the text of their cause.
         let more = error.to_string();
         if !text.ends_with(&more) {
             text = format!("{text}: {more}");

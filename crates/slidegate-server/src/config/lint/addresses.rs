@@ -1,4 +1,4 @@
-//! Who the client is, and who is believed.
+//! Client addresses and trusted proxies.
 
 use http::HeaderName;
 use slidegate::Source;
@@ -36,7 +36,7 @@ fn user_header(written: &Written) -> Option<&Sourced<HeaderName>> {
     written.gateway.as_ref()?.user_header.as_ref()
 }
 
-/// What would tell the client's address, but nobody may send it.
+/// A client-address header without any trusted proxy.
 fn source(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     if gateway.trusted_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty()) {
         return;
@@ -56,7 +56,7 @@ fn source(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     }
 }
 
-/// Proxies that are trusted to say what is not asked, or that are everybody.
+/// Trusted proxies without a client-address header, or networks that contain everybody.
 fn proxies(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     let Some(proxies) = gateway.trusted_proxies.as_ref().filter(|p| !p.is_empty()) else { return };
     let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
@@ -98,7 +98,7 @@ fn headers(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     lists.for_each(|location| warn(location, "this header".to_owned()));
 }
 
-/// Users that policies and lists name, where nothing tells the gateway who a user is.
+/// Users in policies and lists where the gateway has no source of user ids.
 fn users(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     const REMEDY: &str =
         "say in gateway.user_header which header of a trusted proxy names the user";

@@ -33,7 +33,7 @@ fn exempted(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Config
     }
 }
 
-/// Whether the list has every path of a pattern, going by one that nobody else would think of.
+/// Whether the list covers every path of a pattern, judged by an unlikely sample path.
 fn covers(list: &WrittenRoster, pattern: &str) -> bool {
     let add = |roster: AccessList, path: &String| roster.path(path.clone());
     let roster = list.paths.iter().map(|path| &path.value).fold(AccessList::new(), add);
@@ -71,7 +71,7 @@ fn patterns(written: &Written, policy: &WrittenPolicy, warnings: &mut Vec<Config
     }
 }
 
-/// A policy that says what another says.
+/// A policy that duplicates another.
 fn twin(policy: &WrittenPolicy, others: &[WrittenPolicy], warnings: &mut Vec<ConfigWarning>) {
     let same = |other: &&WrittenPolicy| {
         let methods = |p: &WrittenPolicy| sorted(p.methods.iter().map(|m| m.value.to_string()));
@@ -108,7 +108,7 @@ fn watching(policy: &WrittenPolicy, warnings: &mut Vec<ConfigWarning>) {
     }
 }
 
-/// Plans that nobody can have.
+/// Plans that no request can have.
 fn plans(written: &Written, warnings: &mut Vec<ConfigWarning>) {
     let by_plan: Vec<_> = written.policies.iter().filter_map(|p| p.plan.as_ref()).collect();
     let asked = written.decisions.is_some();

@@ -1,4 +1,4 @@
-//! Punishments that hit those who share an account with the culprit.
+//! Bans of identities that many clients may share.
 
 use slidegate::Source;
 

@@ -16,7 +16,7 @@ pub(super) fn known(address: &str) -> ListenAddress {
     address.parse().expect("an address that is well formed")
 }
 
-/// The decision API: where it is said, and where there would be no other endpoint.
+/// The decision API: if configured, or if there would be no other public endpoint.
 pub(super) fn decisions(
     written: &mut Written,
     environment: &Environment,
@@ -71,8 +71,8 @@ pub(super) fn check_collisions(written: &Written, problems: &mut Vec<ConfigError
     }
 }
 
-/// Reports listeners that other machines can reach and that ask for no token. Whoever reaches the
-/// admin listener can ban and exempt; whoever reaches the decision API is believed about clients.
+/// Reports listeners that other machines can reach without a token. The admin API can ban and
+/// exempt; the decision API trusts its callers.
 pub(super) fn check_tokens(written: &Written, problems: &mut Vec<ConfigError>) {
     let decisions = written.decisions.as_ref().map(|said| &said.value);
     for (section, endpoint, variable) in [

@@ -41,7 +41,7 @@ pub(super) fn gateway(
     })
 }
 
-/// A section without an upstream can still tell who is trusted, for the other endpoints.
+/// A section without an upstream can still name trusted proxies, for the other endpoints.
 fn check_doorless(section: &Sourced<WrittenGateway>, problems: &mut Vec<ConfigError>) {
     let useful = section.trusted_proxies.is_some()
         || section.client_address.is_some()

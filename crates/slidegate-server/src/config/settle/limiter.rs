@@ -1,4 +1,4 @@
-//! What is limited and what clients are told.
+//! The limiter's configuration: policies, responses and client addresses.
 
 use std::collections::HashMap;
 
@@ -75,7 +75,7 @@ fn builder(written: &Written, with_policies: bool) -> PoliciesBuilder {
         .blocked(written.blocked.roster.clone());
     builder = written.plans.iter().map(WrittenPlan::to_plan).fold(builder, PoliciesBuilder::plan);
     builder = builder.api_keys(written.api_keys.iter().map(WrittenApiKey::to_key));
-    // Who names a file of keys has a table, even while the file is empty.
+    // With a keys file there is a table, even while the file is empty.
     let of_file = written.keys_file.as_ref().map(|_| UnknownKeys::Ignore);
     if let Some(unknown_keys) = written.unknown_keys.or(of_file) {
         builder = builder.unknown_keys(unknown_keys);

@@ -1,4 +1,4 @@
-//! From what is said to what it means: flags over the environment over the file over defaults.
+//! Resolves the configuration: flags over environment over file over defaults.
 
 mod endpoints;
 pub(super) mod files;
@@ -15,7 +15,7 @@ use crate::config::record::LogConfig;
 use crate::config::written::Written;
 use crate::config::{Config, KeysFileVersion};
 
-/// Fills in what nobody says, and checks all of it together. What is said by whom is left in
+/// Fills in defaults and validates everything together. Origins are left in
 /// `written`.
 pub(super) fn settle(
     written: &mut Written,

@@ -1,4 +1,4 @@
-//! What flags and the environment say, laid over what the file says.
+//! Overlays flags and environment on the file.
 
 use slidegate::Quota;
 
@@ -13,7 +13,7 @@ use crate::config::written::{
     StoreKind, Written, WrittenEndpoint, WrittenGateway, WrittenPolicy, upstream, upstream_problem,
 };
 
-/// What is limited if nobody says anything.
+/// The default quota.
 const DEFAULT_QUOTA: Quota = Quota::per_minute(100);
 
 /// Lays what flags and variables say over what is written.
@@ -103,7 +103,7 @@ fn store(written: &mut Written, flags: &Flags, environment: &Environment) {
         store.url = Some(location.says(url.clone()));
         return;
     }
-    // Who writes `memory` into the file means it, even where an application has its REDIS_URL.
+    // An explicit `memory` in the file outweighs a REDIS_URL meant for another application.
     let is_memory = store.kind.as_ref().is_some_and(|kind| kind.value == StoreKind::Memory);
     if let Some(url) = environment.get(environment::REDIS_URL).filter(|_| !is_memory) {
         store.url = Some(Location::variable(environment::REDIS_URL).says(Secret::new(url)));

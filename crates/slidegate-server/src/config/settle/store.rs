@@ -137,7 +137,7 @@ fn check_template_policies(written: &Written, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Makes the store, which connects to nothing yet, only to hear what is wrong.
+/// Builds the store, which does not connect yet, only to validate its settings.
 fn check_build(
     store: &WrittenStore,
     url: &Sourced<Secret>,

@@ -63,7 +63,7 @@ fn names(policies: &[WrittenPolicy]) -> String {
     policies.iter().map(|policy| policy.name.value.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// What is said about the quotas of a policy, outside of the file.
+/// Quotas of a policy from flags or the environment.
 enum Change {
     /// By flags: these in place of all.
     Quotas(Vec<Sourced<Quota>>),
@@ -98,7 +98,7 @@ impl Change {
         Some(Self::Quota { units, window, location })
     }
 
-    /// Changes the policy's quotas, or says why that cannot be meant.
+    /// Changes the policy's quotas; an error if that is ambiguous.
     fn apply(&self, policy: &mut WrittenPolicy) -> Result<(), String> {
         let name = &policy.name.value;
         if policy.plan.is_some() {
@@ -173,7 +173,7 @@ fn tuned_quota(
     index.and_then(|index| quotas.get_mut(index)).ok_or_else(several)
 }
 
-/// What `RATE_LIMIT_POLICY` says.
+/// The value of `RATE_LIMIT_POLICY`.
 enum NamedPolicy {
     Policy(usize),
     Unknown,

@@ -7,7 +7,7 @@ use slidegate::policy::Network;
 use crate::config::location::{Location, Sourced};
 use crate::config::reader::{Table, Value};
 
-/// A list of who is exempt or blocked.
+/// A list of exempt or blocked identities.
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct WrittenRoster {
     /// Everything that is listed; secrets as digests.

@@ -67,7 +67,7 @@ pub(in crate::config) struct WrittenBounds {
     pub(in crate::config) idle_upstream: Option<u32>,
 }
 
-/// Who waits longer has forgotten a unit, or wants no timeout.
+/// A longer timeout is probably a wrong unit.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// The HTTP server reads at least this much at once, and a head is in memory as a whole.
 const HEAD_BYTES: std::ops::RangeInclusive<u32> = 8192..=16 * 1024 * 1024;
@@ -194,7 +194,7 @@ fn servers(value: &Value<'_>) -> Vec<Sourced<Uri>> {
         let text = value.text()?;
         match upstream(text) {
             Ok(uri) => Some(uri),
-            // Who writes a name and a password into it would read them in the log.
+            // Credentials in it would appear in the log.
             Err(expected) if text.contains('@') => {
                 value.report_hidden(expected);
                 None
@@ -211,7 +211,7 @@ fn servers(value: &Value<'_>) -> Vec<Sourced<Uri>> {
 const EXPECTED_UPSTREAM: &str =
     "expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:3000";
 
-/// An upstream server as it is written; the error says what was expected.
+/// Parses an upstream server; the error names what was expected.
 pub(in crate::config) fn upstream(text: &str) -> Result<Uri, &'static str> {
     let uri: Uri = text.parse().map_err(|_| EXPECTED_UPSTREAM)?;
     let known = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -228,7 +228,7 @@ fn is_server(authority: &Authority) -> bool {
     !host.is_empty() && (text == host || port.is_some_and(is_port))
 }
 
-/// A problem with an upstream that was said elsewhere than in the file.
+/// A problem with an upstream from a flag or the environment.
 pub(in crate::config) fn upstream_problem(
     location: Location,
     text: &str,

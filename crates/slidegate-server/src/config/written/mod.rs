@@ -42,7 +42,7 @@ pub(super) struct Written {
     pub(super) blocked: WrittenRoster,
     pub(super) log: WrittenLog,
     pub(super) audit: Option<WrittenAudit>,
-    /// Said by the environment alone: whether policies are enforced.
+    /// From the environment only: whether policies are enforced.
     pub(super) enforced: Option<Sourced<bool>>,
 }
 

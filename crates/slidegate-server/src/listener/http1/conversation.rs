@@ -126,8 +126,8 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next request's head, put into the request. It may take some time to begin, and some to be
-    /// complete.
+    /// The next request's head, put into the request. It may take some time to begin, and some to
+    /// be complete.
     async fn next_head(&mut self, request: &mut Request<RequestBody>) -> Result<ParsedHead, Over> {
         let mut awaited = None;
         let mut is_new = true;
@@ -299,7 +299,7 @@ impl Conversation<'_> {
                         if let Err(error) = written {
                             tracing::debug!(
                                 error = &*error as &dyn std::error::Error,
-                                "a response broke off"
+                                "response body failed"
                             );
                             // The client shall have what there is.
                             let _ = self.wire.poll_flush(cx);

@@ -45,7 +45,7 @@ pub(super) struct Intake {
     framing: UploadFraming,
     /// Whether the client waits for a word before it sends anything.
     owes_word: bool,
-    /// Whether the body broke off, or is none.
+    /// Whether the body ended early, or is none.
     is_spoilt: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Which accounts were denied most, and which are nearest to a quota, of late: so many and no more.
 //!
 //! Every thread writes down what it sees in tables of its own, and they are put together when
-//! somebody asks. An account that has less than half of every quota spent, and is not denied, is not
-//! even looked for.
+//! somebody asks. An account that has less than half of every quota spent, and is not denied, is
+//! not even looked for.
 
 #[cfg(test)]
 mod tests;
@@ -71,7 +71,7 @@ impl Accounts {
         }
     }
 
-    /// Nobody is waited for: what a thread sees while its tables are read, or written by another
+    /// Never blocks: what a thread sees while its tables are read, or written by another
     /// that shares them, is left out.
     fn note(&self, sample: &Sample<'_>, now: Timestamp) {
         let Sample { policy, used, is_denied } = *sample;
@@ -147,7 +147,7 @@ impl Accounts {
     }
 }
 
-/// What a decision tells of one account.
+/// One account's part of a decision.
 #[derive(Clone, Copy)]
 struct Sample<'a> {
     policy: &'a PolicyStanding,

@@ -73,7 +73,7 @@ impl TopDenied {
         if halvings == 0 {
             return;
         }
-        // To the instant when it was due, so that nobody who looks often puts it off.
+        // To the instant when it was due, so that frequent reads do not defer it.
         self.halved = match self.halved {
             never if never == Timestamp::default() => now,
             last => last + HALF_LIFE * u32::try_from(halvings).unwrap_or(u32::MAX),

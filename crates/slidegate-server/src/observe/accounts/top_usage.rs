@@ -45,7 +45,7 @@ impl Used {
     }
 }
 
-/// Who was seen less than this long ago is still about.
+/// An account seen less than this ago is considered active.
 const ABOUT: Duration = Duration::from_secs(1);
 
 /// One thread's table.
@@ -60,8 +60,8 @@ struct UsageBucket {
     accounts: [Option<SeenAccount>; WAYS],
 }
 
-/// How the account in a place stood, when that was, and how long it matters: once a whole window has
-/// passed, all that was spent then has left it. By default it is over, for there is none.
+/// How the account in a place stood, when that was, and how long it matters: once a whole window
+/// has passed, all that was spent then has left it. By default it is over, for there is none.
 #[derive(Debug, Clone, Copy, Default)]
 struct LastUsage {
     used: Used,
@@ -91,7 +91,7 @@ impl TopUsage {
         }
         let least = set.least(now);
         let other = &set.places[least];
-        // Who is as near as a newcomer stays while it is about, lest they take turns.
+        // An active account with the same usage stays, lest two replace each other in turns.
         let is_about = other.at + ABOUT > now;
         if other.is_over(now) || other.used < used || (other.used == used && !is_about) {
             set.hashes[least] = hash;
@@ -127,7 +127,7 @@ impl UsageBucket {
         Some(own)
     }
 
-    /// Nobody and those who are over go first, then who has least of a quota spent.
+    /// Empty and expired entries are replaced first, then the one with the least usage.
     fn least(&self, now: Timestamp) -> usize {
         let mut least = 0;
         for (way, place) in self.places.iter().enumerate() {

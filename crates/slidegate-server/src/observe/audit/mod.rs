@@ -1,7 +1,7 @@
-//! The audit trail: who was refused and what was changed, as lines of JSON in a file.
+//! The audit trail: refusals and changes, as JSON lines in a file.
 //!
-//! Whoever decides only hands a record to a queue, and only if it is to be written down. What finds
-//! no room there, or none on the disk, is counted, and the next line tells how many.
+//! Recording never blocks a request: records go through a bounded queue to a writer thread. Records
+//! that find no room there or on the disk are counted, and the next line has the count.
 
 mod line;
 mod record;
@@ -91,7 +91,7 @@ impl Recorder {
         }
     }
 
-    /// The server did, or was told, something.
+    /// Records an event of the server.
     pub(super) fn record(&self, at: Timestamp, event: Event) {
         if !self.sender.try_send(AuditRecord { at, event }) {
             count(&self.dropped);
@@ -102,8 +102,7 @@ impl Recorder {
 pub(super) fn expose(recorder: Option<&Recorder>, page: &mut Page<'_>) -> fmt::Result {
     page.counter(
         "slidegate_audit_dropped",
-        "Records that are not in the audit trail, because the disk did not take them fast enough \
-         or at all.",
+        "Audit records dropped because the queue was full or the disk failed.",
         recorder.map_or(0, |recorder| recorder.dropped.load(Ordering::Relaxed)),
     )
 }

@@ -80,7 +80,7 @@ impl RotatedFile {
     }
 }
 
-/// A new one is for nobody else's eyes.
+/// A new file is readable only by its owner.
 fn open(path: &Path) -> io::Result<File> {
     // Opened for writing alone, a pipe would wait for its reader.
     let is_pipe = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());

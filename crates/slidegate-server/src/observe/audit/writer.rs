@@ -18,7 +18,7 @@ pub(super) struct AuditWriter {
     batch_lines: u64,
     /// All that was lost, by whomever.
     dropped: Arc<AtomicU64>,
-    /// How many of those a line has told of, and how many before this batch.
+    /// How many of those were reported in a line, and how many before this batch.
     told: u64,
     told_before: u64,
     /// Whether the last batch was lost.
@@ -61,7 +61,7 @@ impl AuditWriter {
         }
     }
 
-    /// Adds the line to the batch, and returns how many losses are told of with it.
+    /// Adds the line to the batch, and returns how many losses are reported with it.
     fn encode(&mut self, record: &AuditRecord) -> u64 {
         let dropped = self.dropped.load(Ordering::Relaxed);
         line::append(&mut self.batch, record, dropped - self.told);
@@ -74,7 +74,7 @@ impl AuditWriter {
             return;
         }
         if let Err(error) = self.file.rotate() {
-            tracing::error!(%error, "the audit trail goes on in a file that is full");
+            tracing::error!(%error, "cannot rotate the audit trail; appending to the full file");
         }
     }
 
@@ -92,7 +92,7 @@ impl AuditWriter {
                 self.told = self.told_before;
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
                 if !mem::replace(&mut self.is_failing, true) {
-                    tracing::error!(%error, "the audit trail cannot be written; what is lost is counted");
+                    tracing::error!(%error, "cannot write the audit trail; counting lost records");
                 }
             }
         }
