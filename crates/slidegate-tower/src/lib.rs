@@ -69,8 +69,8 @@
 //!   pass or the response that refuses it. [`RateLimitLayer`] is the middleware around it.
 //! - [`ClientAddress`] finds the client behind proxies; [`PathReading`] normalizes paths, so that no
 //!   spelling of a path evades a policy.
-//! - [`User`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what an application can put into
-//!   the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
+//! - [`User`], [`Identity`], [`Identities`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what
+//!   an application can put into the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a request is refused;
 //!   [`Responder`] has both.
@@ -94,7 +94,7 @@ mod refusal;
 mod request;
 mod responder;
 
-pub use slidegate::Cost;
+pub use slidegate::{Cost, Identity};
 
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, ResolvedClient};
 pub use crate::future::{ResponseBody, ResponseFuture};
@@ -106,7 +106,7 @@ pub use crate::outgoing::{
 };
 pub use crate::path::PathReading;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
-pub use crate::request::{Exempt, Peer, RequestHead, User, UserPlan};
+pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;
 
 /// The page on HTTP, whose examples are tests.

@@ -1,9 +1,10 @@
 //! What is known of a request: its head, and what the application says of it in the extensions.
 
 use std::net::IpAddr;
+use std::slice;
 
 use http::{Extensions, HeaderMap, Method, Request, request};
-use slidegate::{Cost, Facts};
+use slidegate::{Cost, Facts, Identity};
 
 use crate::client_address::{ClientAddress, ResolvedClient};
 
@@ -17,6 +18,24 @@ pub struct Peer(pub IpAddr);
 /// precedence over the policies' [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct User(pub String);
+
+/// Identities of the application's own kinds, for policies that count by
+/// [`Source::named`](slidegate::Source::named): a tenant, a team and a device at once, beside the
+/// [`User`]. A request with one only may have the [`Identity`] itself in its extensions instead; if
+/// it has both, only those in this list count.
+///
+/// ```
+/// use slidegate::Identity;
+/// use slidegate_tower::{Identities, User};
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(User("42".to_owned()));
+/// let identities = request.extensions_mut().get_or_insert_default::<Identities>();
+/// identities.0.push(Identity::new("tenant", "acme"));
+/// identities.0.push(Identity::new("team", "research"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identities(pub Vec<Identity>);
 
 /// The plan that the application knows the client to have, for policies that go by plans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,6 +97,11 @@ impl<'r> RequestHead<'r> {
         let mut facts = Facts::new(self.method, self.path).headers(self.headers);
         if let Some(User(id)) = self.extension() {
             facts = facts.user(id);
+        }
+        if let Some(Identities(list)) = self.extension() {
+            facts = facts.identities(list);
+        } else if let Some(identity) = self.extension() {
+            facts = facts.identities(slice::from_ref(identity));
         }
         if let Some(UserPlan(name)) = self.extension() {
             facts = facts.plan(name);

@@ -20,8 +20,9 @@ use slidegate::{
     Verdict,
 };
 use slidegate_tower::{
-    AddressSource, ClientAddress, Cost, Exempt, Headers, LimiterOutcome, Peer, RateLimitLayer,
-    Refusal, RequestHead, RequestLimiter, Responder, ResponseBody, User, UserPlan,
+    AddressSource, ClientAddress, Cost, Exempt, Headers, Identities, Identity, LimiterOutcome,
+    Peer, RateLimitLayer, Refusal, RequestHead, RequestLimiter, Responder, ResponseBody, User,
+    UserPlan,
 };
 use support::{CLIENT, Down, Slow, field, gate, policies};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -499,4 +500,52 @@ async fn a_method_in_another_case_is_refused_before_the_inner_service() {
         }
     }
     assert_eq!(send(&at_once, request()).await.0, 200);
+}
+
+#[tokio::test]
+async fn policies_for_tenants_teams_and_users_hold_together() {
+    let by = |name: &str, source, units| {
+        Policy::new(name).identity([source]).quota(Quota::per_minute(units))
+    };
+    let layer = RateLimitLayer::new(gate(
+        &ManualClock::default(),
+        policies([
+            by("tenants", Source::named("tenant"), 3),
+            by("teams", Source::named("team"), 2),
+            by("users", Source::User, 1),
+        ]),
+    ));
+    let of_user = |user: &str| {
+        let mut request = request();
+        request.extensions_mut().insert(User(user.to_owned()));
+        request
+    };
+    let with = |user: &str, identities: &[(&str, &str)]| {
+        let mut request = of_user(user);
+        let list = identities.iter().map(|(kind, value)| Identity::new(kind, value));
+        request.extensions_mut().insert(Identities(list.collect()));
+        request
+    };
+    let (status, decision) = send(&layer, with("ann", &[("tenant", "acme"), ("team", "a")])).await;
+    let decision = decision.unwrap();
+    let identities: Vec<String> =
+        decision.policies().iter().map(|policy| policy.identity().to_string()).collect();
+    assert_eq!(
+        (status.as_u16(), identities.join(" ")),
+        (200, "tenant:acme team:a user:ann".into())
+    );
+
+    for (request, expected) in [
+        (with("ann", &[("tenant", "acme"), ("team", "b")]), 429),
+        (with("bob", &[("tenant", "acme"), ("team", "a")]), 200),
+        (with("cid", &[("tenant", "acme"), ("team", "a")]), 429),
+        (with("cid", &[("tenant", "acme"), ("team", "b")]), 200),
+        (with("dan", &[("tenant", "acme"), ("team", "b")]), 429),
+        (with("dan", &[("tenant", "other"), ("team", "b")]), 200),
+    ] {
+        assert_eq!(send(&layer, request).await.0, expected);
+    }
+    let mut alone = of_user("eve");
+    alone.extensions_mut().insert(Identity::new("tenant", "acme"));
+    assert_eq!(send(&layer, alone).await.0, 429, "one identity needs no list");
 }

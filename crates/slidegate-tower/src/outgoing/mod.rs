@@ -21,8 +21,7 @@ use crate::request::RequestHead;
 /// Keeps the calls of a client within a quota, for instance a third party's.
 ///
 /// Each call is decided by the gate like a request, with the method, path and headers that it has,
-/// and the extensions [`User`](crate::User), [`UserPlan`](crate::UserPlan), [`Cost`](crate::Cost)
-/// and [`Exempt`](crate::Exempt). It has no client address: a policy that counts by address has one
+/// and the [extensions](crate#what-is-where) of the application. It has no client address: a policy that counts by address has one
 /// account for all calls. Headers are trusted, since the application itself has written them.
 ///
 /// What may not go out waits or fails, as the [`OutgoingQueue`] says.
