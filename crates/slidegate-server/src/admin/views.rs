@@ -183,7 +183,7 @@ impl OverrideView {
     pub(crate) fn at(now_ms: u64, record: &OverrideRecord, policies: &Policies) -> Self {
         Self {
             id: record.id.clone(),
-            action: record.action.word().to_owned(),
+            action: record.action.name().to_owned(),
             identity: policies.shown(&record.target.identity).into_owned(),
             policy: record.target.policy.as_ref().map(ToString::to_string),
             units: record.action.units().map(u32::from),

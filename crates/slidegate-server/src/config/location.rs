@@ -55,7 +55,7 @@ impl Location {
         Self { origin: self.origin.clone(), key }
     }
 
-    pub(crate) fn says<T>(self, value: T) -> Sourced<T> {
+    pub(crate) fn with_value<T>(self, value: T) -> Sourced<T> {
         Sourced { value, location: self }
     }
 }

@@ -61,13 +61,13 @@ impl<'d> Table<'d> {
     }
 
     /// What `read` makes of a key's value, and where it stands.
-    pub(super) fn said<T>(
+    pub(super) fn sourced<T>(
         &self,
         key: &'static str,
         read: impl FnOnce(&Value<'d>) -> Option<T>,
     ) -> Option<Sourced<T>> {
         let value = self.get(key)?;
-        read(&value).map(|read| value.location().says(read))
+        read(&value).map(|read| value.location().with_value(read))
     }
 
     /// Every entry of a table whose keys are names.
@@ -142,7 +142,7 @@ impl<'d> Value<'d> {
 
     /// A value by itself, or the values of a list.
     pub(super) fn each<T>(&self, read: impl Fn(&Value<'d>) -> Option<T>) -> Vec<Sourced<T>> {
-        let read = |value: Value<'d>| read(&value).map(|read| value.location().says(read));
+        let read = |value: Value<'d>| read(&value).map(|read| value.location().with_value(read));
         match self.node.get_ref() {
             DeValue::Array(nodes) => {
                 let element = |(i, node)| {
@@ -183,7 +183,7 @@ impl<'d> Value<'d> {
     }
 
     /// One of some words.
-    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let found = words.iter().find(|(word, _)| *word == text);
         if found.is_none() {

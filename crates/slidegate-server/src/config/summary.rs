@@ -107,7 +107,7 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
     if policy.shadow {
         notes.push("only watching".to_owned());
     }
-    match policy.cost.as_ref().map(|said| said.value) {
+    match policy.cost.as_ref().map(|sourced| sourced.value) {
         Some(Cost::Units(units)) => notes.push(format!("{units} units a request")),
         Some(Cost::Request) if policy.scope == Scope::Local => {
             notes.push("takes what a request costs".to_owned());
@@ -120,7 +120,7 @@ fn notes(policy: &WrittenPolicy) -> Vec<String> {
         Some(false) if by_default => notes.push("not in the headers".to_owned()),
         _ => {}
     }
-    if policy.count_denied.as_ref().is_some_and(|said| said.value) {
+    if policy.count_denied.as_ref().is_some_and(|sourced| sourced.value) {
         notes.push("denied requests count too".to_owned());
     }
     if let Some(ban) = &policy.ban {

@@ -54,9 +54,11 @@ impl<'r> Original<'r> {
     ) -> Result<Self, ValidationErrors> {
         let (method, path) = match proxy {
             AuthProtocol::Forwarding => {
-                told(&head.headers, "x-forwarded-method", "x-forwarded-uri")?
+                original_from(&head.headers, "x-forwarded-method", "x-forwarded-uri")?
             }
-            AuthProtocol::Nginx => told(&head.headers, "x-original-method", "x-original-uri")?,
+            AuthProtocol::Nginx => {
+                original_from(&head.headers, "x-original-method", "x-original-uri")?
+            }
             AuthProtocol::Envoy => (Cow::Borrowed(&head.method), after_prefix(&head.uri)),
         };
         Ok(Self {
@@ -79,7 +81,7 @@ impl<'r> Original<'r> {
 }
 
 /// The method and the path from a proxy's two headers.
-fn told<'r>(
+fn original_from<'r>(
     headers: &'r HeaderMap,
     method: &'static str,
     uri: &'static str,

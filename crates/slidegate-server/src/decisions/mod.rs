@@ -187,14 +187,14 @@ where
                 if let Err(error) = gate.check(&facts) {
                     let response = bad_request(&error);
                     reply::write_bad_request(out, &response);
-                    self.tell(ask, intent, asked_at, response.status(), None);
+                    self.record_outcome(ask, intent, asked_at, response.status(), None);
                     return Ok(response.status());
                 }
                 let outcome = match intent {
                     DecideMode::Spend => gate.decide(&facts).await,
                     DecideMode::Peek => gate.peek(&facts).await,
                 };
-                self.conclude(ask, intent, asked_at, &outcome, out);
+                self.write_reply(ask, intent, asked_at, &outcome, out);
             }
             Ask::Charges(charges) => {
                 let outcome = match intent {
@@ -207,14 +207,14 @@ where
                     // The policies have changed since the question was read.
                     Err(error) => return Err(ValidationErrors::one(error)),
                 };
-                self.conclude(ask, intent, asked_at, &outcome, out);
+                self.write_reply(ask, intent, asked_at, &outcome, out);
             }
         }
         Ok(StatusCode::OK)
     }
 
     /// Writes the reply to a question, and records it.
-    fn conclude(
+    fn write_reply(
         &self,
         ask: &Ask<'_>,
         intent: DecideMode,
@@ -229,11 +229,11 @@ where
         };
         let refusal = reply::write(out, outcome, &self.live.settings().answers, headers);
         let status = refusal.map_or(StatusCode::OK, |response| response.status());
-        self.tell(ask, intent, asked_at, status, outcome.as_ref().ok());
+        self.record_outcome(ask, intent, asked_at, status, outcome.as_ref().ok());
     }
 
     /// Records an answered question, unless it only peeked.
-    fn tell(
+    fn record_outcome(
         &self,
         ask: &Ask<'_>,
         intent: DecideMode,

@@ -104,7 +104,7 @@ async fn open(arrival: Arrival, settings: &Settings) -> Result<HttpConnection, H
     let Arrival { socket, peer } = arrival;
     let mut socket = Rewound::new(socket);
     let peer = match &settings.proxy_header {
-        Some(trusted) => speaks_for(peer, &mut socket, trusted, deadline).await?,
+        Some(trusted) => client_address(peer, &mut socket, trusted, deadline).await?,
         None => peer,
     };
     let accepted = Accepted { peer, secure: settings.tls.is_some() };
@@ -126,7 +126,7 @@ async fn open(arrival: Arrival, settings: &Settings) -> Result<HttpConnection, H
 }
 
 /// The client address in a peer's PROXY header.
-async fn speaks_for(
+async fn client_address(
     peer: Option<IpAddr>,
     socket: &mut Rewound<Socket>,
     trusted: &TrustedPeers,

@@ -33,13 +33,13 @@ pub(super) struct DenialLog {
     budget: Budget,
     left_out: PerThread<AtomicU64>,
     /// How many of those were already logged.
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Default for DenialLog {
     fn default() -> Self {
         let (recent, budget) = (Recent::new(), Budget::default());
-        Self { recent, budget, left_out: PerThread::default(), told: AtomicU64::new(0) }
+        Self { recent, budget, left_out: PerThread::default(), reported: AtomicU64::new(0) }
     }
 }
 
@@ -80,8 +80,8 @@ impl DenialLog {
             && self.recent.insert(hash, second);
         if due {
             let left_out = self.left_out.sum(|own| own);
-            let told = self.told.swap(left_out, Ordering::Relaxed);
-            denial.write(answered, left_out.saturating_sub(told), &gate.policies());
+            let reported = self.reported.swap(left_out, Ordering::Relaxed);
+            denial.write(answered, left_out.saturating_sub(reported), &gate.policies());
         } else {
             count_own(self.left_out.own());
         }

@@ -54,7 +54,7 @@ const ID_BYTES: usize = 8;
 
 impl OperatorAction {
     /// As it is called in the API, on the command line, in the audit trail and in metrics.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reset => "reset",
             Self::Override(Action::Grant(_)) => "grant",
@@ -72,8 +72,8 @@ impl OperatorAction {
         }
     }
 
-    fn read(word: &str, units: &str) -> Option<Self> {
-        Some(match word {
+    fn read(name: &str, units: &str) -> Option<Self> {
+        Some(match name {
             "reset" => Self::Reset,
             "grant" => Self::Override(Action::Grant(units.parse().ok()?)),
             "exempt" => Self::Override(Action::Exempt),
@@ -88,9 +88,9 @@ impl OverrideRecord {
     /// The id. A second ban of the same identity replaces the first, and a command that is repeated
     /// because its answer was lost has no second effect.
     pub(crate) fn id_of(action: Action, target: &Target) -> String {
-        let word = OperatorAction::Override(action).word();
+        let name = OperatorAction::Override(action).name();
         let policy = target.policy.as_deref().unwrap_or_default();
-        let digest = Sha256::digest(format!("{word}\n{}\n{policy}", target.identity));
+        let digest = Sha256::digest(format!("{name}\n{}\n{policy}", target.identity));
         hex(&digest[..ID_BYTES])
     }
 
@@ -101,7 +101,7 @@ impl OverrideRecord {
         let by = self.actor.by.map(|by| by.to_string()).unwrap_or_default();
         [
             FORM,
-            self.action.word(),
+            self.action.name(),
             self.target.identity.as_str(),
             self.target.policy.as_deref().unwrap_or_default(),
             &units,
@@ -115,14 +115,14 @@ impl OverrideRecord {
     /// Reads what [`text`](Self::text) wrote; none if it is something else.
     pub(super) fn read(id: &str, text: &str, until_ms: u64) -> Option<Self> {
         let parts: Vec<&str> = text.split('\n').collect();
-        let [FORM, word, identity, policy, units, by, created_ms, reason] = parts[..] else {
+        let [FORM, name, identity, policy, units, by, created_ms, reason] = parts[..] else {
             return None;
         };
         let policy = (!policy.is_empty()).then(|| policy.parse()).transpose().ok()?;
         let by = (!by.is_empty()).then(|| by.parse()).transpose().ok()?;
         Some(Self {
             id: id.to_owned(),
-            action: OperatorAction::read(word, units)?,
+            action: OperatorAction::read(name, units)?,
             target: Target { identity: identity.parse().ok()?, policy },
             actor: Actor { by, reason: reason.to_owned() },
             created_ms: created_ms.parse().ok()?,

@@ -20,10 +20,10 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn start() -> Self {
         let happened = Arc::new(Notify::new());
-        let tell = happened.clone();
+        let sender = happened.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.as_ref().map_or(true, changes_something) {
-                tell.notify_one();
+                sender.notify_one();
             }
         });
         let watcher = watcher.inspect_err(|error| {

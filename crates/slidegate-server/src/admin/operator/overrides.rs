@@ -127,7 +127,7 @@ impl<S: Store> Operator<S> {
             target: Some(&target),
             until_ms: Some(until_ms),
         };
-        let created = self.tell(&about, &actor, created)?;
+        let created = self.record_outcome(&about, &actor, created)?;
         let policies = self.policies();
         let view = |record: &OverrideRecord| {
             OverrideView::at(created.record.created_ms, record, &policies)
@@ -149,7 +149,7 @@ impl<S: Store> Operator<S> {
             target: Some(&target),
             until_ms: None,
         };
-        let done = self.tell(&about, &actor, reset)?;
+        let done = self.record_outcome(&about, &actor, reset)?;
         let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
         let answer = AccountsReset {
             reset: self.shown(&target.identity),
@@ -172,20 +172,20 @@ impl<S: Store> Operator<S> {
             target: record.map(|record| &record.target),
             until_ms: record.map(|record| record.until_ms),
         };
-        let lifted = self.tell(&about, &actor, lifted)?;
+        let lifted = self.record_outcome(&about, &actor, lifted)?;
         let lifted = OverrideView::at(self.overrides.now_ms().await, &lifted, &self.policies());
         Ok(json(StatusCode::OK, &OverrideLifted { lifted, reason: actor.reason }))
     }
 
     /// Writes down what was done or not.
-    fn tell<T>(
+    fn record_outcome<T>(
         &self,
         about: &About<'_>,
         actor: &Actor,
         outcome: Result<T, OverrideError>,
     ) -> Result<T, OperatorError> {
         let outcome = outcome.map_err(OperatorError::from);
-        let (told, problem) = match &outcome {
+        let (result, problem) = match &outcome {
             Ok(_) => (OperationOutcome::Done, None),
             Err(refusal) if refusal.status().is_client_error() => {
                 (OperationOutcome::Refused, Some(refusal.detail()))
@@ -193,16 +193,16 @@ impl<S: Store> Operator<S> {
             Err(refusal) => (OperationOutcome::Failed, Some(refusal.detail())),
         };
         self.observer.operated(Operation {
-            action: about.action.word(),
+            action: about.action.name(),
             by: actor.by,
             override_id: about.id.map(|id| id.chars().take(MOST_ID_CHARS).collect()),
-            kind: about.kind.map(OperatorAction::word),
+            kind: about.kind.map(OperatorAction::name),
             identity: about.target.map(|target| self.shown(&target.identity)),
             policy: about.target.and_then(|target| target.policy.clone()),
             units: about.kind.and_then(OperatorAction::units),
             until_ms: about.until_ms,
             reason: actor.reason.clone(),
-            outcome: told,
+            outcome: result,
             problem,
         });
         outcome

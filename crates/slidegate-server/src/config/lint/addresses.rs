@@ -41,7 +41,8 @@ fn source(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     if gateway.trusted_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty()) {
         return;
     }
-    let header = gateway.client_address.as_ref().filter(|said| said.value != AddressSource::Peer);
+    let header =
+        gateway.client_address.as_ref().filter(|sourced| sourced.value != AddressSource::Peer);
     if let Some(header) = header {
         let text = format!(
             "{} is never believed, because there are no trusted proxies: \
@@ -50,17 +51,17 @@ fn source(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
         );
         warnings.push(ConfigWarning::new(&header.location, text));
     }
-    if let Some(said) = gateway.proxy_protocol.as_ref().filter(|said| said.value) {
+    if let Some(sourced) = gateway.proxy_protocol.as_ref().filter(|sourced| sourced.value) {
         let text = "PROXY headers are never believed, because there are no trusted proxies";
-        warnings.push(ConfigWarning::new(&said.location, text));
+        warnings.push(ConfigWarning::new(&sourced.location, text));
     }
 }
 
 /// Trusted proxies without a client-address header, or networks that contain everybody.
 fn proxies(gateway: &WrittenGateway, warnings: &mut Vec<ConfigWarning>) {
     let Some(proxies) = gateway.trusted_proxies.as_ref().filter(|p| !p.is_empty()) else { return };
-    let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
-    let proxy_protocol = gateway.proxy_protocol.as_ref().is_some_and(|said| said.value);
+    let source = gateway.client_address.as_ref().map(|sourced| sourced.value).unwrap_or_default();
+    let proxy_protocol = gateway.proxy_protocol.as_ref().is_some_and(|sourced| sourced.value);
     if source == AddressSource::Peer && !proxy_protocol {
         let text = "all clients behind a trusted proxy share the proxy's account: say in \
                     client_address which header tells their addresses, such as x-forwarded-for";

@@ -30,9 +30,9 @@ pub(super) fn lint(
 
 /// What the environment switches off, or would if the file let it.
 fn switches(written: &Written, environment: &Environment, warnings: &mut Vec<ConfigWarning>) {
-    if let Some(said) = written.enforced.as_ref().filter(|said| !said.value) {
+    if let Some(sourced) = written.enforced.as_ref().filter(|sourced| !sourced.value) {
         let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
-        warnings.push(ConfigWarning::new(&said.location, text));
+        warnings.push(ConfigWarning::new(&sourced.location, text));
     }
     let is_memory = |kind: &StoreKind| *kind == StoreKind::Memory;
     if environment.get(environment::REDIS_URL).is_some()

@@ -32,7 +32,7 @@ fn keys_file(written: &Written, warnings: &mut Vec<ConfigWarning>) {
 }
 
 fn tokens(written: &Written, warnings: &mut Vec<ConfigWarning>) {
-    let decisions = written.decisions.as_ref().map(|said| &said.value);
+    let decisions = written.decisions.as_ref().map(|sourced| &sourced.value);
     for (endpoint, variable) in [
         (written.admin.as_ref(), environment::ADMIN_TOKEN),
         (decisions, environment::DECISIONS_TOKEN),

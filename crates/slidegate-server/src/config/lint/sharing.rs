@@ -12,9 +12,9 @@ pub(super) fn lint(written: &Written, warnings: &mut Vec<ConfigWarning>) {
             let text = format!("one client can have all others banned: they share {shared}");
             warnings.push(ConfigWarning::new(&ban.location, text));
         }
-        if let Some(said) = policy.count_denied.as_ref().filter(|said| said.value) {
+        if let Some(sourced) = policy.count_denied.as_ref().filter(|sourced| sourced.value) {
             let text = format!("one client can keep all others out: they share {shared}");
-            warnings.push(ConfigWarning::new(&said.location, text));
+            warnings.push(ConfigWarning::new(&sourced.location, text));
         }
     }
 }

@@ -25,12 +25,12 @@ pub(super) fn decisions(
     if written.decisions.is_none() && has_gateway {
         return None;
     }
-    let endpoint = written
-        .decisions
-        .get_or_insert_with(|| Location::default_of("decisions").says(WrittenEndpoint::default()));
+    let endpoint = written.decisions.get_or_insert_with(|| {
+        Location::default_of("decisions").with_value(WrittenEndpoint::default())
+    });
     if endpoint.listen.is_empty() {
         let location = endpoint.location.below("listen");
-        endpoint.value.listen.push(location.says(known(DEFAULT_DECISIONS)));
+        endpoint.value.listen.push(location.with_value(known(DEFAULT_DECISIONS)));
     }
     if let Some(token) = environment.get(environment::DECISIONS_TOKEN) {
         endpoint.value.set_token(environment::DECISIONS_TOKEN, token);
@@ -42,17 +42,17 @@ pub(super) fn admin(written: &mut Written) -> AdminConfig {
     let admin = written.admin.get_or_insert_with(WrittenEndpoint::default);
     if admin.listen.is_empty() {
         let location = Location::default_of("admin.listen");
-        admin.listen.push(location.says(known(DEFAULT_ADMIN)));
+        admin.listen.push(location.with_value(known(DEFAULT_ADMIN)));
     }
     AdminConfig { listen: values(&admin.listen), token: token(admin) }
 }
 
 fn token(endpoint: &WrittenEndpoint) -> Option<Secret> {
-    endpoint.token.as_ref().map(|said| said.value.clone())
+    endpoint.token.as_ref().map(|sourced| sourced.value.clone())
 }
 
 fn values(listen: &[Sourced<ListenAddress>]) -> Vec<ListenAddress> {
-    listen.iter().map(|said| said.value.clone()).collect()
+    listen.iter().map(|sourced| sourced.value.clone()).collect()
 }
 
 /// Reports listeners that would be in one another's place.
@@ -74,7 +74,7 @@ pub(super) fn check_collisions(written: &Written, problems: &mut Vec<ConfigError
 /// Reports listeners that other machines can reach without a token. The admin API can ban and
 /// exempt; the decision API trusts its callers.
 pub(super) fn check_tokens(written: &Written, problems: &mut Vec<ConfigError>) {
-    let decisions = written.decisions.as_ref().map(|said| &said.value);
+    let decisions = written.decisions.as_ref().map(|sourced| &sourced.value);
     for (section, endpoint, variable) in [
         ("admin", written.admin.as_ref(), environment::ADMIN_TOKEN),
         ("decisions", decisions, environment::DECISIONS_TOKEN),

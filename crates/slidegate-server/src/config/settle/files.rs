@@ -41,8 +41,8 @@ pub(in crate::config) fn check(
     if let Some(StoreConfig::Redis(redis)) = config.map(|config| &config.store) {
         let store = &written.store;
         let certificate =
-            store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.location);
-        let location = certificate.or(store.url.as_ref().map(|said| &said.location));
+            store.ca.as_ref().or(store.certificate.as_ref()).map(|sourced| &sourced.location);
+        let location = certificate.or(store.url.as_ref().map(|sourced| &sourced.location));
         if let Some(location) = location {
             report(location, None, server::check_redis(redis));
         }

@@ -23,12 +23,12 @@ pub(super) fn gateway(
     }
     if section.listen.is_empty() {
         let location = section.location.below("listen");
-        section.value.listen.push(location.says(super::endpoints::known(DEFAULT_LISTEN)));
+        section.value.listen.push(location.with_value(super::endpoints::known(DEFAULT_LISTEN)));
     }
     Some(GatewayConfig {
-        listen: section.listen.iter().map(|said| said.value.clone()).collect(),
-        tls: section.tls.as_ref().map(|said| said.value.clone()),
-        proxy_protocol: section.proxy_protocol.as_ref().is_some_and(|said| said.value),
+        listen: section.listen.iter().map(|sourced| sourced.value.clone()).collect(),
+        tls: section.tls.as_ref().map(|sourced| sourced.value.clone()),
+        proxy_protocol: section.proxy_protocol.as_ref().is_some_and(|sourced| sourced.value),
         routes: routes(section, problems),
         host: section.host.unwrap_or_default(),
         headers: HeaderRules {
@@ -80,8 +80,8 @@ pub(super) fn check_dropped_headers(
 fn routes(section: &WrittenGateway, problems: &mut Vec<ConfigError>) -> Vec<RouteConfig> {
     let rest = section.upstream.as_ref().map(|servers| RouteConfig {
         prefix: "/".to_owned(),
-        servers: servers.iter().map(|said| said.value.clone()).collect(),
-        http2: section.http2_upstream.as_ref().is_some_and(|said| said.value),
+        servers: servers.iter().map(|sourced| sourced.value.clone()).collect(),
+        http2: section.http2_upstream.as_ref().is_some_and(|sourced| sourced.value),
     });
     let mut routes: Vec<RouteConfig> = rest.into_iter().collect();
     for route in &section.routes {
@@ -99,7 +99,7 @@ fn routes(section: &WrittenGateway, problems: &mut Vec<ConfigError>) -> Vec<Rout
 
 impl WrittenRoute {
     fn to_route(&self, prefix: &str) -> RouteConfig {
-        let servers = self.servers.iter().map(|said| said.value.clone()).collect();
+        let servers = self.servers.iter().map(|sourced| sourced.value.clone()).collect();
         RouteConfig { prefix: prefix.to_owned(), servers, http2: self.http2 }
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn rules(
     store: Option<&StoreConfig>,
     problems: &mut Vec<ConfigError>,
 ) -> Option<LimiterConfig> {
-    let enforced = written.enforced.as_ref().is_none_or(|said| said.value);
+    let enforced = written.enforced.as_ref().is_none_or(|sourced| sourced.value);
     check_names(written, problems);
     let policies = builder(written, true).build();
     if let (Ok(policies), Some(store)) = (&policies, store) {
@@ -36,7 +36,7 @@ pub(super) fn rules(
             None
         }
     };
-    let gateway = written.gateway.as_ref().map(|said| &said.value);
+    let gateway = written.gateway.as_ref().map(|sourced| &sourced.value);
     let policies = policies?;
     let outline = ConfigSummary::of(written, &policies);
     Some(LimiterConfig {
@@ -121,8 +121,8 @@ fn answers(written: &Written) -> Responder {
 
 fn client_address(written: &Written) -> ClientAddress {
     let Some(gateway) = &written.gateway else { return ClientAddress::default() };
-    let source = gateway.client_address.as_ref().map(|said| said.value).unwrap_or_default();
-    let trusted = gateway.trusted_proxies.as_ref().map(|said| said.value.clone());
+    let source = gateway.client_address.as_ref().map(|sourced| sourced.value).unwrap_or_default();
+    let trusted = gateway.trusted_proxies.as_ref().map(|sourced| sourced.value.clone());
     ClientAddress::new(source, trusted.unwrap_or_default())
 }
 

@@ -40,12 +40,12 @@ fn gateway(written: &mut Written, flags: &Flags, problems: &mut Vec<ConfigError>
     }
     if !flags.trusted_proxy.is_empty() {
         let location = Location::flag("--trusted-proxy");
-        let proxies = location.clone().says(flags.trusted_proxy.clone());
+        let proxies = location.clone().with_value(flags.trusted_proxy.clone());
         section(gateway, &location).trusted_proxies = Some(proxies);
     }
     if let Some(source) = flags.client_address {
         let location = Location::flag("--client-address");
-        section(gateway, &location).client_address = Some(location.clone().says(source));
+        section(gateway, &location).client_address = Some(location.clone().with_value(source));
     }
     if !flags.listen.is_empty() {
         let addresses = all(&flags.listen, "--listen");
@@ -60,7 +60,7 @@ fn section<'w>(
     gateway: &'w mut Option<Sourced<WrittenGateway>>,
     location: &Location,
 ) -> &'w mut WrittenGateway {
-    &mut gateway.get_or_insert_with(|| location.clone().says(WrittenGateway::default())).value
+    &mut gateway.get_or_insert_with(|| location.clone().with_value(WrittenGateway::default())).value
 }
 
 fn upstreams(flags: &Flags, problems: &mut Vec<ConfigError>) -> Vec<Sourced<http::Uri>> {
@@ -68,7 +68,7 @@ fn upstreams(flags: &Flags, problems: &mut Vec<ConfigError>) -> Vec<Sourced<http
     for text in &flags.upstream {
         let location = Location::flag("--upstream");
         match upstream(text) {
-            Ok(uri) => good.push(location.says(uri)),
+            Ok(uri) => good.push(location.with_value(uri)),
             Err(expected) => problems.push(upstream_problem(location, text, expected)),
         }
     }
@@ -76,12 +76,12 @@ fn upstreams(flags: &Flags, problems: &mut Vec<ConfigError>) -> Vec<Sourced<http
 }
 
 fn all(addresses: &[ListenAddress], flag: &'static str) -> Vec<Sourced<ListenAddress>> {
-    addresses.iter().cloned().map(|address| Location::flag(flag).says(address)).collect()
+    addresses.iter().cloned().map(|address| Location::flag(flag).with_value(address)).collect()
 }
 
 fn endpoints(written: &mut Written, flags: &Flags, environment: &Environment) {
     if !flags.decisions.is_empty() {
-        let endpoint = Location::flag("--decisions").says(WrittenEndpoint::default());
+        let endpoint = Location::flag("--decisions").with_value(WrittenEndpoint::default());
         let decisions = written.decisions.get_or_insert(endpoint);
         decisions.value.listen = all(&flags.decisions, "--decisions");
     }
@@ -99,14 +99,14 @@ fn store(written: &mut Written, flags: &Flags, environment: &Environment) {
     let store = &mut written.store;
     if let Some(url) = &flags.redis {
         let location = Location::flag("--redis");
-        store.kind = Some(location.clone().says(StoreKind::Redis));
-        store.url = Some(location.says(url.clone()));
+        store.kind = Some(location.clone().with_value(StoreKind::Redis));
+        store.url = Some(location.with_value(url.clone()));
         return;
     }
     // An explicit `memory` in the file outweighs a REDIS_URL meant for another application.
     let is_memory = store.kind.as_ref().is_some_and(|kind| kind.value == StoreKind::Memory);
     if let Some(url) = environment.get(environment::REDIS_URL).filter(|_| !is_memory) {
-        store.url = Some(Location::variable(environment::REDIS_URL).says(Secret::new(url)));
+        store.url = Some(Location::variable(environment::REDIS_URL).with_value(Secret::new(url)));
     }
 }
 
@@ -118,8 +118,8 @@ fn log(written: &mut Written, flags: &Flags) {
 /// Adds the policy that a profile is, and one for a file that has none.
 fn policies(written: &mut Written) {
     let quota = match &written.profile {
-        Some(said) => said.location.clone().says(said.value.quota()),
-        None if written.policies.is_empty() => Location::default_of("").says(DEFAULT_QUOTA),
+        Some(sourced) => sourced.location.clone().with_value(sourced.value.quota()),
+        None if written.policies.is_empty() => Location::default_of("").with_value(DEFAULT_QUOTA),
         None => return,
     };
     let default = WrittenPolicy::per_address(tuning::DEFAULT_POLICY, vec![quota]);

@@ -30,7 +30,7 @@ pub(super) fn store(written: &Written, problems: &mut Vec<ConfigError>) -> Optio
         }
         (Some(StoreKind::Memory) | None, _) => {
             check_memory(store, problems);
-            let snapshot = store.snapshot.as_ref().map(|said| said.value.clone());
+            let snapshot = store.snapshot.as_ref().map(|sourced| sourced.value.clone());
             Some(StoreConfig::Memory { capacity: store.capacity, snapshot })
         }
     }
@@ -39,16 +39,16 @@ pub(super) fn store(written: &Written, problems: &mut Vec<ConfigError>) -> Optio
 /// Reports what means nothing to a store in memory.
 fn check_memory(store: &WrittenStore, problems: &mut Vec<ConfigError>) {
     let locations = [
-        store.url.as_ref().map(|said| &said.location),
-        store.layout.as_ref().map(|said| &said.location),
-        store.score_unit.as_ref().map(|said| &said.location),
-        store.deadline.as_ref().map(|said| &said.location),
-        store.key_template.as_ref().map(|said| &said.location),
+        store.url.as_ref().map(|sourced| &sourced.location),
+        store.layout.as_ref().map(|sourced| &sourced.location),
+        store.score_unit.as_ref().map(|sourced| &sourced.location),
+        store.deadline.as_ref().map(|sourced| &sourced.location),
+        store.key_template.as_ref().map(|sourced| &sourced.location),
         store.key_templates.first().map(|(policy, _)| &policy.location),
-        store.share.as_ref().map(|said| &said.location),
-        store.ca.as_ref().map(|said| &said.location),
-        store.certificate.as_ref().map(|said| &said.location),
-        store.key.as_ref().map(|said| &said.location),
+        store.share.as_ref().map(|sourced| &sourced.location),
+        store.ca.as_ref().map(|sourced| &sourced.location),
+        store.certificate.as_ref().map(|sourced| &sourced.location),
+        store.key.as_ref().map(|sourced| &sourced.location),
     ];
     for location in locations.into_iter().flatten() {
         let expected = "only for kind = \"redis\": the store is in memory";
@@ -70,14 +70,14 @@ fn redis(
     check_template_policies(written, problems);
     let config = RedisConfig {
         url: url.reveal().to_owned(),
-        layout: store.layout.as_ref().map(|said| said.value).unwrap_or_default(),
-        score_unit: store.score_unit.as_ref().map(|said| said.value),
-        deadline: store.deadline.as_ref().map_or(DEADLINE, |said| said.value),
-        key_template: store.key_template.as_ref().map(|said| said.value.clone()),
+        layout: store.layout.as_ref().map(|sourced| sourced.value).unwrap_or_default(),
+        score_unit: store.score_unit.as_ref().map(|sourced| sourced.value),
+        deadline: store.deadline.as_ref().map_or(DEADLINE, |sourced| sourced.value),
+        key_template: store.key_template.as_ref().map(|sourced| sourced.value.clone()),
         key_templates: templates(store),
-        share: store.share.as_ref().map(|said| said.value),
+        share: store.share.as_ref().map(|sourced| sourced.value),
         capacity: store.capacity,
-        ca: store.ca.as_ref().map(|said| said.value.clone()),
+        ca: store.ca.as_ref().map(|sourced| sourced.value.clone()),
         client: store.client(),
     };
     check_build(store, url, &config, problems);
@@ -109,7 +109,7 @@ fn template_spot(written: &Written, collision: &KeyCollision) -> Location {
         .into_iter()
         .find_map(|name| store.key_templates.iter().find(|(policy, _)| *policy.value == **name));
     let own = own.map(|(policy, _)| &policy.location);
-    let shared = store.key_template.as_ref().map(|said| &said.location);
+    let shared = store.key_template.as_ref().map(|sourced| &sourced.location);
     own.or(shared).cloned().unwrap_or_else(|| Location::default_of("store.key_template"))
 }
 
@@ -149,13 +149,14 @@ fn check_build(
         builder = builder.tls(RedisTls::new());
     }
     let Err(error) = builder.build() else { return };
-    let template = store.key_template.as_ref().map(|said| &said.location);
+    let template = store.key_template.as_ref().map(|sourced| &sourced.location);
     let first = store.key_templates.first().map(|(policy, _)| &policy.location);
-    let certificate = store.ca.as_ref().or(store.certificate.as_ref()).map(|said| &said.location);
+    let certificate =
+        store.ca.as_ref().or(store.certificate.as_ref()).map(|sourced| &sourced.location);
     let location = match error {
         BuildError::ClusterTemplate(_) => template.or(first),
         BuildError::UnusedCertificates => certificate,
-        BuildError::NoScores(_) => store.score_unit.as_ref().map(|said| &said.location),
+        BuildError::NoScores(_) => store.score_unit.as_ref().map(|sourced| &sourced.location),
         _ => None,
     };
     problems.push(ConfigError::new(location.unwrap_or(&url.location).clone(), error));

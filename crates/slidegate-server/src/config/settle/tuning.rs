@@ -78,10 +78,10 @@ enum Change {
 impl Change {
     fn of_flags(flags: &Flags) -> Option<Self> {
         if let Some(profile) = flags.profile {
-            let quota = Location::flag("--profile").says(profile.quota());
+            let quota = Location::flag("--profile").with_value(profile.quota());
             return Some(Self::Quotas(vec![quota]));
         }
-        let quotas = flags.quota.iter().map(|quota| Location::flag("--quota").says(*quota));
+        let quotas = flags.quota.iter().map(|quota| Location::flag("--quota").with_value(*quota));
         let quotas: Vec<_> = quotas.collect();
         (!quotas.is_empty()).then_some(Self::Quotas(quotas))
     }
@@ -92,8 +92,8 @@ impl Change {
         let window = variables.window();
         let location = units
             .as_ref()
-            .map(|said| &said.location)
-            .or(window.as_ref().map(|said| &said.location));
+            .map(|sourced| &sourced.location)
+            .or(window.as_ref().map(|sourced| &sourced.location));
         let location = location?.clone();
         Some(Self::Quota { units, window, location })
     }
@@ -120,7 +120,7 @@ impl Change {
                 let units = units.unwrap_or(tuned.units());
                 let window = window.unwrap_or(tuned.window());
                 let quota = Quota::new(units, window).map_err(|error| error.to_string())?;
-                *tuned = location.clone().says(quota);
+                *tuned = location.clone().with_value(quota);
             }
         }
         Ok(())
@@ -130,8 +130,9 @@ impl Change {
         match self {
             Self::Quotas(quotas) => {
                 let texts: Vec<String> = quotas.iter().map(|quota| quota.to_string()).collect();
-                let location =
-                    quotas.first().map_or(Location::flag("--quota"), |said| said.location.clone());
+                let location = quotas
+                    .first()
+                    .map_or(Location::flag("--quota"), |sourced| sourced.location.clone());
                 ConfigError::new(location, expected).with_value(format!("{:?}", texts.join(", ")))
             }
             Self::Quota { units: Some(units), location, .. } => {
@@ -192,8 +193,8 @@ impl Variables<'_, '_> {
         let text = self.environment.get(name)?;
         let location = Location::variable(name);
         match text.to_ascii_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => Some(location.says(true)),
-            "false" | "0" | "no" | "off" => Some(location.says(false)),
+            "true" | "1" | "yes" | "on" => Some(location.with_value(true)),
+            "false" | "0" | "no" | "off" => Some(location.with_value(false)),
             _ => {
                 self.report(name, text, "expected true or false");
                 None
@@ -227,7 +228,7 @@ impl Variables<'_, '_> {
                 self.report(name, &count.to_string(), expected);
                 return None;
             }
-            Some(count.location.says(window))
+            Some(count.location.with_value(window))
         };
         let (seconds, ms) = (read(environment::TTL, 1000), read(environment::WINDOW_MS, 1));
         if let (Some(seconds), Some(ms)) = (&seconds, &ms)
@@ -245,7 +246,7 @@ impl Variables<'_, '_> {
         let text = self.environment.get(name)?;
         let digits = text.bytes().all(|b| b.is_ascii_digit());
         match text.parse().ok().filter(|_| digits) {
-            Some(number) => Some(Location::variable(name).says(number)),
+            Some(number) => Some(Location::variable(name).with_value(number)),
             None => {
                 self.report(name, text, expected);
                 None

@@ -23,7 +23,7 @@ pub(in crate::config) struct WrittenRefusal {
 impl WrittenHeaders {
     pub(super) fn read(table: &Table<'_>) -> Self {
         let dialects = |value: Value<'_>| {
-            value.each(Value::parsed).into_iter().map(|said| said.value).collect()
+            value.each(Value::parsed).into_iter().map(|sourced| sourced.value).collect()
         };
         Self {
             dialects: table.get("dialects").map(dialects),

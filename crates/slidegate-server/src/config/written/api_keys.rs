@@ -71,8 +71,8 @@ impl WrittenApiKey {
                 None
             }
         };
-        let name = table.said("name", |value| value.text().map(str::to_owned));
-        let plan = table.said("plan", |value| value.text().map(str::to_owned));
+        let name = table.sourced("name", |value| value.text().map(str::to_owned));
+        let plan = table.sourced("plan", |value| value.text().map(str::to_owned));
         if plan.is_none() && table.get("plan").is_none() {
             table.missing("plan", "the name of a plan");
         }
@@ -235,8 +235,8 @@ fn csv(
         match (identity, field(plan)) {
             (Ok(identity), Some(plan)) => keys.push(WrittenApiKey {
                 identity,
-                name: field(name).map(|name| location(line, "name").says(name.to_owned())),
-                plan: location(line, "plan").says(plan.to_owned()),
+                name: field(name).map(|name| location(line, "name").with_value(name.to_owned())),
+                plan: location(line, "plan").with_value(plan.to_owned()),
                 is_in_file: false,
                 location: location(line, ""),
             }),

@@ -41,15 +41,16 @@ const KEEP: usize = 5;
 impl WrittenEndpoint {
     pub(super) fn read(table: &Table<'_>) -> Self {
         let listen = listen(table);
-        let token = table.said("token", Value::secret);
+        let token = table.sourced("token", Value::secret);
         let is_in_file = token.is_some();
         let from_file = table.get("token_file");
         if let Some(file) = from_file.as_ref().filter(|_| is_in_file) {
             file.report("a token is given already: expected token or token_file, not both");
             return Self { listen, token, is_in_file };
         }
-        let read =
-            |file: Value<'_>| file.secret_in_file().map(|secret| file.location().says(secret));
+        let read = |file: Value<'_>| {
+            file.secret_in_file().map(|secret| file.location().with_value(secret))
+        };
         Self { listen, token: token.or_else(|| from_file.and_then(read)), is_in_file }
     }
 }
@@ -57,7 +58,7 @@ impl WrittenEndpoint {
 impl WrittenEndpoint {
     /// Takes the token that a variable has, in place of one in the file.
     pub(in crate::config) fn set_token(&mut self, variable: &'static str, token: &str) {
-        self.token = Some(Location::variable(variable).says(Secret::new(token)));
+        self.token = Some(Location::variable(variable).with_value(Secret::new(token)));
         self.is_in_file = false;
     }
 }
@@ -74,7 +75,7 @@ impl WrittenLog {
             Some(text.to_owned())
         };
         Self {
-            format: table.get("format").and_then(|value| value.word(&formats)),
+            format: table.get("format").and_then(|value| value.one_of(&formats)),
             level: table.get("level").and_then(level),
             access: table.get("access").and_then(|value| value.boolean()),
         }

@@ -78,25 +78,27 @@ impl WrittenGateway {
         Self {
             listen: listen(table),
             upstream: table.get("upstream").map(|value| servers(&value)),
-            http2_upstream: table.said("http2_upstream", Value::boolean),
+            http2_upstream: table.sourced("http2_upstream", Value::boolean),
             routes: tables(table.get("route"), WrittenRoute::read),
-            trusted_proxies: table.said("trusted_proxies", |value| {
-                Some(value.each(Value::parsed).into_iter().map(|said| said.value).collect())
+            trusted_proxies: table.sourced("trusted_proxies", |value| {
+                Some(value.each(Value::parsed).into_iter().map(|sourced| sourced.value).collect())
             }),
-            client_address: table.said("client_address", Value::parsed),
-            user_header: table.said("user_header", header_name),
-            proxy_protocol: table.said("proxy_protocol", Value::boolean),
+            client_address: table.sourced("client_address", Value::parsed),
+            user_header: table.sourced("user_header", header_name),
+            proxy_protocol: table.sourced("proxy_protocol", Value::boolean),
             host: table.get("host").and_then(|v| {
-                v.word(&[("keep", HostRule::Keep), ("upstream", HostRule::Upstream)])
+                v.one_of(&[("keep", HostRule::Keep), ("upstream", HostRule::Upstream)])
             }),
             workers: table.get("workers").and_then(|value| value.number(1..=1024)),
-            tls: table.said("tls", |value| value.table(tls)?),
+            tls: table.sourced("tls", |value| value.table(tls)?),
             encoded_slashes: table.get("encoded_slashes").and_then(|value| {
-                value
-                    .word(&[("keep", EncodedSlashRule::Keep), ("decode", EncodedSlashRule::Decode)])
+                value.one_of(&[
+                    ("keep", EncodedSlashRule::Keep),
+                    ("decode", EncodedSlashRule::Decode),
+                ])
             }),
             path_parameters: table.get("path_parameters").and_then(|value| {
-                value.word(&[("cut", PathParameterRule::Cut), ("keep", PathParameterRule::Keep)])
+                value.one_of(&[("cut", PathParameterRule::Cut), ("keep", PathParameterRule::Keep)])
             }),
             ignore_case: table.get("ignore_case").and_then(|value| value.boolean()),
             underscores_in_headers: table
@@ -117,7 +119,7 @@ impl WrittenGateway {
 
 impl WrittenRoute {
     fn read(table: &Table<'_>) -> Self {
-        let prefix = table.said("prefix", |value| {
+        let prefix = table.sourced("prefix", |value| {
             let text = value.text()?;
             if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
                 value.report("expected the beginning of a path, such as /api for all below it");

@@ -66,23 +66,23 @@ impl Written {
     pub(super) fn read(root: &Table<'_>) -> Self {
         let section = |key| root.get(key);
         let mut api_keys = api_keys::tables(root);
-        let keys_file = root.said("keys_file", |value| KeysFile::read(value, &mut api_keys));
+        let keys_file = root.sourced("keys_file", |value| KeysFile::read(value, &mut api_keys));
         let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
         Self {
-            gateway: root.said("gateway", |value| value.table(WrittenGateway::read)),
-            decisions: root.said("decisions", |value| value.table(WrittenEndpoint::read)),
+            gateway: root.sourced("gateway", |value| value.table(WrittenGateway::read)),
+            decisions: root.sourced("decisions", |value| value.table(WrittenEndpoint::read)),
             admin: section("admin").and_then(|value| value.table(WrittenEndpoint::read)),
             store: section("store").and_then(|v| v.table(WrittenStore::read)).unwrap_or_default(),
             headers: section("headers")
                 .and_then(|value| value.table(WrittenHeaders::read))
                 .unwrap_or_default(),
             refusal: section("refusal").and_then(|value| WrittenRefusal::read(&value)),
-            profile: root.said("profile", |value| value.word(&Profile::WORDS)),
+            profile: root.sourced("profile", |value| value.one_of(&Profile::WORDS)),
             plans: section("plans").and_then(|v| v.names(plans)).unwrap_or_default(),
             policies: tables(root.get("policy"), WrittenPolicy::read),
             api_keys,
             keys_file,
-            unknown_keys: section("unknown_keys").and_then(|value| value.word(&unknown_keys)),
+            unknown_keys: section("unknown_keys").and_then(|value| value.one_of(&unknown_keys)),
             exempt: WrittenRoster::read(root.get("exempt")),
             blocked: WrittenRoster::read(root.get("blocked")),
             log: section("log").and_then(|value| value.table(WrittenLog::read)).unwrap_or_default(),
@@ -95,12 +95,12 @@ impl Written {
 /// What `read` makes of each table of a list.
 fn tables<T>(list: Option<Value<'_>>, read: impl Fn(&Table<'_>) -> T) -> Vec<T> {
     let each = list.map(|list| list.each(|value| value.table(&read))).unwrap_or_default();
-    each.into_iter().map(|said| said.value).collect()
+    each.into_iter().map(|sourced| sourced.value).collect()
 }
 
 fn plans(entries: Vec<(&str, Value<'_>)>) -> Vec<WrittenPlan> {
     let plan = |(name, value): (&str, Value<'_>)| {
-        let name = value.location().says(name.to_owned());
+        let name = value.location().with_value(name.to_owned());
         value.table(|table| WrittenPlan::read(name, table))
     };
     entries.into_iter().filter_map(plan).collect()
@@ -143,6 +143,6 @@ impl WrittenQuotas {
     }
 
     pub(super) fn values(&self) -> Vec<Quota> {
-        self.quotas.iter().map(|said| said.value).collect()
+        self.quotas.iter().map(|sourced| sourced.value).collect()
     }
 }

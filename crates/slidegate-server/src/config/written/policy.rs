@@ -53,10 +53,10 @@ impl WrittenPolicy {
         let location =
             quotas.first().map_or(Location::default_of(""), |quota| quota.location.clone());
         Self {
-            name: location.clone().says(name.to_owned()),
+            name: location.clone().with_value(name.to_owned()),
             methods: Vec::new(),
             paths: Vec::new(),
-            identity: location.clone().says(vec![WrittenSource::ip()]),
+            identity: location.clone().with_value(vec![WrittenSource::ip()]),
             quotas: WrittenQuotas { location: location.clone(), quotas, is_whole: true },
             plan: None,
             cost: None,
@@ -75,7 +75,7 @@ impl WrittenPolicy {
     pub(super) fn read(table: &Table<'_>) -> Self {
         let matched = table.get("match").and_then(|value| value.table(Matched::read));
         let Matched { methods, paths } = matched.unwrap_or_default();
-        let plan = table.said("plan", plan);
+        let plan = table.sourced("plan", plan);
         let mut quotas = WrittenQuotas::read(table);
         quotas.is_whole &= plan.is_some() || table.get("plan").is_none();
         let scopes = [("shared", Scope::Shared), ("local", Scope::Local)];
@@ -87,11 +87,11 @@ impl WrittenPolicy {
             identity: identity(table),
             quotas,
             plan,
-            cost: table.said("cost", cost),
-            count_denied: table.said("count_denied", Value::boolean),
-            ban: table.said("ban", |value| value.table(ban)?),
+            cost: table.sourced("cost", cost),
+            count_denied: table.sourced("count_denied", Value::boolean),
+            ban: table.sourced("ban", |value| value.table(ban)?),
             shadow: table.get("shadow").and_then(|value| value.boolean()).unwrap_or_default(),
-            scope: table.get("scope").and_then(|value| value.word(&scopes)).unwrap_or_default(),
+            scope: table.get("scope").and_then(|value| value.one_of(&scopes)).unwrap_or_default(),
             headers: table.get("headers").and_then(|value| value.boolean()),
             on_store_error: table
                 .get("on_store_error")
@@ -123,12 +123,12 @@ impl WrittenPolicy {
             Some(false) => policy.not_in_headers(),
             None => policy,
         };
-        policy = match self.cost.as_ref().map(|said| said.value) {
+        policy = match self.cost.as_ref().map(|sourced| sourced.value) {
             Some(Cost::Units(units)) => policy.cost(units.get()),
             Some(Cost::Request) => policy.request_cost(),
             None => policy,
         };
-        if self.count_denied.as_ref().is_some_and(|said| said.value) {
+        if self.count_denied.as_ref().is_some_and(|sourced| sourced.value) {
             policy = policy.count_denied();
         }
         if let Some(ban) = &self.ban {
@@ -166,27 +166,27 @@ fn method(value: &Value<'_>) -> Option<Method> {
 }
 
 fn name(table: &Table<'_>) -> Sourced<String> {
-    let name = table.said("name", |value| value.text().map(str::to_owned));
+    let name = table.sourced("name", |value| value.text().map(str::to_owned));
     if name.is_none() && table.get("name").is_none() {
         table.missing("name", "a name, such as api");
     }
     let unnamed = || {
         let plain: String =
             table.location().key.chars().filter(char::is_ascii_alphanumeric).collect();
-        table.location().says(format!("unnamed-{plain}"))
+        table.location().with_value(format!("unnamed-{plain}"))
     };
     name.unwrap_or_else(unnamed)
 }
 
 fn identity(table: &Table<'_>) -> Sourced<Vec<WrittenSource>> {
     let Some(value) = table.get("identity") else {
-        return table.location().below("identity").says(vec![WrittenSource::ip()]);
+        return table.location().below("identity").with_value(vec![WrittenSource::ip()]);
     };
     let sources: Vec<_> =
-        value.each(WrittenSource::read).into_iter().map(|said| said.value).collect();
+        value.each(WrittenSource::read).into_iter().map(|sourced| sourced.value).collect();
     // What could not be read has been reported; an empty list is for the library to report.
     let failed = sources.is_empty() && value.count() > 0;
-    value.location().says(if failed { vec![WrittenSource::ip()] } else { sources })
+    value.location().with_value(if failed { vec![WrittenSource::ip()] } else { sources })
 }
 
 impl WrittenSource {
@@ -249,12 +249,12 @@ fn cost(value: &Value<'_>) -> Option<Cost> {
 /// `"free"` or `{ header = "x-plan", default = "free" }`.
 fn plan(value: &Value<'_>) -> Option<PlanChoice> {
     if value.is_text() {
-        let default = value.location().says(value.text()?.to_owned());
+        let default = value.location().with_value(value.text()?.to_owned());
         return Some(PlanChoice { header: None, default });
     }
     value.table(|table| {
         let header = table.get("header").and_then(|value| header_name(&value));
-        let default = table.said("default", |value| value.text().map(str::to_owned));
+        let default = table.sourced("default", |value| value.text().map(str::to_owned));
         if default.is_none() && table.get("default").is_none() {
             table.missing("default", "the name of a plan");
         }

@@ -46,22 +46,22 @@ impl WrittenStore {
         let capacity = table.get("capacity");
         let capacity: Option<u32> = capacity.and_then(|value| value.number(1..=(1 << 31) - 1));
         Self {
-            kind: table.said("kind", |value| value.word(&kinds)),
-            url: table.said("url", Value::secret),
-            layout: table.said("layout", Value::parsed),
-            score_unit: table.said("score_unit", Value::parsed),
-            deadline: table.said("deadline", |value| value.period(LONGEST_DEADLINE)),
-            key_template: table.said("key_template", Value::parsed),
+            kind: table.sourced("kind", |value| value.one_of(&kinds)),
+            url: table.sourced("url", Value::secret),
+            layout: table.sourced("layout", Value::parsed),
+            score_unit: table.sourced("score_unit", Value::parsed),
+            deadline: table.sourced("deadline", |value| value.period(LONGEST_DEADLINE)),
+            key_template: table.sourced("key_template", Value::parsed),
             key_templates: table
                 .get("key_templates")
                 .and_then(|value| value.names(templates))
                 .unwrap_or_default(),
-            share: table.said("share", Value::parsed),
+            share: table.sourced("share", Value::parsed),
             capacity: capacity.map(|accounts| accounts as usize),
-            ca: table.said("ca", Value::file),
-            certificate: table.said("certificate", Value::file),
-            key: table.said("key", Value::file),
-            snapshot: table.said("snapshot", |value| value.table(snapshot)?),
+            ca: table.sourced("ca", Value::file),
+            certificate: table.sourced("certificate", Value::file),
+            key: table.sourced("key", Value::file),
+            snapshot: table.sourced("snapshot", |value| value.table(snapshot)?),
         }
     }
 
@@ -74,7 +74,7 @@ impl WrittenStore {
 
 fn templates(entries: Vec<(&str, Value<'_>)>) -> Vec<(Sourced<String>, KeyTemplate)> {
     let template = |(policy, value): (&str, Value<'_>)| {
-        Some((value.location().says(policy.to_owned()), value.parsed()?))
+        Some((value.location().with_value(policy.to_owned()), value.parsed()?))
     };
     entries.into_iter().filter_map(template).collect()
 }

@@ -19,8 +19,8 @@ pub(super) struct AuditWriter {
     /// All that was lost, by whomever.
     dropped: Arc<AtomicU64>,
     /// How many of those were reported in a line, and how many before this batch.
-    told: u64,
-    told_before: u64,
+    reported: u64,
+    reported_before: u64,
     /// Whether the last batch was lost.
     is_failing: bool,
 }
@@ -31,7 +31,15 @@ const BATCH_BYTES: usize = 64 * 1024;
 impl AuditWriter {
     pub(super) fn new(file: RotatedFile, dropped: Arc<AtomicU64>) -> Self {
         let (batch, batch_lines) = (Vec::with_capacity(BATCH_BYTES), 0);
-        Self { file, batch, batch_lines, dropped, told: 0, told_before: 0, is_failing: false }
+        Self {
+            file,
+            batch,
+            batch_lines,
+            dropped,
+            reported: 0,
+            reported_before: 0,
+            is_failing: false,
+        }
     }
 
     pub(super) fn write_all(mut self, mut waiting: QueueReceiver<AuditRecord>) {
@@ -46,15 +54,15 @@ impl AuditWriter {
 
     fn add(&mut self, record: &AuditRecord) {
         let start = self.batch.len();
-        let mut told = self.encode(record);
+        let mut reported = self.encode(record);
         if !self.file.has_room_for(self.batch.len()) {
             self.batch.truncate(start);
             self.flush();
             self.rotate();
             // Again, because the others may have been lost since.
-            told = self.encode(record);
+            reported = self.encode(record);
         }
-        self.told = told;
+        self.reported = reported;
         self.batch_lines += 1;
         if self.batch.len() >= BATCH_BYTES {
             self.flush();
@@ -64,7 +72,7 @@ impl AuditWriter {
     /// Adds the line to the batch, and returns how many losses are reported with it.
     fn encode(&mut self, record: &AuditRecord) -> u64 {
         let dropped = self.dropped.load(Ordering::Relaxed);
-        line::append(&mut self.batch, record, dropped - self.told);
+        line::append(&mut self.batch, record, dropped - self.reported);
         dropped
     }
 
@@ -85,11 +93,11 @@ impl AuditWriter {
         }
         match self.file.append(&self.batch) {
             Ok(()) => {
-                self.told_before = self.told;
+                self.reported_before = self.reported;
                 self.is_failing = false;
             }
             Err(error) => {
-                self.told = self.told_before;
+                self.reported = self.reported_before;
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
                 if !mem::replace(&mut self.is_failing, true) {
                     tracing::error!(%error, "cannot write the audit trail; counting lost records");
