@@ -14,8 +14,8 @@ use slidegate::Quota;
 use slidegate_testbed::RedisServer;
 
 use self::bytes::Bytes;
-use self::candidates::{Candidate, UNITS};
-use self::load::{Comparison, IN_FLIGHT, Load};
+use self::candidates::{Candidate, Customer, Limiter, UNITS};
+use self::load::{Comparison, IN_FLIGHT, Load, latencies};
 use self::scenario::Scenario;
 use self::table::Table;
 
@@ -82,6 +82,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
         comparison.round().await?;
     }
     let denied = Table::new(&comparison.seen());
+
+    progress("one decision at a time");
+    server.command(&["FLUSHALL"]).expect_ok();
+    let idle_p99 = idle_p99(&server).await?;
     drop(server);
 
     progress("bytes of full accounts");
@@ -98,18 +102,39 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     denied.print("requests that are denied");
     bytes.print();
     scenario.print();
-    println!("\n{}", result(&allowed, &bytes, &scenario));
+    println!("\none decision at a time, packed: p99 {:.2} ms", idle_p99.as_secs_f64() * 1e3);
+    println!("\n{}", result(&allowed, idle_p99, &bytes, &scenario));
     Ok(())
 }
 
-fn result(allowed: &Table, bytes: &Bytes, scenario: &Scenario) -> String {
+/// The 99th percentile of decisions that are sent one at a time, for a second.
+async fn idle_p99(server: &RedisServer) -> anyhow::Result<Duration> {
+    let limiter = Limiter::connect(Candidate::Packed, &server.url()).await?;
+    let customers: Vec<Customer> = (2_000_000..2_000_100).map(Customer::new).collect();
+    limiter.decide(&customers[0]).await?;
+    let (mut latencies_ns, start) = (latencies(), Instant::now());
+    for customer in customers.iter().cycle() {
+        let sent = Instant::now();
+        if sent.duration_since(start) > Duration::from_secs(1) {
+            break;
+        }
+        limiter.decide(customer).await?;
+        latencies_ns.saturating_record(sent.elapsed().as_nanos() as u64);
+    }
+    Ok(Duration::from_nanos(latencies_ns.value_at_quantile(0.99)))
+}
+
+fn result(allowed: &Table, idle_p99: Duration, bytes: &Bytes, scenario: &Scenario) -> String {
     let (minute, day) = (Quota::per_minute(600), Quota::per_day(1_000_000));
     format!(
         "RESULT redis packed_vs_s0_throughput={:.2} packed_vs_s3_throughput={:.2} \
-         packed_vs_sorted_bytes_600={:.3} bytes_million_per_day={} abuser_calls_per_1000={:.1}",
-        allowed.packed_by(Candidate::Pipeline).middle,
-        allowed.packed_by(Candidate::Script).middle,
+         sorted_vs_s3_throughput={:.2} packed_vs_sorted_bytes_600={:.3} p99_ms_idle={:.2} \
+         bytes_million_per_day={} abuser_calls_per_1000={:.1}",
+        allowed.ratio(Candidate::Packed, Candidate::Pipeline).middle,
+        allowed.ratio(Candidate::Packed, Candidate::Script).middle,
+        allowed.ratio(Candidate::SortedSet, Candidate::Script).middle,
         bytes.packed_by_sorted_set(minute),
+        idle_p99.as_secs_f64() * 1e3,
         bytes.packed(day),
         scenario.abuser_calls_per_1000(),
     )

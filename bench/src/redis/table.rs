@@ -39,14 +39,14 @@ impl Table {
         Self { lines: lines.map(|(candidate, turns)| (candidate, Line::new(turns))).collect() }
     }
 
-    /// How many times as many decisions the packed layout makes as another, in the same round.
-    pub fn packed_by(&self, other: Candidate) -> Spread {
+    /// How many times as many decisions one limiter makes as another, in the same round.
+    pub fn ratio(&self, one: Candidate, other: Candidate) -> Spread {
         let rates = |candidate| {
             let line = self.lines.iter().find(|(own, _)| *own == candidate);
             &line.expect("all limiters have a line").1.rates
         };
-        let pairs = rates(Candidate::Packed).iter().zip(rates(other));
-        Spread::of(pairs.map(|(packed, other)| packed / other).collect())
+        let pairs = rates(one).iter().zip(rates(other));
+        Spread::of(pairs.map(|(one, other)| one / other).collect())
     }
 
     pub fn print(&self, title: &str) {
@@ -66,10 +66,16 @@ impl Table {
         for (candidate, line) in &self.lines {
             line.print(*candidate);
         }
-        for other in [Candidate::Pipeline, Candidate::Script, Candidate::SortedSet] {
-            let Spread { least, middle, most } = self.packed_by(other);
-            let name = format!("packed / {}", other.name());
-            println!("  {name:<32}{middle:>5.2} ({least:.2} to {most:.2})");
+        let pairs = [
+            (Candidate::Packed, Candidate::Pipeline),
+            (Candidate::Packed, Candidate::Script),
+            (Candidate::Packed, Candidate::SortedSet),
+            (Candidate::SortedSet, Candidate::Script),
+        ];
+        for (one, other) in pairs {
+            let Spread { least, middle, most } = self.ratio(one, other);
+            let name = format!("{} / {}", one.name(), other.name());
+            println!("  {name:<44}{middle:>5.2} ({least:.2} to {most:.2})");
         }
     }
 }
