@@ -1,7 +1,8 @@
-//! DenialCache that are certain for a while, answered again without Redis.
+//! Denials that stay true for a time, answered again without Redis.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,13 +11,16 @@ use slidegate::{Standing, Timestamp};
 
 use crate::owned::OwnedCharge;
 
-/// Requests that were denied, or are bound to be, and what to answer them.
+/// Requests that were denied, or are bound to be, and their answers.
 ///
 /// A denied request is denied again until a unit leaves one of its windows. It is kept for that
 /// long, and for a second at most, so that a reset in another process is seen. It is kept for the
 /// same accounts, quotas and costs only: another cost would have to wait for another time.
 pub(crate) struct DenialCache {
     shards: [Mutex<DenialShard>; SHARDS],
+    /// How often accounts were forgotten, by their hash. A denial holds while those of its accounts
+    /// have not moved; two accounts that share a counter only lose a denial too many.
+    forgotten: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
@@ -29,6 +33,7 @@ struct DenialShard {
 struct CachedDenial {
     charges: Box<[OwnedCharge]>,
     receipt: Receipt,
+    generation: u64,
     /// When the answer came.
     since: Timestamp,
     until: Timestamp,
@@ -36,75 +41,91 @@ struct CachedDenial {
 
 const SHARDS: usize = 16;
 /// With some hundred bytes each, all together stay below 40 MB.
-const MOST_IN_SHARD: usize = 4096;
+const MAX_IN_SHARD: usize = 4096;
+const COUNTERS: usize = 4096;
 const LONGEST: Duration = Duration::from_secs(1);
 /// A full shard looks for denials that are over this often.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// When a call went out and when its answer came.
+/// When a call was sent and when its answer came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     pub(crate) sent: Timestamp,
     pub(crate) back: Timestamp,
+    /// Of the request, when it was sent.
+    pub(crate) generation: u64,
 }
 
 impl DenialCache {
     pub(crate) fn new() -> Self {
-        Self { shards: Default::default(), hasher: RandomState::new() }
+        Self {
+            shards: Default::default(),
+            forgotten: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::new(),
+        }
     }
 
     /// The answer to a request that is certainly denied.
     pub(crate) fn find(&self, charges: &Charges<'_>, now: Timestamp) -> Option<Receipt> {
-        let hash = self.hash(charges.as_slice());
+        let hash = self.hash(charges);
         let shard = self.shard(hash);
         let denial = shard.kept.get(&hash)?;
-        let certain = (denial.since..denial.until).contains(&now);
-        (certain && denial.is_of(charges.as_slice())).then(|| denial.answer(now))
+        let holds = (denial.since..denial.until).contains(&now)
+            && denial.generation == self.generation(charges.as_slice())
+            && denial.charges.iter().eq(charges.as_slice());
+        holds.then(|| denial.answer(now))
     }
 
     /// Keeps what a receipt says of the next request like this one.
     pub(crate) fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
-        let charges = charges.as_slice();
-        let Some(receipt) = next_denial(charges, receipt) else { return };
-        // What happened since the call went out may have been counted in it or not.
-        let until = trip.sent + certain_for(charges, &receipt);
+        let Some(receipt) = next_denial(charges.as_slice(), receipt) else { return };
+        // What happened since the call was sent may have been counted in it or not.
+        let until = trip.sent + certain_for(charges.as_slice(), &receipt);
         if until <= trip.back {
             return;
         }
         let hash = self.hash(charges);
         let mut shard = self.shard(hash);
         if shard.has_room(hash, trip.back) {
-            let charges = charges.iter().map(OwnedCharge::from).collect();
-            shard.kept.insert(hash, CachedDenial { charges, receipt, since: trip.back, until });
+            let charges = charges.as_slice().iter().map(OwnedCharge::from).collect();
+            let (generation, since) = (trip.generation, trip.back);
+            shard.kept.insert(hash, CachedDenial { charges, receipt, generation, since, until });
         }
     }
 
-    /// Forgets all denials that an account of these charges had a part in.
+    /// Forgets all denials that an account of these charges had a part in, and those of calls that
+    /// are in flight.
     pub(crate) fn forget(&self, charges: &Charges<'_>) {
-        let same = |kept: &Charge<'_>, charge: &Charge<'_>| {
-            kept.policy() == charge.policy() && kept.identity() == charge.identity()
-        };
-        for shard in &self.shards {
-            lock(shard).kept.retain(|_, denial| {
-                let mut of_denial = denial.charges.iter().map(OwnedCharge::as_charge);
-                !of_denial.any(|kept| charges.as_slice().iter().any(|charge| same(&kept, charge)))
-            });
+        for charge in charges.as_slice() {
+            self.counter(charge).fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How often accounts of these charges were forgotten.
+    pub(crate) fn generation(&self, charges: &[Charge<'_>]) -> u64 {
+        let counters = charges.iter().map(|charge| self.counter(charge));
+        counters.fold(0, |sum, counter| sum.wrapping_add(counter.load(Ordering::Relaxed)))
     }
 
     /// How many denials are kept.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).kept.len()).sum()
+        let is_known = |denial: &&CachedDenial| {
+            let charges: Vec<_> = denial.charges.iter().map(OwnedCharge::as_charge).collect();
+            denial.generation == self.generation(&charges)
+        };
+        self.shards.iter().map(|shard| lock(shard).kept.values().filter(is_known).count()).sum()
     }
 
-    fn hash(&self, charges: &[Charge<'_>]) -> u64 {
-        use std::hash::{Hash, Hasher};
+    fn counter(&self, charge: &Charge<'_>) -> &AtomicU64 {
+        let hash = self.hasher.hash_one((charge.policy(), charge.identity().as_str()));
+        &self.forgotten[hash as usize % COUNTERS]
+    }
+
+    fn hash(&self, charges: &Charges<'_>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        for charge in charges {
-            charge.policy().hash(&mut hasher);
-            charge.identity().as_str().hash(&mut hasher);
-            charge.cost().hash(&mut hasher);
-            charge.quotas().as_slice().hash(&mut hasher);
+        for charge in charges.as_slice() {
+            let account = (charge.policy(), charge.identity().as_str());
+            (account, charge.cost(), charge.quotas().as_slice()).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -120,20 +141,15 @@ fn lock(shard: &Mutex<DenialShard>) -> MutexGuard<'_, DenialShard> {
 
 impl DenialShard {
     fn has_room(&mut self, hash: u64, now: Timestamp) -> bool {
-        if self.kept.len() >= MOST_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_EVERY {
+        if self.kept.len() >= MAX_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_EVERY {
             self.swept_at = now;
             self.kept.retain(|_, denial| now < denial.until);
         }
-        self.kept.len() < MOST_IN_SHARD || self.kept.contains_key(&hash)
+        self.kept.len() < MAX_IN_SHARD || self.kept.contains_key(&hash)
     }
 }
 
 impl CachedDenial {
-    fn is_of(&self, charges: &[Charge<'_>]) -> bool {
-        self.charges.len() == charges.len()
-            && self.charges.iter().zip(charges).all(|(kept, charge)| kept == charge)
-    }
-
     fn answer(&self, now: Timestamp) -> Receipt {
         let passed = now.saturating_since(self.since);
         let later = |standing: &Standing| {
@@ -142,15 +158,14 @@ impl CachedDenial {
                 .with_reset_after(standing.reset_after().saturating_sub(passed))
         };
         Receipt {
-            spent: false,
             at: self.receipt.at + passed,
-            degraded: false,
             standings: self.receipt.standings.iter().map(later).collect(),
+            ..Receipt::default()
         }
     }
 }
 
-/// What the next request like this one will be told, if that is certain: that it is denied, as this
+/// The answer to the next request like this one, if that is certain: that it is denied, as this
 /// one is, or because this one has taken the last unit.
 fn next_denial(charges: &[Charge<'_>], receipt: &Receipt) -> Option<Receipt> {
     // A denied request that counts has to be counted.

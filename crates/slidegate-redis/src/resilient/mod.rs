@@ -118,14 +118,14 @@ impl ResilientStore {
             let error = StoreError::Unavailable(Box::new(QueueFull));
             return self.fall_back(mode, charges, error);
         };
-        let sent = inner.clock.now();
+        let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
         let answer = match mode {
             Mode::Peek => inner.redis.peek(charges).await,
             Mode::Spend | Mode::Deny => inner.redis.spend(charges).await,
         };
         match answer {
             Ok(receipt) => {
-                let trip = RoundTrip { sent, back: inner.clock.now() };
+                let trip = RoundTrip { sent, back: inner.clock.now(), generation };
                 inner.counters.answered(trip.back.saturating_since(trip.sent));
                 inner.breaker.succeeded();
                 if mode == Mode::Spend {
