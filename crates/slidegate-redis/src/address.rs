@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 /// Where Redis is: the URL, read and checked. It shows no password.
@@ -19,7 +20,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 /// their own get it by `?sentinel_user=…&sentinel_password=…`.
 #[derive(Clone)]
 pub struct Address {
-    pub(crate) kind: Topology,
+    pub(crate) topology: Topology,
 }
 
 #[derive(Clone)]
@@ -41,12 +42,12 @@ pub(crate) struct Sentinels {
 
 impl Address {
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.kind, Topology::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     pub(crate) fn is_tls(&self) -> bool {
         let tls = |addr: &ConnectionAddr| matches!(addr, ConnectionAddr::TcpTls { .. });
-        match &self.kind {
+        match &self.topology {
             Topology::Standalone(info) => tls(info.addr()),
             Topology::Sentinel(sentinels) => tls(sentinels.server.addr()),
             Topology::Cluster(nodes) => nodes.iter().any(|node| tls(node.addr())),
@@ -59,7 +60,7 @@ impl FromStr for Address {
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once("://").ok_or(AddressError::NoScheme)?;
-        let kind = match scheme {
+        let topology = match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
                 Topology::Standalone(connection_info(url)?)
             }
@@ -71,7 +72,7 @@ impl FromStr for Address {
             "rediss-cluster" | "valkeys-cluster" => Topology::Cluster(nodes("rediss", rest)?),
             other => return Err(AddressError::UnknownScheme(other.to_owned())),
         };
-        Ok(Self { kind })
+        Ok(Self { topology })
     }
 }
 
@@ -141,38 +142,25 @@ fn has_port(host: &str) -> bool {
 }
 
 fn connection_info(url: &str) -> Result<ConnectionInfo, AddressError> {
-    let info =
-        url.into_connection_info().map_err(|error| AddressError::Malformed(error.to_string()))?;
-    Ok(info)
+    url.into_connection_info().map_err(|error| AddressError::Malformed(error.to_string()))
 }
 
 fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let escaped = (*first == b'%')
-            .then(|| after.get(..2))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |addresses: Vec<String>| addresses.join(",");
-        match &self.kind {
+        let list = |nodes: &mut dyn Iterator<Item = &ConnectionAddr>| {
+            nodes.map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        match &self.topology {
             Topology::Standalone(info) => write!(f, "{}", info.addr()),
             Topology::Sentinel(sentinels) => {
-                let nodes = list(sentinels.nodes.iter().map(ToString::to_string).collect());
-                write!(f, "{} by sentinels {nodes}", sentinels.master)
+                write!(f, "{} by sentinels {}", sentinels.master, list(&mut sentinels.nodes.iter()))
             }
             Topology::Cluster(nodes) => {
-                let nodes = list(nodes.iter().map(|node| node.addr().to_string()).collect());
-                write!(f, "cluster {nodes}")
+                write!(f, "cluster {}", list(&mut nodes.iter().map(ConnectionInfo::addr)))
             }
         }
     }
@@ -264,7 +252,7 @@ mod tests {
     fn logins_are_kept() {
         let address: Address =
             "redis-sentinel://me:p%40ss@a/m/2?sentinel_password=s%3D1".parse().unwrap();
-        let Topology::Sentinel(sentinels) = address.kind else { panic!("sentinels") };
+        let Topology::Sentinel(sentinels) = address.topology else { panic!("sentinels") };
         assert_eq!(sentinels.server.redis_settings().password(), Some("p@ss"));
         assert_eq!(sentinels.server.redis_settings().db(), 2);
         assert_eq!(sentinels.password.as_deref(), Some("s=1"));

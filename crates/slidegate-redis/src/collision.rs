@@ -1,27 +1,17 @@
 //! Ledgers that would share a key, found before the first request.
 
-use std::fmt;
-
 use slidegate::policy::PolicyOutline;
 use slidegate::{Identity, Name, Policies, Quota, Scope, Source};
 
 use crate::key::{ADDRESS, KeyTemplate, TemplatePart, window_text};
 
-/// Two ledgers that can get the same Redis key, so that each would count what the other admits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Two ledgers that can get the same Redis key, so that each would count what the other admits. It
+/// shows the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct KeyCollision {
-    first: LedgerSpec,
-    second: LedgerSpec,
-    /// Whether it is for requests that have none of the identities of either policy.
-    anonymous: bool,
-}
-
-/// What a policy keeps for each identity under one of its windows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct LedgerSpec {
-    policy: Name,
-    window: String,
-    template: KeyTemplate,
+    policies: [Name; 2],
+    message: String,
 }
 
 /// All pairs of ledgers that can get the same Redis key, at most one for each pair of policies.
@@ -35,13 +25,14 @@ impl KeyCollisions {
         policies: &Policies,
         template_of: impl Fn(&Name) -> &'t KeyTemplate,
     ) -> Result<(), Self> {
-        let outlines = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
-        let shared: Vec<Vec<LedgerKeys>> = outlines
-            .map(|policy| LedgerKeys::of_policy(policies, &policy, template_of(&policy.name)))
-            .collect();
+        let outlines: Vec<PolicyOutline> =
+            policies.outlines().filter(|policy| policy.scope == Scope::Shared).collect();
+        let keys = |policy| LedgerKeys::of_policy(policies, policy, template_of(&policy.name));
+        let shared: Vec<Vec<LedgerKeys<'_>>> = outlines.iter().map(keys).collect();
         let mut collisions = Vec::new();
         for (place, first) in shared.iter().enumerate() {
-            collisions.extend(shared[place..].iter().filter_map(|second| collision(first, second)));
+            let others = shared[place..].iter();
+            collisions.extend(others.filter_map(|second| KeyCollision::find(first, second)));
         }
         if collisions.is_empty() { Ok(()) } else { Err(Self(collisions)) }
     }
@@ -56,57 +47,53 @@ impl KeyCollision {
     /// The policies that the two ledgers belong to: the same name twice if they are two windows of
     /// one policy.
     pub fn policies(&self) -> [&Name; 2] {
-        [&self.first.policy, &self.second.policy]
+        self.policies.each_ref()
     }
-}
 
-impl fmt::Display for KeyCollision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, second, anonymous } = self;
-        let whose = match anonymous {
+    fn new(first: &LedgerKeys<'_>, second: &LedgerKeys<'_>) -> Self {
+        let (policy, other_policy) = (&**first.policy, &**second.policy);
+        let (template, other) = (first.template.to_string(), second.template.to_string());
+        let whose = match first.anonymous && second.anonymous {
             true => {
                 " for requests that have none of their identities, which both count as anonymous"
             }
             false => "",
         };
-        let (template, other) = (first.template.to_string(), second.template.to_string());
-        let (policy, other_policy) = (&*first.policy, &*second.policy);
-        if first.policy == second.policy {
-            let (window, other) = (&first.window, &second.window);
-            return write!(
-                f,
-                "the windows {window} and {other} of policy {policy:?} would share Redis keys under \
-                 the key template {template:?}: add <window> to the template, or keep one window"
-            );
-        }
-        if template == other {
-            return write!(
-                f,
+        let message = if policy == other_policy {
+            format!(
+                "the windows {} and {} of policy {policy:?} would share Redis keys under the key \
+                 template {template:?}: add <window> to the template, or keep one window",
+                first.window, second.window
+            )
+        } else if template == other {
+            format!(
                 "policies {policy:?} and {other_policy:?} would share Redis keys under the key \
                  template {template:?}{whose}: add <policy> to it, or give one of them a key template of \
                  its own"
-            );
-        }
-        write!(
-            f,
-            "policy {policy:?} with the key template {template:?} and policy {other_policy:?} with \
-             the key template {other:?} can share Redis keys{whose}: add <policy> to both, or let what \
-             stands before or after <identity> differ"
-        )
+            )
+        } else {
+            format!(
+                "policy {policy:?} with the key template {template:?} and policy {other_policy:?} with \
+                 the key template {other:?} can share Redis keys{whose}: add <policy> to both, or let what \
+                 stands before or after <identity> differ"
+            )
+        };
+        Self { policies: [first.policy.clone(), second.policy.clone()], message }
+    }
+
+    /// Of the first two ledgers of two policies, or of one, that can share a key.
+    fn find(first: &[LedgerKeys<'_>], second: &[LedgerKeys<'_>]) -> Option<Self> {
+        let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
+        let (a, b) = pairs.find(|(a, b)| !a.is_same_ledger(b) && a.overlap(b))?;
+        Some(Self::new(a, b))
     }
 }
 
-/// The first two ledgers of two policies, or of one, that can share a key.
-fn collision(first: &[LedgerKeys], second: &[LedgerKeys]) -> Option<KeyCollision> {
-    let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
-    let (a, b) = pairs.into_iter().find(|(a, b)| a.ledger != b.ledger && a.overlap(b))?;
-    let anonymous = a.anonymous && b.anonymous;
-    Some(KeyCollision { first: a.ledger.clone(), second: b.ledger.clone(), anonymous })
-}
-
 /// The keys that a ledger can have for identities of one kind.
-struct LedgerKeys {
-    ledger: LedgerSpec,
+struct LedgerKeys<'p> {
+    policy: &'p Name,
+    window: String,
+    template: &'p KeyTemplate,
     pattern: Vec<PatternToken>,
     anonymous: bool,
 }
@@ -142,20 +129,28 @@ impl ValueChars {
     }
 }
 
-impl LedgerKeys {
-    fn of_policy(policies: &Policies, policy: &PolicyOutline, template: &KeyTemplate) -> Vec<Self> {
+impl<'p> LedgerKeys<'p> {
+    fn of_policy(
+        policies: &Policies,
+        policy: &'p PolicyOutline,
+        template: &'p KeyTemplate,
+    ) -> Vec<Self> {
         let identities = identities(&policy.identity);
         let mut keys = Vec::new();
         for window in windows(policies, policy) {
-            let ledger =
-                LedgerSpec { policy: policy.name.clone(), window, template: template.clone() };
             keys.extend(identities.iter().map(|(kind, values)| Self {
-                pattern: pattern(&ledger, kind, *values),
-                ledger: ledger.clone(),
+                policy: &policy.name,
+                pattern: pattern(template, &policy.name, &window, kind, *values),
+                window: window.clone(),
+                template,
                 anonymous: kind == Identity::anonymous().kind(),
             }));
         }
         keys
+    }
+
+    fn is_same_ledger(&self, other: &Self) -> bool {
+        self.policy == other.policy && self.window == other.window
     }
 
     /// Whether a text matches both patterns.
@@ -217,13 +212,19 @@ fn identities(sources: &[Source]) -> Vec<(String, Option<ValueChars>)> {
     identities
 }
 
-fn pattern(ledger: &LedgerSpec, kind: &str, values: Option<ValueChars>) -> Vec<PatternToken> {
+fn pattern(
+    template: &KeyTemplate,
+    policy: &str,
+    window: &str,
+    kind: &str,
+    values: Option<ValueChars>,
+) -> Vec<PatternToken> {
     let mut pattern = Vec::new();
-    for piece in ledger.template.pieces() {
+    for piece in template.parts() {
         let text = match (piece, values) {
-            (TemplatePart::Text(text), _) => text,
-            (TemplatePart::Policy, _) => &*ledger.policy,
-            (TemplatePart::Window, _) => &ledger.window,
+            (TemplatePart::Text(text), _) => text.as_str(),
+            (TemplatePart::Policy, _) => policy,
+            (TemplatePart::Window, _) => window,
             // Who has no value is called by the kind.
             (TemplatePart::Kind, _) | (TemplatePart::Identity | TemplatePart::Account, None) => {
                 kind

@@ -142,7 +142,7 @@ impl RedisConnection {
             ConnectionState::Down | ConnectionState::Connecting(_) => None,
         };
         if let Some(connected) = silent {
-            tracing::debug!(address = %self.address, "gave up a silent connection");
+            tracing::debug!(address = %self.address, "silent connection to Redis dropped");
             self.give_up(&connected);
         }
     }
@@ -170,7 +170,8 @@ impl RedisConnection {
         };
         let outcome = waiting.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| Err(io::Error::other("nobody connects").into()))
+        outcome
+            .unwrap_or_else(|| Err(io::Error::other("the connection attempt was dropped").into()))
     }
 
     /// The connection, or something to wait for while it is made.
@@ -208,7 +209,7 @@ impl RedisConnection {
         match &outcome {
             Ok(_) => tracing::info!(address = %self.address, "connected to Redis"),
             Err(error) => {
-                tracing::debug!(address = %self.address, %error, "no connection to Redis");
+                tracing::debug!(address = %self.address, %error, "connecting to Redis failed");
             }
         }
         let _ = done.send(Some(outcome));
@@ -216,7 +217,7 @@ impl RedisConnection {
 
     /// Connects, logs in and loads the scripts.
     async fn dial(&self) -> RedisResult<Transport> {
-        let mut connection = match &self.address.kind {
+        let mut connection = match &self.address.topology {
             Topology::Standalone(info) => {
                 let client = match (&self.tls, self.address.is_tls()) {
                     (Some(tls), true) => Client::build_with_tls(info.clone(), tls.certificates())?,

@@ -21,7 +21,10 @@ use slidegate::{Identity, Name, Quota};
 /// # Ok::<(), slidegate_redis::KeyTemplateError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyTemplate(Vec<TemplatePart>);
+pub struct KeyTemplate {
+    text: String,
+    parts: Vec<TemplatePart>,
+}
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,15 +49,12 @@ impl KeyTemplate {
     /// The key of a ledger.
     pub(crate) fn key(&self, policy: &Name, identity: &Identity, quota: Quota) -> String {
         let mut key = String::with_capacity(64);
-        for piece in &self.0 {
-            match piece {
+        for part in &self.parts {
+            match part {
                 TemplatePart::Text(text) => key.push_str(text),
                 TemplatePart::Kind => key.push_str(identity.kind()),
                 TemplatePart::Identity => key.push_str(named(identity)),
-                TemplatePart::Account if identity.kind() == ADDRESS => {
-                    key.push_str(identity.value())
-                }
-                TemplatePart::Account => key.push_str(identity.as_str()),
+                TemplatePart::Account => key.push_str(account(identity)),
                 TemplatePart::Policy => key.push_str(policy),
                 TemplatePart::Window => push_window(&mut key, quota),
             }
@@ -66,33 +66,26 @@ impl KeyTemplate {
     /// marks beside them.
     pub(crate) fn pattern(&self, policy: &Name) -> String {
         let mut pattern = String::new();
-        for piece in &self.0 {
-            match piece {
-                TemplatePart::Text(text) => {
-                    text.chars().for_each(|c| push_literal(&mut pattern, c))
-                }
+        for part in &self.parts {
+            match part {
+                TemplatePart::Text(text) => push_text(&mut pattern, text),
                 TemplatePart::Policy => pattern.push_str(policy),
-                TemplatePart::Kind
-                | TemplatePart::Identity
-                | TemplatePart::Account
-                | TemplatePart::Window => {
-                    push_any(&mut pattern);
-                }
+                _ => push_any(&mut pattern),
             }
         }
         push_any(&mut pattern);
         pattern
     }
 
-    pub(crate) fn pieces(&self) -> &[TemplatePart] {
-        &self.0
+    pub(crate) fn parts(&self) -> &[TemplatePart] {
+        &self.parts
     }
 
     /// The key of the shared map that belongs to the ledgers: what all their keys begin with, and a word.
     /// Nobody's identity can make a ledger of it: there is a brace where ledgers have none, or none
     /// where they have one.
     pub(crate) fn shared_map_key(&self) -> String {
-        let text = self.to_string();
+        let text = &self.text;
         match text.find(['<', '{']) {
             Some(end) if text[end..].starts_with('{') => format!("{}shared", &text[..end]),
             end => format!("{}{{shared}}", &text[..end.unwrap_or(text.len())]),
@@ -101,8 +94,7 @@ impl KeyTemplate {
 
     /// Whether Cluster keeps all windows of an account in one place.
     pub(crate) fn keeps_windows_together(&self) -> bool {
-        let text = self.to_string();
-        let tag = text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        let tag = self.text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         tag.is_some_and(|(tag, _)| !tag.is_empty() && !tag.contains("<window>"))
     }
 }
@@ -110,16 +102,18 @@ impl KeyTemplate {
 /// A pattern of all keys that begin with this text.
 pub(crate) fn pattern_of_prefix(text: &str) -> String {
     let mut pattern = String::new();
-    text.chars().for_each(|c| push_literal(&mut pattern, c));
+    push_text(&mut pattern, text);
     push_any(&mut pattern);
     pattern
 }
 
-fn push_literal(pattern: &mut String, c: char) {
-    if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
-        pattern.push('\\');
+fn push_text(pattern: &mut String, text: &str) {
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
     }
-    pattern.push(c);
 }
 
 fn push_any(pattern: &mut String) {
@@ -131,7 +125,12 @@ fn push_any(pattern: &mut String) {
 /// The kind of identities that are addresses.
 pub(crate) const ADDRESS: &str = "ip";
 
-/// Everybody together and nobody in particular have a kind and no value.
+/// An address as it is, any other identity with its kind.
+fn account(identity: &Identity) -> &str {
+    if identity.kind() == ADDRESS { identity.value() } else { identity.as_str() }
+}
+
+/// `everyone` and `anonymous` have a kind and no value.
 fn named(identity: &Identity) -> &str {
     if identity.value().is_empty() { identity.kind() } else { identity.value() }
 }
@@ -158,14 +157,7 @@ impl Default for KeyTemplate {
 
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|piece| match piece {
-            TemplatePart::Text(text) => f.write_str(text),
-            TemplatePart::Kind => f.write_str("<kind>"),
-            TemplatePart::Identity => f.write_str("<identity>"),
-            TemplatePart::Account => f.write_str("<account>"),
-            TemplatePart::Policy => f.write_str("<policy>"),
-            TemplatePart::Window => f.write_str("<window>"),
-        })
+        f.write_str(&self.text)
     }
 }
 
@@ -173,30 +165,30 @@ impl FromStr for KeyTemplate {
     type Err = KeyTemplateError;
 
     fn from_str(template: &str) -> Result<Self, KeyTemplateError> {
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let mut rest = template;
         while let Some((text, after)) = rest.split_once('<') {
             let (name, after) = after
                 .split_once('>')
                 .ok_or_else(|| KeyTemplateError::Unclosed(template.to_owned()))?;
             let known = PLACES.iter().find(|(place, _)| *place == name);
-            let (_, piece) = known.ok_or_else(|| KeyTemplateError::UnknownPlace {
+            let (_, part) = known.ok_or_else(|| KeyTemplateError::UnknownPlace {
                 template: template.to_owned(),
                 place: name.to_owned(),
             })?;
             if !text.is_empty() {
-                pieces.push(TemplatePart::Text(text.to_owned()));
+                parts.push(TemplatePart::Text(text.to_owned()));
             }
-            pieces.push(piece.clone());
+            parts.push(part.clone());
             rest = after;
         }
         if !rest.is_empty() {
-            pieces.push(TemplatePart::Text(rest.to_owned()));
+            parts.push(TemplatePart::Text(rest.to_owned()));
         }
-        if !pieces.contains(&TemplatePart::Identity) && !pieces.contains(&TemplatePart::Account) {
+        if !parts.contains(&TemplatePart::Identity) && !parts.contains(&TemplatePart::Account) {
             return Err(KeyTemplateError::NoIdentity(template.to_owned()));
         }
-        Ok(Self(pieces))
+        Ok(Self { text: template.to_owned(), parts })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Budgets shared by many machines: the store of [Slidegate](slidegate) on Redis and Valkey.
 //!
 //! [`RedisStore`] counts in Redis, exactly: at most one script call and one round trip for each
-//! decision, on the server's clock. [`ResilientStore`] is around it for the days when Redis is slow or gone.
+//! decision, on the server's clock. [`ResilientStore`] wraps it with a circuit breaker and local
+//! ledgers for when Redis is slow or down.
 //!
 //! ```no_run
 //! use slidegate::{Gate, Policies, Policy, Quota};
@@ -17,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! A store needs a Tokio runtime to be called on. What there is to know for operators, such as how
-//! to set up the server and what an outage or a failover costs, is in `docs/redis.md`.
+//! Stores are called on a Tokio runtime. Setting up the server, and what an outage or a failover
+//! costs, are described in `docs/redis.md`.
 
 mod address;
 mod batch;

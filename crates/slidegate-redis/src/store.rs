@@ -32,15 +32,15 @@ use crate::shared_map::SharedMap;
 /// and windows; decisions that would wait anyway share a call. The server's clock is the only one.
 ///
 /// In a cluster one round trip is for the charges of one identity. Charges of several identities may
-/// be in several places, and are spent one after the other and taken back if a later one is denied.
-/// In between, others may be denied who would have been allowed; nobody is ever allowed who should
-/// not be.
+/// be in several slots, and are spent one after the other and taken back if a later one is denied.
+/// In between, other requests may be denied that would have been allowed; none is ever allowed that
+/// should not be.
 ///
 /// Calls end by the [deadline](RedisStoreBuilder::deadline). A spend whose answer comes later is
-/// taken back, since its request has been decided otherwise by then. A spend whose future is
+/// taken back, because its request has been decided otherwise by then. A spend whose future is
 /// dropped stays spent if it has been sent.
 ///
-/// Nearly everybody wants this inside a [`ResilientStore`](crate::ResilientStore).
+/// Most programs use it inside a [`ResilientStore`](crate::ResilientStore).
 ///
 /// ```
 /// use slidegate_redis::RedisStore;

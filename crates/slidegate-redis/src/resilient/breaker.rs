@@ -1,16 +1,16 @@
-//! Whether Redis is asked at all.
+//! The circuit breaker in front of Redis.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What the breaker lets through.
+/// The state of the circuit breaker in front of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Redis decides.
     Closed,
-    /// Redis is sick. It is asked for a sign of life now and then; nobody waits for that.
+    /// Redis has failed too often in a row and is only probed; no request waits for that.
     Open,
-    /// Redis is back and is being told what was admitted without it.
+    /// Redis is back, and what was admitted without it is being replayed.
     Recovering,
 }
 
@@ -52,7 +52,7 @@ impl Breaker {
         failures >= self.opens_after && self.state.swap(OPEN, Ordering::SeqCst) == CLOSED
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn recover(&self) {
         self.state.store(RECOVERING, Ordering::SeqCst);
     }
 
@@ -70,8 +70,7 @@ const CLOSED: u8 = 0;
 const OPEN: u8 = 1;
 const RECOVERING: u8 = 2;
 
-/// How long to wait before the next sign of life: twice as long each time, up to a bound, and never
-/// at the same moment as everybody else.
+/// How long to wait before the next probe: twice as long each time, up to a bound, with jitter.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -107,7 +106,7 @@ mod tests {
         assert!(breaker.failed(), "the third opens it");
         assert!(!breaker.failed(), "and only the third");
         assert_eq!(breaker.state(), BreakerState::Open);
-        breaker.mend();
+        breaker.recover();
         assert!(!breaker.is_closed());
         breaker.close();
         assert!(!breaker.failed(), "failures are counted from the start");

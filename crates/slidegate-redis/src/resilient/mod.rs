@@ -1,4 +1,4 @@
-//! A store that stays calm when Redis does not.
+//! A store that outlives outages of Redis.
 
 mod breaker;
 mod builder;
@@ -6,18 +6,18 @@ mod denials;
 mod journal;
 mod key_errors;
 mod local;
-mod local_share;
 mod recovery;
 mod stats;
 
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Clock, OnStoreError, Store, StoreError};
+use tokio::sync::Semaphore;
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
@@ -28,19 +28,20 @@ use self::journal::Journal;
 pub use self::key_errors::KeyError;
 use self::key_errors::KeyErrors;
 use self::local::LocalLedgers;
-pub use self::local_share::{LocalShare, LocalShareError};
-use self::recovery::Probe;
+pub use self::local::{LocalShare, LocalShareError};
 use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
 use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
+use crate::owned::OwnedCharge;
 use crate::script::Mode;
 use crate::store::RedisStore;
 
-/// A [`RedisStore`] that is never the outage.
+/// A [`RedisStore`] with a circuit breaker and local ledgers, so that an outage of Redis is none of
+/// the service.
 ///
-/// - Every call ends by its deadline, and only so many are under way at once.
-/// - After some failures in a row the breaker opens: Redis is not asked any more, but for a sign of
-///   life now and then. It closes by itself. Starting without Redis is no different.
+/// - Every call ends by its deadline, and only so many are in flight at once.
+/// - After some failures in a row the breaker opens: Redis is only probed, with backoff, until it
+///   answers. Starting without Redis is no different.
 /// - What Redis cannot count is decided by each policy's [`OnStoreError`]. `local` counts in this
 ///   process, which knows what it has admitted before: it never admits more than a quota, or its
 ///   [share](ResilientStoreBuilder::share) of it, in any window, its own earlier admissions
@@ -58,11 +59,10 @@ pub(crate) struct ResilientInner {
     denials: DenialCache,
     counters: Counters,
     key_errors: KeyErrors,
-    /// What the next sign of life is asked with.
-    probe: Mutex<Probe>,
-    in_flight: AtomicUsize,
-    most_in_flight: usize,
-    /// Whether somebody is seeing to it that Redis comes back and is told.
+    /// The charge of the next probe.
+    probe: Mutex<Option<OwnedCharge>>,
+    in_flight: Semaphore,
+    /// Whether the recovery task is running.
     recovering: AtomicBool,
     clock: Arc<dyn Clock>,
 }
@@ -87,8 +87,7 @@ impl ResilientStore {
             counters: Counters::default(),
             key_errors: KeyErrors::default(),
             probe: Mutex::default(),
-            in_flight: AtomicUsize::new(0),
-            most_in_flight: builder.most_in_flight,
+            in_flight: Semaphore::new(builder.most_in_flight.min(Semaphore::MAX_PERMITS)),
             recovering: AtomicBool::new(false),
             clock: builder.clock,
             redis: builder.redis,
@@ -113,7 +112,7 @@ impl ResilientStore {
         if !inner.breaker.is_closed() {
             return self.fall_back(mode, charges, StoreError::Unavailable(Box::new(CircuitOpen)));
         }
-        let Some(_flight) = InFlightCall::begin(inner) else {
+        let Ok(_permit) = inner.in_flight.try_acquire() else {
             add(&inner.counters.queue_full, 1);
             let error = StoreError::Unavailable(Box::new(QueueFull));
             return self.fall_back(mode, charges, error);
@@ -156,7 +155,7 @@ impl ResilientStore {
             charge.store_error_action() == OnStoreError::Deny && !charge.is_shadow()
         };
         if !inner.breaker.is_closed() {
-            recovery::send_for(self);
+            recovery::ensure_running(self);
         }
         if charges.as_slice().iter().any(refuses) {
             add(&inner.counters.refusals, 1);
@@ -170,7 +169,7 @@ impl ResilientStore {
             }
         }
         if decided.spent().next().is_some() {
-            recovery::send_for(self);
+            recovery::ensure_running(self);
         }
         Ok(decided.into_receipt())
     }
@@ -187,15 +186,16 @@ impl ResilientStore {
         } else if inner.breaker.failed() {
             add(&inner.counters.opened, 1);
             if let Some(charge) = charges.as_slice().first() {
-                *inner.probe.lock().unwrap_or_else(PoisonError::into_inner) = Probe::beside(charge);
+                *inner.probe.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(recovery::probe_beside(charge));
             }
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             tracing::warn!(
                 address = %inner.redis,
                 cause,
-                "Redis is not asked until it answers again; policies go by on_store_error"
+                "Redis circuit breaker opened; applying each policy's on_store_error"
             );
-            recovery::send_for(self);
+            recovery::ensure_running(self);
         }
     }
 
@@ -234,7 +234,7 @@ impl ResilientInner {
             keys = list(self.redis.keys(charges).unwrap_or_default()),
             grant = grant.as_deref(),
             cause = %failure,
-            "Redis cannot count in a key of this policy: such requests are decided by on_store_error"
+            "Redis cannot count in a key of this policy; applying its on_store_error"
         );
     }
 
@@ -316,29 +316,12 @@ impl fmt::Debug for ResilientStore {
     }
 }
 
-/// A call that is under way.
-struct InFlightCall<'a>(&'a AtomicUsize);
-
-impl<'a> InFlightCall<'a> {
-    fn begin(inner: &'a ResilientInner) -> Option<Self> {
-        let flight = Self(&inner.in_flight);
-        let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
-        (before < inner.most_in_flight).then_some(flight)
-    }
-}
-
-impl Drop for InFlightCall<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Redis has failed too often and is not asked.
 #[derive(Debug, thiserror::Error)]
-#[error("Redis has failed repeatedly and is left alone until it answers again")]
+#[error("the Redis circuit breaker is open")]
 struct CircuitOpen;
 
-/// Redis is asked as often as it may be.
+/// As many calls are in flight as may be.
 #[derive(Debug, thiserror::Error)]
-#[error("too many calls to Redis are under way")]
+#[error("too many calls to Redis are in flight")]
 struct QueueFull;

@@ -1,4 +1,4 @@
-//! Sees to it that Redis is asked again, and told what it missed.
+//! The recovery task: probes Redis, replays what was admitted without it, and closes the breaker.
 
 use std::mem;
 use std::num::NonZeroU32;
@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Quotas};
-use slidegate::{Identity, Name, Quota, Store, StoreError};
+use slidegate::{Identity, Quota, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::breaker::Backoff;
@@ -15,74 +15,48 @@ use super::journal::Merge;
 use super::stats::add;
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
+use crate::owned::OwnedCharge;
 
-/// How long the failures of calls under way take to come in.
+/// How long the failures of calls in flight take to come in.
 const SETTLING: Duration = Duration::from_millis(50);
-/// How many accounts Redis is told of at once.
-const AT_ONCE: usize = 64;
-/// After so many rounds Redis decides again, and is told the rest meanwhile: where requests come
-/// faster than they can be told, there would be no end.
-const ROUNDS: usize = 8;
-
-/// A Redis that gives signs of life but cannot be told, so many times, decides again all the same:
-/// what cannot be told may all be with one node of a cluster.
-const MOST_IN_VAIN: usize = 3;
-
-/// An account that nobody has, to ask for a sign of life with.
-#[derive(Debug, Clone)]
-pub(crate) struct Probe {
-    policy: Name,
-    identity: Identity,
-    quotas: Quotas,
-}
+/// How many accounts are replayed at once.
+const MAX_CONCURRENT: usize = 64;
+/// After so many rounds Redis decides again, and the rest is replayed meanwhile: where requests come
+/// faster than they can be replayed, there would be no end.
+const MAX_ROUNDS: usize = 8;
+/// A Redis that answers probes but takes no replay, so many times, decides again all the same: what
+/// fails may all be with one node of a cluster.
+const MAX_FAILED_REPLAYS: usize = 3;
 
 const PROBE: &str = "slidegate-probe";
-
-impl Probe {
-    /// Beside the account of a charge: its key differs from the charge's in nothing but the value of
-    /// the identity, so whoever may touch the keys of a policy may touch it.
-    pub(crate) fn beside(charge: &Charge<'_>) -> Self {
-        let identity = format!("{}:{PROBE}", charge.identity().kind());
-        let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
-        let shortest = windows.min().expect("a charge has quotas");
-        let quota = Quota::new(PROBE_UNITS, shortest).expect("the window of a quota");
-        Self {
-            policy: charge.policy().clone(),
-            // A kind that is nobody's, or too long for it, has no keys of its own to be careful of.
-            identity: identity.parse().unwrap_or_else(|_| Identity::user(PROBE)),
-            quotas: Quotas::from(quota),
-        }
-    }
-
-    fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy, &self.identity, &self.quotas)
-    }
-}
-
-impl Default for Probe {
-    fn default() -> Self {
-        let policy = PROBE.parse().expect("a good name");
-        let quotas = Quotas::from(Quota::per_second(PROBE_UNITS.get()));
-        Self { policy, identity: Identity::user(PROBE), quotas }
-    }
-}
-
 /// Enough that a probe is a write.
 const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
-/// Makes sure that somebody is at it.
-pub(crate) fn send_for(store: &ResilientStore) {
+/// A charge to probe Redis with, to an account that is nobody's. Its key differs from that of `charge`
+/// in nothing but the value of the identity, so a user with the keys of the policy may touch it.
+pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
+    let identity = format!("{}:{PROBE}", charge.identity().kind());
+    // A kind that is too long for it has no keys of its own to be careful of.
+    let identity = identity.parse().unwrap_or_else(|_| Identity::user(PROBE));
+    let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
+    let shortest = windows.min().expect("a charge has quotas");
+    let quota = Quota::new(PROBE_UNITS, shortest).expect("the window of a quota");
+    OwnedCharge::from(&Charge::new(charge.policy(), &identity, &Quotas::from(quota)))
+}
+
+/// Spawns the recovery task unless one is running.
+pub(crate) fn ensure_running(store: &ResilientStore) {
     let recovering = &store.0.recovering;
     if !recovering.load(Ordering::SeqCst) && !recovering.swap(true, Ordering::SeqCst) {
-        let mut shift = RunningGuard(Arc::downgrade(&store.0));
+        let mut guard = RunningGuard(Arc::downgrade(&store.0));
         tokio::spawn(async move {
-            mend(&shift.0).await;
-            mem::take(&mut shift.0);
+            recover(&guard.0).await;
+            mem::take(&mut guard.0);
         });
     }
 }
 
-/// Somebody's time at it. If it is cut short, because the runtime ends, others are free to begin.
+/// If the task is cut short, because its runtime ends, another may begin.
 struct RunningGuard(Weak<ResilientInner>);
 
 impl Drop for RunningGuard {
@@ -93,11 +67,11 @@ impl Drop for RunningGuard {
     }
 }
 
-/// Waits for Redis, tells it, and lets it decide again. Ends with the store.
-async fn mend(store: &Weak<ResilientInner>) {
+/// Waits for Redis, replays, and lets it decide again. Ends with the store.
+async fn recover(store: &Weak<ResilientInner>) {
     let mut backoff = Backoff::new();
-    let mut in_vain = 0;
-    // All that one fault has hit is to be told together.
+    let mut failed_replays = 0;
+    // What one fault has hit is replayed together.
     tokio::time::sleep(SETTLING).await;
     loop {
         let Some(inner) = store.upgrade() else { return };
@@ -106,26 +80,26 @@ async fn mend(store: &Weak<ResilientInner>) {
             tokio::time::sleep(backoff.next()).await;
             let Some(inner) = store.upgrade() else { return };
             if let Err(error) = inner.probe().await {
-                tracing::debug!(address = %inner.redis, %error, "Redis gives no sign of life");
+                tracing::debug!(address = %inner.redis, %error, "probe of Redis failed");
                 inner.breaker.open();
                 continue;
             }
-            inner.breaker.mend();
+            inner.breaker.recover();
         }
         let Some(inner) = store.upgrade() else { return };
         match inner.replay().await {
             Ok(()) => {
                 inner.recovering.store(false, Ordering::SeqCst);
-                // Whoever had need of somebody before that found one, and did not send for another.
+                // Callers that needed the task before that found it running and spawned no other.
                 let done = inner.breaker.is_closed() && inner.journal.if_empty(|| ());
                 if done || inner.recovering.swap(true, Ordering::SeqCst) {
                     return;
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "Redis could not be told what was admitted without it");
-                in_vain += 1;
-                if in_vain >= MOST_IN_VAIN {
+                tracing::debug!(address = %inner.redis, %error, "replay to Redis failed");
+                failed_replays += 1;
+                if failed_replays >= MAX_FAILED_REPLAYS {
                     inner.close();
                 }
                 if inner.breaker.is_closed() {
@@ -140,23 +114,24 @@ async fn mend(store: &Weak<ResilientInner>) {
 }
 
 impl ResilientInner {
-    /// A sign of life that takes all that a decision takes: the script, the clock, a write. An answer
-    /// about the key, such as that it may not be touched, is one too.
+    /// A probe takes all that a decision takes: the script, the clock, a write. An answer about the
+    /// key, such as that it may not be touched, shows that Redis is back too.
     async fn probe(&self) -> Result<(), StoreError> {
         let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match self.redis.spend(&probe.charge().into()).await {
+        let Some(probe) = probe else { return Ok(()) };
+        match self.redis.spend(&probe.as_charge().into()).await {
             Err(error) if RedisStoreError::about_a_key(&error).is_none() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Tells Redis everything there is, and closes the breaker at a moment when there is nothing.
-    /// If it takes some and not all, as a cluster does that has lost a node, it decides again, too.
+    /// Replays the journal, and closes the breaker at a moment when it is empty. If Redis takes a
+    /// part of it, as a cluster does that has lost a node, it decides again, too.
     async fn replay(self: &Arc<Self>) -> Result<(), StoreError> {
-        for _ in 0..ROUNDS {
-            let told = self.tell(self.journal.to_send()).await;
-            if let Some(error) = told.failure {
-                if told.done > 0 {
+        for _ in 0..MAX_ROUNDS {
+            let (done, failure) = self.replay_round(self.journal.to_send()).await;
+            if let Some(error) = failure {
+                if done > 0 {
                     self.close();
                 }
                 return Err(error);
@@ -172,25 +147,25 @@ impl ResilientInner {
     fn close(&self) {
         if !self.breaker.is_closed() {
             self.breaker.close();
-            tracing::info!(address = %self.redis, "Redis decides again");
+            tracing::info!(address = %self.redis, "Redis circuit breaker closed");
         }
     }
 
-    async fn tell(self: &Arc<Self>, merges: Vec<Merge>) -> ReplayProgress {
-        let mut under_way = JoinSet::new();
-        let mut told = ReplayProgress::default();
-        let mut failures = 0;
+    /// How many merges were done, and the last failure. After many failures no more are begun.
+    async fn replay_round(self: &Arc<Self>, merges: Vec<Merge>) -> (usize, Option<StoreError>) {
+        let mut in_flight = JoinSet::new();
         let mut merges = merges.into_iter();
+        let (mut done, mut failures, mut failure) = (0, 0, None);
         loop {
-            while failures < AT_ONCE && under_way.len() < AT_ONCE {
+            while failures < MAX_CONCURRENT && in_flight.len() < MAX_CONCURRENT {
                 let Some(merge) = merges.next() else { break };
-                under_way.spawn(self.clone().tell_one(merge));
+                in_flight.spawn(self.clone().replay_one(merge));
             }
-            match under_way.join_next().await {
-                None => return told,
-                Some(Ok(Ok(()))) => told.done += 1,
+            match in_flight.join_next().await {
+                None => return (done, failure),
+                Some(Ok(Ok(()))) => done += 1,
                 Some(Ok(Err(error))) => {
-                    told.failure = Some(error);
+                    failure = Some(error);
                     failures += 1;
                 }
                 Some(Err(_)) => failures += 1,
@@ -198,7 +173,7 @@ impl ResilientInner {
         }
     }
 
-    async fn tell_one(self: Arc<Self>, merge: Merge) -> Result<(), StoreError> {
+    async fn replay_one(self: Arc<Self>, merge: Merge) -> Result<(), StoreError> {
         let runs = merge.runs(self.clock.now());
         if !runs.is_empty() {
             match self.redis.merge(merge.charge(), &runs, merge.number).await {
@@ -207,7 +182,7 @@ impl ResilientInner {
                     add(&self.counters.merged_units, merge.units());
                 }
                 Err(error) => match RedisStoreError::about_a_key(&error) {
-                    // It would fail for ever.
+                    // It would fail every time.
                     Some((failure, reason)) => {
                         self.key_failed(failure, reason, &[merge.charge()]);
                         add(&self.counters.unrecorded, 1);
@@ -222,11 +197,4 @@ impl ResilientInner {
         self.journal.confirm(merge.number);
         Ok(())
     }
-}
-
-/// How far telling Redis has come.
-#[derive(Default)]
-struct ReplayProgress {
-    done: usize,
-    failure: Option<StoreError>,
 }
