@@ -29,14 +29,33 @@ pub trait Candidate: Sync {
     fn decide(&self, key: &Self::Key) -> bool;
 }
 
-/// Slidegate's memory store.
-pub struct Slidegate {
+/// Slidegate's limiter of one quota.
+pub struct Limiter(slidegate::Limiter);
+
+impl Candidate for Limiter {
+    type Key = String;
+
+    fn new() -> Self {
+        Self(slidegate::Limiter::new(Quota::per_minute(UNITS)).capacity(2_000_000))
+    }
+
+    fn key(address: &str) -> String {
+        address.to_owned()
+    }
+
+    fn decide(&self, key: &String) -> bool {
+        self.0.check(key).is_ok()
+    }
+}
+
+/// Slidegate's memory store, as a gate uses it.
+pub struct Store {
     store: MemoryStore,
     policy: Name,
     quotas: Quotas,
 }
 
-impl Slidegate {
+impl Store {
     /// A store for this quota.
     pub fn with_quota(quota: Quota) -> Self {
         let policy = "api".parse().expect("a good name");
@@ -45,7 +64,7 @@ impl Slidegate {
     }
 }
 
-impl Candidate for Slidegate {
+impl Candidate for Store {
     type Key = Identity;
 
     fn new() -> Self {

@@ -1,4 +1,5 @@
-//! In-memory decisions: Slidegate beside governor, throttlecrab and a map of timestamp vectors.
+//! In-memory decisions: Slidegate's limiter and store beside governor, throttlecrab and a map of
+//! timestamp vectors.
 
 mod candidates;
 mod cell;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use slidegate::Quota;
 
-use self::candidates::{Candidate, Governor, Naive, Slidegate, Throttlecrab};
+use self::candidates::{Candidate, Governor, Limiter, Naive, Store, Throttlecrab};
 use self::cell::{AnyRun, CandidateRun, Cell, Seen, Traffic, address};
 use crate::alloc;
 
@@ -26,7 +27,7 @@ pub struct Options {
     keys: Option<usize>,
 }
 
-const CANDIDATES: [&str; 4] = ["slidegate", "governor", "throttlecrab", "naive"];
+const CANDIDATES: [&str; 5] = ["limiter", "store", "governor", "throttlecrab", "naive"];
 
 /// Runs all cells, prints the table and the result.
 pub fn run(options: &Options) -> anyhow::Result<()> {
@@ -36,7 +37,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for cell in cells().filter(|cell| options.keys.is_none_or(|keys| keys == cell.keys)) {
         let seen = contest(cell, options)?;
         print_row(cell, &seen);
-        ratios.push((cell, seen[0].rate() / seen[1].rate()));
+        ratios.push((cell, seen[0].rate() / seen[2].rate()));
     }
     let bytes = Bytes::measure();
     bytes.print();
@@ -54,10 +55,11 @@ fn cells() -> impl Iterator<Item = Cell> {
 }
 
 /// Lets all limiters take turns, so that noise hits all alike.
-fn contest(cell: Cell, options: &Options) -> anyhow::Result<[Seen; 4]> {
+fn contest(cell: Cell, options: &Options) -> anyhow::Result<[Seen; 5]> {
     progress(&format!("{cell}: filling"))?;
-    let mut runs: [Box<dyn AnyRun>; 4] = [
-        Box::new(CandidateRun::<Slidegate>::new(cell)),
+    let mut runs: [Box<dyn AnyRun>; 5] = [
+        Box::new(CandidateRun::<Limiter>::new(cell)),
+        Box::new(CandidateRun::<Store>::new(cell)),
         Box::new(CandidateRun::<Governor>::new(cell)),
         Box::new(CandidateRun::<Throttlecrab>::new(cell)),
         Box::new(CandidateRun::<Naive>::new(cell)),
@@ -82,7 +84,7 @@ fn progress(text: &str) -> anyhow::Result<()> {
     Ok(err.flush()?)
 }
 
-fn print_row(cell: Cell, seen: &[Seen; 4]) {
+fn print_row(cell: Cell, seen: &[Seen; 5]) {
     let rates = seen.each_ref().map(|seen| {
         let mark = if seen.filled_in_part { '*' } else { ' ' };
         format!("{:>12}{mark}", thousands(seen.rate() as u64))
@@ -116,9 +118,9 @@ struct Bytes {
 impl Bytes {
     fn measure() -> Self {
         let filled = |quota, accounts: u32, spends: u32| {
-            let keys: Vec<_> = (0..accounts).map(|i| Slidegate::key(&address(i))).collect();
+            let keys: Vec<_> = (0..accounts).map(|i| Store::key(&address(i))).collect();
             let (bytes, _store) = alloc::bytes_of(|| {
-                let candidate = Slidegate::with_quota(quota);
+                let candidate = Store::with_quota(quota);
                 for _ in 0..spends {
                     keys.iter().for_each(|key| assert!(candidate.decide(key)));
                 }
@@ -156,9 +158,11 @@ fn result(ratios: &[(Cell, f64)], bytes: &Bytes) -> String {
         found.map_or("-".to_owned(), |(_, ratio)| format!("{ratio:.2}"))
     };
     format!(
-        "RESULT memory governor_ratio_1k={} governor_ratio_1m={} threads2_ratio_1k={} \
-         bytes_per_account={:.1} bytes_per_spend={:.1}",
+        "RESULT memory governor_ratio_1k={} governor_cold_1k={} governor_cold_100k={} \
+         governor_ratio_1m={} threads2_ratio_1k={} bytes_per_account={:.1} bytes_per_spend={:.1}",
         ratio(1_000, Traffic::Hot, 1),
+        ratio(1_000, Traffic::Cold, 1),
+        ratio(100_000, Traffic::Cold, 1),
         ratio(1_000_000, Traffic::Cold, 1),
         ratio(1_000, Traffic::Hot, 2),
         bytes.per_account,
