@@ -17,8 +17,7 @@ use crate::limit::name::Name;
 use crate::limit::store::{Receipt, Spent, Store, StoreError};
 use crate::limit::warning::Warning;
 use crate::policy::bad_request::BadRequest;
-use crate::policy::ban::ActiveBan;
-use crate::policy::bans::Bans;
+use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::explain::Explanation;
 use crate::policy::facts::Facts;
 use crate::policy::matching::{

@@ -81,7 +81,7 @@ impl Policies {
         if named().any(|named| named == text) {
             return Ok(());
         }
-        let mut known = methods::KNOWN.into_iter().chain(named());
+        let mut known = methods::known().chain(named());
         match known.find(|known| known.eq_ignore_ascii_case(text)) {
             Some(known) => Err(BadRequest::MethodCase { known: known.to_owned() }),
             None => Ok(()),

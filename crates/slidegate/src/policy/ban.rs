@@ -1,10 +1,21 @@
-//! When an identity that keeps being denied is refused for a while.
+//! When an identity that keeps being denied is refused for a while, and who is.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+
 use crate::limit::charge::Account;
+use crate::limit::clock::Timestamp;
+use crate::limit::ledger::Ledger;
+use crate::limit::name::Name;
 use crate::limit::quota::Quota;
+use crate::limit::store::StoreError;
+use crate::limit::warning::Warning;
+use crate::policy::identity::Identity;
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
 ///
@@ -67,4 +78,343 @@ pub struct ActiveBan {
     /// When the account is to come back: not before the ban is over, and later if a quota that
     /// denied when it began has no room for longer.
     pub retry_after: Duration,
+}
+
+/// What a gate knows of its bans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BanStats {
+    /// Accounts that are banned or have denials counted, live and not yet swept.
+    pub accounts: usize,
+    /// How many there may be.
+    pub capacity: usize,
+    /// Bans that began here since the gate was made.
+    pub begun: u64,
+    /// Bans that began elsewhere and were put in force here since the gate was made.
+    pub adopted: u64,
+    /// Denials, and bans by hand or from elsewhere, that found no room since the gate was made.
+    pub refused: u64,
+}
+
+/// The accounts of a gate that are banned or on the way to it. They are no accounts of a store:
+/// asking here takes from nobody's quota.
+///
+/// It has room for a fixed number. Those whose ban and denials are over make way; when all are
+/// live, the denials of a newcomer are not counted, so a full table bans nobody by mistake.
+///
+/// Every call gets a clock, which it reads under the lock, so that time does not go back.
+pub(crate) struct Bans {
+    table: Mutex<BanTable>,
+    /// Read without the lock: nearly always nobody is banned or on the way to it.
+    accounts: AtomicUsize,
+    warning: Warning,
+    listener: Option<BanListener>,
+}
+
+/// Called with each ban that denials began.
+pub(crate) type BanListener = Box<dyn Fn(&ActiveBan) + Send + Sync>;
+
+struct BanTable {
+    records: HashMap<Account, BanRecord, RandomState>,
+    stats: BanStats,
+    /// Since the last sweep.
+    newcomers: usize,
+    swept_at: Timestamp,
+}
+
+/// The denials that count towards a ban, or the ban that they have led to.
+struct BanRecord {
+    denials: Ledger,
+    term: Option<Term>,
+}
+
+/// A ban in force.
+struct Term {
+    length: Duration,
+    until: Timestamp,
+    /// How long it was no use to come back when it began: for its length at least, and for longer
+    /// if a quota had no room for longer.
+    wait: Duration,
+    retry_at: Timestamp,
+}
+
+/// How many records are looked through for each newcomer, one time with another.
+const SWEEP_PER_NEW: usize = 16;
+/// How often a full table is looked through at least, while newcomers find no room: so seldom that
+/// no flood of them makes it costly.
+const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
+
+impl Bans {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let table = BanTable {
+            records: HashMap::default(),
+            stats: BanStats { capacity, ..BanStats::default() },
+            newcomers: 0,
+            swept_at: Timestamp::default(),
+        };
+        Self {
+            table: Mutex::new(table),
+            accounts: AtomicUsize::new(0),
+            warning: Warning::default(),
+            listener: None,
+        }
+    }
+
+    pub(crate) fn set_listener(&mut self, listener: BanListener) {
+        self.listener = Some(listener);
+    }
+
+    /// Whether nobody is banned or on the way to it.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.accounts.load(Ordering::Relaxed) == 0
+    }
+
+    /// When an account is to come back, if it is banned.
+    pub(crate) fn retry_after(
+        &self,
+        policy: &Name,
+        identity: &Identity,
+        clock: impl Fn() -> Timestamp,
+    ) -> Option<Duration> {
+        self.locked(|table| {
+            let account = account(policy, identity);
+            let record = table.records.get_mut(&account)?;
+            let now = clock();
+            let rest = record.rest(now);
+            if record.is_over(now) {
+                table.records.remove(&account);
+            }
+            rest.map(|(_, retry_after)| retry_after)
+        })
+    }
+
+    /// Whether an account is banned, or has denials that count towards a ban.
+    pub(crate) fn has_record(
+        &self,
+        policy: &Name,
+        identity: &Identity,
+        clock: impl Fn() -> Timestamp,
+    ) -> bool {
+        self.locked(|table| {
+            let record = table.records.get(&account(policy, identity));
+            record.is_some_and(|record| !record.is_over(clock()))
+        })
+    }
+
+    /// Counts a denial, for so long, which may begin a ban; tells when the account is to come back,
+    /// if it is banned. While it is, nothing is counted: the request was under way when the ban
+    /// began.
+    pub(crate) fn count(
+        &self,
+        policy: &Name,
+        identity: &Identity,
+        ban: Ban,
+        denied_for: Duration,
+        clock: impl Fn() -> Timestamp,
+    ) -> Option<Duration> {
+        let account = account(policy, identity);
+        let (rest, begun) = self.locked(|table| {
+            let now = clock();
+            let Some(record) = self.record(table, &account, ban, now) else { return (None, false) };
+            let begun = record.rest(now).is_none() && record.count(ban, denied_for, now);
+            (record.rest(now), begun)
+        });
+        let (rest, retry_after) = rest?;
+        if begun {
+            self.log_begun(&account, ban);
+            if let Some(listener) = &self.listener {
+                listener(&ActiveBan { account, rest, retry_after });
+            }
+        }
+        Some(retry_after)
+    }
+
+    /// Begins a ban now, whether there is another or not.
+    pub(crate) fn begin(
+        &self,
+        policy: &Name,
+        identity: &Identity,
+        ban: Ban,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), StoreError> {
+        let account = account(policy, identity);
+        self.locked(|table| {
+            let now = clock();
+            let record = self.record(table, &account, ban, now).ok_or(StoreError::Full)?;
+            record.begin(ban, Duration::ZERO, now);
+            Ok::<_, StoreError>(())
+        })?;
+        self.log_begun(&account, ban);
+        Ok(())
+    }
+
+    /// Puts a ban in force that began elsewhere, unless the one in force lasts as long.
+    pub(crate) fn adopt(
+        &self,
+        active: &ActiveBan,
+        ban: Ban,
+        clock: impl Fn() -> Timestamp,
+    ) -> Result<(), StoreError> {
+        let rest = active.rest.min(Ban::MAX_LENGTH);
+        if rest.is_zero() {
+            return Ok(());
+        }
+        self.locked(|table| {
+            let now = clock();
+            let record = self.record(table, &active.account, ban, now).ok_or(StoreError::Full)?;
+            if record.rest(now).is_none_or(|(own, _)| own < rest) {
+                record.begin(ban.lasting(rest), active.retry_after, now);
+                table.stats.adopted += 1;
+                let Account { policy, identity } = &active.account;
+                tracing::debug!(%policy, %identity, ?rest, "ban adopted");
+            }
+            Ok(())
+        })
+    }
+
+    /// The bans in force under these policies.
+    pub(crate) fn active<'n>(
+        &self,
+        policies: impl Iterator<Item = &'n Name>,
+        now: Timestamp,
+    ) -> Vec<ActiveBan> {
+        let policies: HashSet<&Name> = policies.collect();
+        self.locked(|table| {
+            let records = table.records.iter_mut();
+            let active = records.filter(|(account, _)| policies.contains(&account.policy));
+            let active = active.filter_map(|(account, record)| {
+                let (rest, retry_after) = record.rest(now)?;
+                Some(ActiveBan { account: account.clone(), rest, retry_after })
+            });
+            active.collect()
+        })
+    }
+
+    /// Lifts an account's ban and forgets its denials.
+    pub(crate) fn forget(&self, policy: &Name, identity: &Identity) {
+        self.locked(|table| table.records.remove(&account(policy, identity)));
+    }
+
+    /// Forgets the accounts of all policies but these.
+    pub(crate) fn keep<'n>(&self, policies: impl Iterator<Item = &'n Name>) {
+        let kept: HashSet<&Name> = policies.collect();
+        self.locked(|table| table.records.retain(|account, _| kept.contains(&account.policy)));
+    }
+
+    pub(crate) fn stats(&self) -> BanStats {
+        self.locked(|table| BanStats { accounts: table.records.len(), ..table.stats })
+    }
+
+    /// Works on the table under its lock, and notes how many accounts it leaves.
+    fn locked<T>(&self, work: impl FnOnce(&mut BanTable) -> T) -> T {
+        let mut table = self.table.lock();
+        let output = work(&mut table);
+        self.accounts.store(table.records.len(), Ordering::Relaxed);
+        output
+    }
+
+    /// An account's record, made if there is room.
+    fn record<'t>(
+        &self,
+        table: &'t mut BanTable,
+        account: &Account,
+        ban: Ban,
+        now: Timestamp,
+    ) -> Option<&'t mut BanRecord> {
+        if !table.records.contains_key(account) {
+            table.sweep_now_and_then(now);
+            if table.records.len() >= table.stats.capacity {
+                table.stats.refused += 1;
+                if self.warning.is_due(now) {
+                    tracing::warn!(
+                        capacity = table.stats.capacity,
+                        "the table of bans is full: denials of newcomers do not lead to bans; \
+                         raise the capacity of the gate's own store"
+                    );
+                }
+                return None;
+            }
+        }
+        Some(table.records.entry(account.clone()).or_insert_with(|| BanRecord::new(ban)))
+    }
+
+    fn log_begun(&self, Account { policy, identity }: &Account, ban: Ban) {
+        self.table.lock().stats.begun += 1;
+        tracing::info!(%policy, %identity, length = ?ban.length(), "banned");
+    }
+}
+
+fn account(policy: &Name, identity: &Identity) -> Account {
+    Account { policy: policy.clone(), identity: *identity }
+}
+
+impl fmt::Debug for Bans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bans").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl BanTable {
+    /// Looks through all records, so seldom that it comes to a few for each newcomer, or once in a
+    /// while if there is no room.
+    fn sweep_now_and_then(&mut self, now: Timestamp) {
+        self.newcomers += 1;
+        let is_full = self.records.len() >= self.stats.capacity;
+        let is_overdue = is_full && now.saturating_since(self.swept_at) >= SWEEP_FULL_EVERY;
+        if self.newcomers * SWEEP_PER_NEW < self.records.len() && !is_overdue {
+            return;
+        }
+        self.newcomers = 0;
+        self.swept_at = now;
+        self.records.retain(|_, record| !record.is_over(now));
+        if self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.len() * 2);
+        }
+    }
+}
+
+impl BanRecord {
+    fn new(ban: Ban) -> Self {
+        Self { denials: Ledger::new(ban.denials()), term: None }
+    }
+
+    /// What is left of a ban in force, and when to come back. If the clock has stepped back, neither
+    /// is further away than it was when the ban began.
+    fn rest(&mut self, now: Timestamp) -> Option<(Duration, Duration)> {
+        let term = self.term.as_mut()?;
+        term.until = term.until.min(now + term.length);
+        term.retry_at = term.retry_at.min(now + term.wait);
+        let rest = (term.until.saturating_since(now), term.retry_at.saturating_since(now));
+        (term.until > now).then_some(rest)
+    }
+
+    /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
+    /// ban.
+    fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
+        let quota = ban.denials();
+        if self.denials.window_ms() != quota.window_ms() {
+            self.denials = Ledger::new(quota);
+        }
+        self.denials.expire(now);
+        if self.denials.remaining(quota) <= 1 {
+            self.begin(ban, denied_for, now);
+            return true;
+        }
+        self.denials.spend(quota, 1, now);
+        false
+    }
+
+    /// Begins a ban of somebody whose quotas deny for so long. The denials that led to it have had
+    /// their effect.
+    fn begin(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) {
+        let length = ban.length();
+        let wait = length.max(denied_for);
+        let term = Term { length, until: now + length, wait, retry_at: now + wait };
+        *self = Self { term: Some(term), ..Self::new(ban) };
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        let free = self.term.as_ref().is_none_or(|term| term.until <= now);
+        free && self.denials.is_over(now)
+    }
 }

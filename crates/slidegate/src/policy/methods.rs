@@ -4,70 +4,25 @@ use http::Method;
 
 /// The methods that IANA lists, and common extensions of caches, device protocols, WebDAV servers
 /// and frameworks, in order.
-pub(crate) const KNOWN: [&str; 54] = [
-    "ACL",
-    "BAN",
-    "BASELINE-CONTROL",
-    "BATCH",
-    "BCOPY",
-    "BDELETE",
-    "BIND",
-    "BMOVE",
-    "BPROPFIND",
-    "BPROPPATCH",
-    "CHECKIN",
-    "CHECKOUT",
-    "CONNECT",
-    "COPY",
-    "DELETE",
-    "GET",
-    "HEAD",
-    "LABEL",
-    "LINK",
-    "LOCK",
-    "M-SEARCH",
-    "MERGE",
-    "MKACTIVITY",
-    "MKCALENDAR",
-    "MKCOL",
-    "MKREDIRECTREF",
-    "MKWORKSPACE",
-    "MOVE",
-    "NOTIFY",
-    "OPTIONS",
-    "ORDERPATCH",
-    "PATCH",
-    "POST",
-    "PRI",
-    "PROPFIND",
-    "PROPPATCH",
-    "PURGE",
-    "PUT",
-    "QUERY",
-    "READ",
-    "REBIND",
-    "REPORT",
-    "SEARCH",
-    "SUBSCRIBE",
-    "TRACE",
-    "TRACK",
-    "UNBIND",
-    "UNCHECKOUT",
-    "UNLINK",
-    "UNLOCK",
-    "UNSUBSCRIBE",
-    "UPDATE",
-    "UPDATEREDIRECTREF",
-    "VERSION-CONTROL",
-];
+pub(crate) const KNOWN: &str = "\
+    ACL BAN BASELINE-CONTROL BATCH BCOPY BDELETE BIND BMOVE BPROPFIND BPROPPATCH CHECKIN \
+    CHECKOUT CONNECT COPY DELETE GET HEAD LABEL LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR \
+    MKCOL MKREDIRECTREF MKWORKSPACE MOVE NOTIFY OPTIONS ORDERPATCH PATCH POST PRI PROPFIND \
+    PROPPATCH PURGE PUT QUERY READ REBIND REPORT SEARCH SUBSCRIBE TRACE TRACK UNBIND \
+    UNCHECKOUT UNLINK UNLOCK UNSUBSCRIBE UPDATE UPDATEREDIRECTREF VERSION-CONTROL";
 
 /// The methods of nearly all requests. Only a word close to one of these is taken for a slip: other
 /// known methods are so many that words in use lie next to them, such as FIND to BIND.
 const COMMON: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
+/// The words of [`KNOWN`].
+pub(crate) fn known<'a>() -> impl Iterator<Item = &'a str> {
+    KNOWN.split_ascii_whitespace()
+}
+
 /// Whether a method, in this case, is one of [`KNOWN`].
 pub(crate) fn is_known(text: &str) -> bool {
-    KNOWN.binary_search(&text).is_ok()
+    COMMON.contains(&text) || known().any(|known| known == text)
 }
 
 /// What is wrong with a method that a policy names, if another was probably meant: the policy would
@@ -98,10 +53,10 @@ mod tests {
     fn known_and_extension_methods_are_good() {
         let real = ["TRACK", "BCOPY", "BMOVE", "BDELETE", "BPROPFIND", "BPROPPATCH"];
         let extensions = ["FIND", "READ", "BATCH", "LIST", "REFRESH", "X-RUN", "LOCKS"];
-        for text in KNOWN.iter().chain(&real).chain(&extensions) {
+        for text in known().chain(real).chain(extensions) {
             assert_eq!(problem(&text.parse().unwrap()), None, "{text}");
         }
-        assert!(KNOWN.is_sorted());
+        assert!(known().is_sorted());
     }
 
     #[test]
