@@ -143,12 +143,16 @@ impl<S: Store> Gate<S> {
     /// If the future is dropped while it waits for the store, what local policies have taken stays
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        self.run(facts, Intent::Spend).await
+        let rules = self.rules.load();
+        let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
+        self.charge(resolution, Intent::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        self.run(facts, Intent::Peek).await
+        let rules = self.rules.load();
+        let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
+        self.charge(resolution, Intent::Peek).await
     }
 
     /// Takes back what a request spent, for instance because its work was not done.
@@ -252,12 +256,6 @@ impl<S: Store> Gate<S> {
         &self.local
     }
 
-    async fn run(&self, facts: &Facts<'_>, intent: Intent) -> Result<Decision, StoreError> {
-        let rules = self.rules.load();
-        let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.conclude(resolution, intent).await
-    }
-
     async fn run_named(
         &self,
         charges: &[NamedCharge<'_>],
@@ -265,7 +263,7 @@ impl<S: Store> Gate<S> {
     ) -> Result<Decision, NamedChargeError> {
         let rules = self.rules.load();
         let resolution = rules.policies.resolve_named(charges, self.overrides_now(&rules))?;
-        Ok(self.conclude(resolution, intent).await?)
+        Ok(self.charge(resolution, intent).await?)
     }
 
     /// The overrides as of now, if there are any.
@@ -273,29 +271,28 @@ impl<S: Store> Gate<S> {
         if rules.overrides.is_empty() { None } else { Some(rules.overrides.at(self.now())) }
     }
 
-    async fn conclude(
+    /// Charges the local policies, then the shared ones. What the local ones have spent is taken
+    /// back if the shared ones deny.
+    async fn charge(
         &self,
         resolution: Resolution<'_>,
         intent: Intent,
     ) -> Result<Decision, StoreError> {
-        Ok(match resolution {
-            Resolution::Matched(matches) => return self.charge(&matches, intent).await,
-            Resolution::Exempt => Decision::default(),
-            Resolution::Blocked => Decision::blocked(Block::Listed),
-            Resolution::TooCostly => Decision::blocked(Block::CostAboveUnits),
-            Resolution::Suspended { policy, rest, matches } => match self.ban_on(&matches) {
-                // A ban that began by itself may take longer.
-                Some((own, longer)) if longer > rest => Decision::banned(own.clone(), longer),
-                _ => Decision::suspended(policy.cloned(), rest),
-            },
-        })
-    }
-
-    /// Charges the local policies, then the shared ones. What the local ones have spent is taken
-    /// back if the shared ones deny.
-    async fn charge(&self, matches: &Matches<'_>, intent: Intent) -> Result<Decision, StoreError> {
-        self.warn_of_unknown_plan(matches);
-        if let Some((policy, retry_after)) = self.ban_on(matches) {
+        let matches = match resolution {
+            Resolution::Matched(matches) => matches,
+            Resolution::Exempt => return Ok(Decision::default()),
+            Resolution::Blocked => return Ok(Decision::blocked(Block::Listed)),
+            Resolution::TooCostly => return Ok(Decision::blocked(Block::CostAboveUnits)),
+            Resolution::Suspended { policy, rest, matches } => {
+                return Ok(match self.ban_on(&matches) {
+                    // A ban that began by itself may take longer.
+                    Some((own, longer)) if longer > rest => Decision::banned(own.clone(), longer),
+                    _ => Decision::suspended(policy.cloned(), rest),
+                });
+            }
+        };
+        self.warn_of_unknown_plan(&matches);
+        if let Some((policy, retry_after)) = self.ban_on(&matches) {
             return Ok(Decision::banned(policy.clone(), retry_after));
         }
         let mut decision = Decision::with_capacity(matches.iter().count());
@@ -307,40 +304,38 @@ impl<S: Store> Gate<S> {
         }
         let shared = matches.charges(is_shared);
         if decision.is_allowed() && !shared.is_empty() {
-            let outcome = self.charge_shared(matches, &shared, intent, &mut decision).await;
-            if (outcome.is_err() || !decision.is_allowed())
+            let answer = match intent {
+                Intent::Spend => self.store.spend(&shared).await,
+                Intent::Peek => self.store.peek(&shared).await,
+            };
+            let answer = answer.map(|receipt| {
+                decision.add(matches.iter().filter(|m| is_shared(m.policy)), &receipt);
+                decision.spent.shared = intent.spent(&receipt);
+            });
+            let answer = answer
+                .or_else(|error| self.fall_back(&matches, &shared, intent, error, &mut decision));
+            if (answer.is_err() || !decision.is_allowed())
                 && let Some(at) = decision.spent.local.take()
             {
-                self.take_back(matches, at, &mut decision);
+                self.take_back(&matches, at, &mut decision);
             }
-            outcome?;
+            answer?;
         }
         if intent == Intent::Spend && !decision.is_allowed() {
-            self.count_denial(matches, &mut decision);
+            self.count_denial(&matches, &mut decision);
         }
         Ok(decision)
     }
 
-    async fn charge_shared(
+    /// Decides charges that the store could not count, each by its policy's `on_store_error`.
+    fn fall_back(
         &self,
         matches: &Matches<'_>,
         shared: &Charges<'_>,
         intent: Intent,
+        error: StoreError,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        let answer = match intent {
-            Intent::Spend => self.store.spend(shared).await,
-            Intent::Peek => self.store.peek(shared).await,
-        };
-        let error = match answer {
-            Ok(receipt) => {
-                decision.add(matches.iter().filter(|m| is_shared(m.policy)), &receipt);
-                decision.spent.shared = intent.spent(&receipt);
-                return Ok(());
-            }
-            Err(error) => error,
-        };
-        // What the store could not count goes by each policy's `on_store_error`.
         if shared.deny_on_store_error() {
             return Err(error);
         }

@@ -14,7 +14,6 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use self::account::AccountEntry;
 use self::planned::{AccountKey, PlannedCharge, account_key};
 use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
@@ -207,39 +206,34 @@ impl MemoryStore {
 
     fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
         let charges = charges.as_slice();
-        if let [charge] = charges {
-            let key = account_key(charge);
-            return self.attempt_one(PlannedCharge::of(charge, &key, self.hash(&key)), commit);
-        }
         let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
         let mut planned: SmallVec<[PlannedCharge<'_>; 2]> = charges
             .iter()
             .zip(&keys)
             .map(|(charge, key)| PlannedCharge::of(charge, key, self.hash(key)))
             .collect();
-        self.attempt_all(&mut planned, commit)
-    }
-
-    /// Decides one charge. If its account is there, that takes one lock and one look-up.
-    fn attempt_one(
-        &self,
-        mut planned: PlannedCharge<'_>,
-        commit: Commit,
-    ) -> Result<Receipt, StoreError> {
-        let known = self.with_account(planned.hash, planned.key, |account, now| {
-            planned.will_spend = planned.fits(Some(account));
-            if commit == Commit::Spend {
-                planned.write(account, now);
+        // One charge to an account that is there, as nearly always: one lock and one look-up.
+        if let [charge] = &mut *planned {
+            let (mut shard, now) = self.open(charge.hash);
+            if let Some(account) = shard.own(charge.hash, charge.key) {
+                account.expire(now);
+                charge.will_spend = charge.fits(Some(account));
+                match commit {
+                    Commit::Spend if charge.will_spend => {
+                        for quota in charge.quotas {
+                            account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
+                        }
+                    }
+                    Commit::Spend => charge.count_denied(account, now),
+                    Commit::Nothing => {}
+                }
+                let spent = charge.will_spend || charge.shadow;
+                let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
+                charge.report(Some(account), now, &mut receipt.standings);
+                return Ok(receipt);
             }
-            let spent = planned.will_spend || planned.shadow;
-            let mut standings = Standings::new();
-            planned.report(Some(account), now, &mut standings);
-            Receipt { spent, at: now, degraded: false, standings }
-        });
-        match known {
-            Some(receipt) => Ok(receipt),
-            None => self.attempt_all(&mut [planned], commit),
         }
+        self.attempt_all(&mut planned, commit)
     }
 
     /// Spends from an account that is no policy's, or tells whether it would, and where it stands.
@@ -251,7 +245,9 @@ impl MemoryStore {
         commit: Commit,
     ) -> (bool, Standing) {
         let hash = self.hash(key);
-        let known = self.with_account(hash, key, |account, now| {
+        let (mut shard, now) = self.open(hash);
+        if let Some(account) = shard.own(hash, key) {
+            account.expire(now);
             let ledger = account.ledger_or_new(quota);
             if !ledger.admits(quota, cost) {
                 let wait = ledger.retry_after(quota, cost, now);
@@ -260,30 +256,22 @@ impl MemoryStore {
             if commit == Commit::Spend {
                 ledger.spend(quota, cost, now);
             }
-            (true, ledger.standing(quota, now))
-        });
-        known.unwrap_or_else(|| {
-            let mut planned = [PlannedCharge::new(key, hash, slice::from_ref(&quota), cost)];
-            let receipt = self.attempt_all(&mut planned, commit);
-            let receipt = receipt.expect("a charge that a shared account stands in for");
-            (receipt.spent, receipt.standings[0])
-        })
+            return (true, ledger.standing(quota, now));
+        }
+        drop(shard);
+        let mut planned = [PlannedCharge::new(key, hash, slice::from_ref(&quota), cost)];
+        let receipt = self.attempt_all(&mut planned, commit);
+        let receipt = receipt.expect("a charge that a shared account stands in for");
+        (receipt.spent, receipt.standings[0])
     }
 
-    /// Works on an account that is there, once what has left its windows is forgotten.
+    /// Locks the shard of one account, and reads the clock under the lock.
     #[inline]
-    fn with_account<T>(
-        &self,
-        hash: u64,
-        key: &[u8],
-        work: impl FnOnce(&mut AccountEntry, Timestamp) -> T,
-    ) -> Option<T> {
+    fn open(&self, hash: u64) -> (MutexGuard<'_, Shard>, Timestamp) {
         let mut shard = self.lock(self.shard_of(hash));
         let now = shard.instant(self.clock.now());
         shard.begin(now, 1);
-        let account = shard.own(hash, key)?;
-        account.expire(now);
-        Some(work(account, now))
+        (shard, now)
     }
 
     /// Forgets an account.
@@ -322,7 +310,7 @@ impl MemoryStore {
             charge.will_spend &= spent;
             let shard = &mut locks[charge.lock];
             if commit == Commit::Spend
-                && (charge.will_spend || charge.count_denied)
+                && (charge.will_spend || charge.counts_denied)
                 && let Some((account, slot)) = shard.account_mut(charge)
             {
                 charge.slot = slot;
@@ -391,14 +379,14 @@ impl Store for MemoryStore {
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
-        ready(self.spend_now(charges))
+        ready(self.attempt(charges, Commit::Spend))
     }
 
     fn peek(
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
-        ready(self.peek_now(charges))
+        ready(self.attempt(charges, Commit::Nothing))
     }
 
     fn refund(

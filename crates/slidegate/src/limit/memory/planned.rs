@@ -32,7 +32,7 @@ pub(crate) struct PlannedCharge<'a> {
     pub(super) policy: &'a str,
     pub(super) quotas: &'a [Quota],
     pub(super) cost: u32,
-    pub(super) count_denied: bool,
+    pub(super) counts_denied: bool,
     pub(super) shadow: bool,
     pub(super) on_store_error: OnStoreError,
     pub(super) hash: u64,
@@ -51,7 +51,7 @@ impl<'a> PlannedCharge<'a> {
             policy: "",
             quotas,
             cost,
-            count_denied: false,
+            counts_denied: false,
             shadow: false,
             on_store_error: OnStoreError::Local,
             hash,
@@ -65,7 +65,7 @@ impl<'a> PlannedCharge<'a> {
     pub(super) fn of(charge: &Charge<'a>, key: &'a AccountKey, hash: u64) -> Self {
         Self {
             policy: charge.policy(),
-            count_denied: charge.counts_denied(),
+            counts_denied: charge.counts_denied(),
             shadow: charge.is_shadow(),
             on_store_error: charge.store_error_action(),
             ..Self::new(key, hash, charge.quotas().as_slice(), charge.cost().get())
@@ -82,19 +82,21 @@ impl<'a> PlannedCharge<'a> {
     }
 
     /// Records what is spent, or denied and to be counted all the same.
-    #[inline]
     pub(super) fn write(&mut self, account: &mut AccountEntry, now: Timestamp) {
-        if !self.will_spend && !self.count_denied {
-            return;
+        if !self.will_spend {
+            return self.count_denied(account, now);
         }
         for quota in self.quotas {
+            account.ledger_or_new(*quota).spend(*quota, self.cost, now);
+        }
+    }
+
+    /// Records a denied request, if those count.
+    pub(super) fn count_denied(&mut self, account: &mut AccountEntry, now: Timestamp) {
+        for quota in self.quotas.iter().filter(|_| self.counts_denied) {
             let ledger = account.ledger_or_new(*quota);
-            if self.will_spend {
-                ledger.spend(*quota, self.cost, now);
-            } else {
-                self.had_room.push(ledger.admits(*quota, self.cost));
-                ledger.spend_denied(*quota, self.cost, now);
-            }
+            self.had_room.push(ledger.admits(*quota, self.cost));
+            ledger.spend_denied(*quota, self.cost, now);
         }
     }
 
