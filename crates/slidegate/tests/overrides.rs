@@ -809,7 +809,7 @@ fn overrides_and_policies_replaced_at_once_lose_neither() {
     for round in 1..=200 {
         thread::scope(|scope| {
             scope.spawn(|| {
-                gate.admin().replace_overrides(Overrides::new((0..round).map(entry)).unwrap())
+                gate.admin().replace_overrides(Overrides::new((0..round).map(entry)).unwrap());
             });
             scope.spawn(|| {
                 let quota = Quota::per_minute(round as u32);

@@ -92,7 +92,7 @@ fn original_from<'r>(
         match (values.next(), values.next()) {
             (Some(value), None) => return Some(value.as_bytes()),
             (None, _) => {
-                problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header")
+                problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header");
             }
             _ => problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header once"),
         }

@@ -95,7 +95,7 @@ impl Forward<'_> {
                     let observer = self.proxy.observer.clone();
                     let pooled =
                         PooledConnection::new(server.pool(self.worker).clone(), permit, observer);
-                    return self.into_client_response(response, pooled, upgrade);
+                    return self.client_response(response, pooled, upgrade);
                 }
                 Err(Failed::Unsent(why)) => problem = why,
                 Err(Failed::Sent(problem)) => return Err(problem),
@@ -272,7 +272,7 @@ impl Forward<'_> {
     }
 
     /// Upstream's response as the client is to have it.
-    fn into_client_response(
+    fn client_response(
         &self,
         mut response: Response<Coming>,
         mut pooled: PooledConnection,

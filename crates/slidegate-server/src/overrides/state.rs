@@ -111,7 +111,7 @@ impl OverrideState {
         match Overrides::new(self.overrides.iter().filter_map(record)) {
             Ok(overrides) => gate.admin().replace_overrides(overrides),
             Err(error) => {
-                tracing::error!(%error, "cannot apply overrides; keeping the previous ones")
+                tracing::error!(%error, "cannot apply overrides; keeping the previous ones");
             }
         }
     }

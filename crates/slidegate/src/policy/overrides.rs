@@ -39,7 +39,7 @@ pub enum Action {
     Grant(NonZeroU32),
 }
 
-/// All overrides in force, for [`Gate::replace_overrides`](crate::Gate::replace_overrides).
+/// All overrides in force, for [`Admin::replace_overrides`](crate::Admin::replace_overrides).
 ///
 /// An override holds wherever a policy counts a request for its identity. A ban or an exemption
 /// without a policy holds for every request that has the identity, whichever of its identities
