@@ -45,7 +45,7 @@ impl Activity {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
     activity: Arc<Activity>,

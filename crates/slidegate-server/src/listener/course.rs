@@ -68,7 +68,7 @@ pub(super) async fn drive(
 
 /// A connection of hyper's.
 pub(super) trait HyperConnection: Future<Output = hyper::Result<()>> + Unpin {
-    /// Lets requests under way be the last ones.
+    /// Lets requests in flight be the last ones.
     fn finish(&mut self);
 }
 

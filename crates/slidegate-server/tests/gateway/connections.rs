@@ -113,7 +113,7 @@ fn a_request_that_breaks_upstream_is_sent_twice_at_most() {
     let upstream = Upstream::serving(|wire, request| match request.target() {
         "/breaks" => Err(ErrorKind::Other.into()),
         _ => {
-            // Long enough that all are under way at once, and leave as many connections behind.
+            // Long enough that all are in flight at once, and leave as many connections behind.
             thread::sleep(Duration::from_millis(100));
             wire.try_send(response("200 OK", "", "ok"))
         }

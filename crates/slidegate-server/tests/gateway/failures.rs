@@ -187,7 +187,7 @@ fn requests_under_way_are_bounded() {
     for wire in &mut slow {
         wire.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    wait_until("all to be under way", || upstream.heard().len() == 4);
+    wait_until("all to be in flight", || upstream.heard().len() == 4);
     for _ in 0..3 {
         let answer = front.get("/", "");
         assert_eq!(answer.problem(), 503);
@@ -240,7 +240,7 @@ fn a_client_that_leaves_makes_room() {
     let front = gateway(&upstream).bounds("in_flight = 1").start();
     let mut wire = front.wire();
     wire.send("GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_until("it to be under way", || !upstream.heard().is_empty());
+    wait_until("it to be in flight", || !upstream.heard().is_empty());
     assert_eq!(front.get("/", "").problem(), 503);
     drop(wire);
     wait_until("there to be room", || front.status("/") == 200);

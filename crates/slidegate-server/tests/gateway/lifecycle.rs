@@ -89,7 +89,7 @@ fn requests_under_way_are_finished_before_it_leaves() {
     let mut idle = front.wire();
     let mut busy = front.wire();
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_until("it to be under way", || !upstream.heard().is_empty());
+    wait_until("it to be in flight", || !upstream.heard().is_empty());
     let head = busy.head().unwrap();
     front.signal("TERM");
     wait_until("new connections to be refused", || TcpStream::connect(address).is_err());
@@ -128,7 +128,7 @@ fn http_2_connections_are_finished_too() {
     let client = Http2Client::connect(front.gateway());
     thread::scope(|scope| {
         let request = scope.spawn(|| client.get("http://a/"));
-        wait_until("it to be under way", || !upstream.heard().is_empty());
+        wait_until("it to be in flight", || !upstream.heard().is_empty());
         front.signal("TERM");
         assert_eq!(request.join().unwrap().status.as_u16(), 200);
     });
@@ -144,7 +144,7 @@ fn nobody_is_waited_for_longer_than_configured() {
         let front = gateway(&upstream).timeouts(&format!("drain = {drain:?}")).start();
         let mut busy = front.wire();
         busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        wait_until("it to be under way", || upstream.connections() >= signals);
+        wait_until("it to be in flight", || upstream.connections() >= signals);
         let began = Instant::now();
         front.signal("TERM");
         wait_until("it to have heard", || TcpStream::connect(front.gateway()).is_err());

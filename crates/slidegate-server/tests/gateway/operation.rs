@@ -281,7 +281,7 @@ fn readiness_is_honest_when_it_is_time_to_go() {
     assert_eq!(front.admin_page("/readyz").status(), 200);
     let mut busy = front.wire();
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    wait_until("it to be under way", || upstream.connections() == 1);
+    wait_until("it to be in flight", || upstream.connections() == 1);
     front.signal("TERM");
     wait_until("it to say so", || {
         let wire = Wire::try_connect(front.admin());

@@ -95,7 +95,7 @@ fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
         over.store(true, Ordering::SeqCst);
     });
     assert_eq!(others.load(Ordering::SeqCst), 0, "neither an error nor a hang");
-    // What was under way when Redis went may count twice: stricter, never looser.
+    // What was in flight when Redis went may count twice: stricter, never looser.
     let allowed = allowed.load(Ordering::SeqCst);
     assert!((290..=300).contains(&allowed), "{allowed}");
     assert!(front.metric("slidegate_store_fallbacks_total", "") > 0.0, "{}", front.metrics());

@@ -32,7 +32,7 @@ fn check(file: &Path) {
     assert!(output.status.success(), "{file:?}: {}", String::from_utf8_lossy(&told));
 }
 
-/// How long requests under way have when the server is to stop. That page is held against the
+/// How long requests in flight have when the server is to stop. That page is held against the
 /// program by a test of its own.
 fn drain_s() -> u64 {
     let page = read("docs/configuration.md");

@@ -92,7 +92,7 @@ fn it_starts_reloads_stops_and_remembers() {
 #[test]
 fn what_it_says_of_the_program_is_true() {
     let seconds = |key: &str| value(key).trim_end_matches('s').parse::<u64>().unwrap();
-    assert!(seconds("TimeoutStopSec") > drain_s(), "requests under way are finished first");
+    assert!(seconds("TimeoutStopSec") > drain_s(), "requests in flight are finished first");
     assert_eq!(value("Type"), "exec", "the program tells systemd nothing");
     assert_eq!(format!("/var/lib/{}", value("StateDirectory")), STATE);
     // 10,000 clients and 10,000 requests on their way are the program's own bounds.
