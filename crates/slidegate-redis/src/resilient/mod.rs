@@ -85,7 +85,7 @@ impl ResilientStore {
             journal: Journal::new(),
             denials: DenialCache::new(),
             counters: Counters::default(),
-            key_errors: KeyErrors::default(),
+            key_errors: KeyErrors::new(builder.clock.clone()),
             probe: Mutex::default(),
             in_flight: Semaphore::new(builder.most_in_flight.min(Semaphore::MAX_PERMITS)),
             recovering: AtomicBool::new(false),
@@ -98,7 +98,7 @@ impl ResilientStore {
     pub fn stats(&self) -> ResilienceStats {
         let inner = &self.0;
         let (breaker, cached) = (inner.breaker.state(), inner.denials.len());
-        let key_errors = inner.key_errors.snapshot(inner.clock.now());
+        let key_errors = inner.key_errors.snapshot();
         inner.counters.snapshot(breaker, cached, inner.journal.accounts(), key_errors)
     }
 
@@ -217,7 +217,7 @@ impl ResilientInner {
         charges: &[Charge<'_>],
     ) {
         let policies = charges.iter().map(Charge::policy);
-        if !self.key_errors.count(policies.clone(), reason, self.clock.now()) {
+        if !self.key_errors.count(policies.clone(), reason) {
             return;
         }
         let list = |items: Vec<String>| items.join(" ");
