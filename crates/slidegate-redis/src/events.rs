@@ -1,17 +1,15 @@
-//! A log of events that all who share a Redis can append to and read.
+//! A log of events that all processes on one Redis append to and read.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Value};
 use slidegate::{Quota, StoreError};
 
-use crate::error::RedisStoreError;
 use crate::store::RedisStore;
 
-/// Events in the order in which they were appended, for all who share a Redis. What they say is up
-/// to whoever appends them.
+/// Events in the order in which they were appended, for all processes on one Redis. Their text is up
+/// to the application.
 ///
 /// It is a Redis stream in one key, so a reader gets only what is new to it, however much there is.
 /// It has room for [`MAX_EVENTS`](Self::MAX_EVENTS); the oldest make way. The key is gone when the
@@ -42,7 +40,7 @@ pub struct EventLog {
 /// An entry of an [`EventLog`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedEvent {
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// When it ends, in Unix milliseconds by the server's clock. Events that have ended may still be
     /// in the log.
@@ -108,8 +106,8 @@ impl EventLog {
         &self,
         events: impl IntoIterator<Item = (&'t str, Duration)>,
     ) -> Result<(), EventLogError> {
-        let mut command = self.command("append");
-        command.arg(Self::MAX_EVENTS).arg(format!("{:016x}", fastrand::u64(..)));
+        let name = format!("{:016x}", fastrand::u64(..));
+        let mut args = vec!["append".to_owned(), Self::MAX_EVENTS.to_string(), name];
         let mut count = 0;
         for (text, lasting) in events {
             if text.len() > Self::MAX_TEXT_BYTES {
@@ -118,53 +116,30 @@ impl EventLog {
             if lasting > Self::LONGEST {
                 return Err(EventLogError::Lasting(lasting));
             }
-            let lasting_ms = lasting.as_nanos().div_ceil(1_000_000) as u64;
-            command.arg(lasting_ms).arg(text);
+            let lasting_ms = lasting.as_nanos().div_ceil(1_000_000);
+            args.extend([lasting_ms.to_string(), text.to_owned()]);
             count += 1;
         }
         match count {
             0 => Ok(()),
-            1..=Self::MAX_BATCH => {
-                self.store.send_in_background(&self.key, &command).await?;
-                Ok(())
-            }
+            1..=Self::MAX_BATCH => Ok(self.store.eval::<()>(SCRIPT, &self.key, &args).await?),
             _ => Err(EventLogError::Batch(count)),
         }
     }
 
     /// Reads what was appended after a position, or from the beginning.
     pub async fn read(&self, after: Option<&Position>) -> Result<EventBatch, EventLogError> {
-        let mut command = self.command("read");
-        command.arg(after.map_or("", |position| &position.0)).arg(Self::MAX_BATCH);
-        let reply = self.store.send_in_background(&self.key, &command).await?;
-        batch(reply).ok_or_else(|| EventLogError::Store(RedisStoreError::Reply.into()))
-    }
-
-    /// The script is sent along: a server that has been started anew does not know it, and asking
-    /// twice would be a second round trip.
-    fn command(&self, what: &str) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(SCRIPT).arg(1).arg(&*self.key).arg(what);
-        command
+        type Reply = (String, u64, bool, Vec<(u64, String)>);
+        let args = ("read", after.map_or("", |position| &position.0), Self::MAX_BATCH);
+        let (position, now_ms, restarted, events): Reply =
+            self.store.eval(SCRIPT, &self.key, args).await?;
+        let event = |(until_ms, text)| LoggedEvent { text, until_ms };
+        let events = events.into_iter().map(event).collect();
+        Ok(EventBatch { events, position: Position(position), now_ms, restarted })
     }
 }
 
 const SCRIPT: &str = concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/events.lua"));
-
-/// Position, time, whether it restarted, and then ends and texts in turn.
-fn batch(reply: Value) -> Option<EventBatch> {
-    let Value::Array(reply) = reply else { return None };
-    let mut reply = reply.into_iter();
-    let position = Position(String::from_redis_value(reply.next()?).ok()?);
-    let now_ms = u64::from_redis_value(reply.next()?).ok()?;
-    let restarted = u64::from_redis_value(reply.next()?).ok()? == 1;
-    let mut events = Vec::with_capacity(reply.len() / 2);
-    while let (Some(until_ms), Some(text)) = (reply.next(), reply.next()) {
-        let until_ms = u64::from_redis_value(until_ms).ok()?;
-        events.push(LoggedEvent { text: String::from_redis_value(text).ok()?, until_ms });
-    }
-    Some(EventBatch { events, position, now_ms, restarted })
-}
 
 impl fmt::Debug for EventLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,24 +1,22 @@
-//! A map of entries that all who share a Redis can read.
+//! A map of entries with a time to live that all processes on one Redis can read.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, Value};
 use slidegate::{Quota, StoreError};
 
-use crate::error::RedisStoreError;
 use crate::store::RedisStore;
 
-/// Notices that last for a time, for all who share a Redis: whatever one process posts, the others
-/// can read. What they say is up to whoever posts them.
+/// Entries with a time to live for all processes on one Redis: what one inserts, the others can read.
+/// Their text is up to the application.
 ///
 /// Every call is one round trip over the store's connection. It ends by the store's deadline, or
-/// after a second if that is shorter, for no request waits for it. What failed may have been done
-/// all the same; doing it again does no harm.
+/// after a second if that is shorter, because no request waits for it. A call that failed may have
+/// been done all the same; repeating it does no harm.
 ///
-/// All entries are in one key, which is gone when the last has ended. A map that Redis has lost,
-/// wholly or in part, is told by its version like any other change.
+/// All entries are in one key, which expires with the last of them. A map that Redis has lost, wholly
+/// or in part, has another version, as after any other change.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -29,9 +27,9 @@ use crate::store::RedisStore;
 /// let map = RedisStore::builder("redis://127.0.0.1:6379").build()?.shared_map();
 /// map.insert("maintenance", "back at noon", Duration::from_secs(3600)).await?;
 ///
-/// let reading = map.read(None).await?.expect("whoever knows nothing is told everything");
-/// assert_eq!(reading.entries[0].text, "back at noon");
-/// assert!(map.read(Some(reading.version)).await?.is_none(), "nothing new");
+/// let snapshot = map.read(None).await?.expect("nothing was seen before");
+/// assert_eq!(snapshot.entries[0].text, "back at noon");
+/// assert!(map.read(Some(snapshot.version)).await?.is_none(), "nothing new");
 /// # Ok(())
 /// # }
 /// ```
@@ -41,18 +39,18 @@ pub struct SharedMap {
     key: Arc<str>,
 }
 
-/// A entry on a [`SharedMap`].
+/// An entry of a [`SharedMap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedEntry {
     /// Its name.
     pub id: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
     /// When it ends, in Unix milliseconds by the server's clock.
     pub until_ms: u64,
 }
 
-/// What is on a [`SharedMap`].
+/// All entries of a [`SharedMap`] at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedSnapshot {
     /// The version, to ask for what comes after it.
@@ -63,7 +61,7 @@ pub struct SharedSnapshot {
     pub entries: Vec<SharedEntry>,
 }
 
-/// Which state of a [`SharedMap`] it is. No two have the same, but for those with nothing on it.
+/// The version of a [`SharedMap`]. No two states have the same, but for empty ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MapVersion(u64);
 
@@ -81,7 +79,7 @@ pub enum SharedMapError {
     #[error("a text of {0} bytes: expected at most {most}", most = SharedMap::MOST_TEXT_BYTES)]
     Text(usize),
     /// The entry would end at once, or too late.
-    #[error("a entry that lasts {0:?}: expected more than no time and at most 366 days")]
+    #[error("an entry that lasts {0:?}: expected more than no time and at most 366 days")]
     Lasting(Duration),
     /// Redis could not do it.
     #[error(transparent)]
@@ -95,14 +93,14 @@ impl SharedMap {
     pub const MOST_ID_BYTES: usize = 128;
     /// The longest text, in bytes.
     pub const MOST_TEXT_BYTES: usize = 1024;
-    /// How long a entry can last: as long as a ban.
+    /// How long an entry can last: as long as a ban.
     pub const LONGEST: Duration = Quota::MAX_WINDOW;
 
     pub(crate) fn new(store: RedisStore, key: String) -> Self {
         Self { store, key: key.into() }
     }
 
-    /// Puts a entry up that lasts this long, rounded up to a millisecond, in place of one with the
+    /// Inserts an entry that lasts this long, rounded up to a millisecond, in place of one with the
     /// same id.
     pub async fn insert(
         &self,
@@ -118,49 +116,29 @@ impl SharedMap {
             return Err(SharedMapError::Lasting(lasting));
         }
         let lasting_ms = lasting.as_nanos().div_ceil(1_000_000) as u64;
-        let mut command = self.command("insert", MapVersion::new());
-        command.arg(id).arg(lasting_ms).arg(text).arg(Self::MOST);
-        match self.ask(&command).await? {
-            Value::Int(1) => Ok(()),
-            Value::Int(0) => Err(SharedMapError::Full),
-            _ => Err(unexpected()),
+        let args = ("insert", MapVersion::new().to_string(), id, lasting_ms, text, Self::MOST);
+        match self.store.eval(SCRIPT, &self.key, args).await? {
+            true => Ok(()),
+            false => Err(SharedMapError::Full),
         }
     }
 
-    /// Takes a entry down; tells whether it was there.
+    /// Removes an entry; tells whether it was there.
     pub async fn remove(&self, id: &str) -> Result<bool, SharedMapError> {
         check_id(id)?;
-        let mut command = self.command("remove", MapVersion::new());
-        command.arg(id);
-        match self.ask(&command).await? {
-            Value::Int(removed) => Ok(removed == 1),
-            _ => Err(unexpected()),
-        }
+        let args = ("remove", MapVersion::new().to_string(), id);
+        Ok(self.store.eval(SCRIPT, &self.key, args).await?)
     }
 
-    /// What is on the map, if it is another state than the one that was seen: none if nothing has
-    /// changed. That a entry has ended is no change, for its reader knows when it does.
+    /// All entries, if the version is another than the one that was seen; none if nothing has
+    /// changed. That an entry has ended is no change, because its reader knows when it does.
     pub async fn read(
         &self,
         seen: Option<MapVersion>,
     ) -> Result<Option<SharedSnapshot>, SharedMapError> {
         let seen = seen.map(|version| version.to_string()).unwrap_or_default();
-        match self.ask(&self.command("read", seen)).await? {
-            Value::Nil => Ok(None),
-            reply => snapshot(reply).map(Some).ok_or_else(unexpected),
-        }
-    }
-
-    /// The script is sent along: a server that has been started anew does not know it, and asking
-    /// twice would be a second round trip.
-    fn command(&self, what: &str, version: impl fmt::Display) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(SCRIPT).arg(1).arg(&*self.key).arg(what).arg(version.to_string());
-        command
-    }
-
-    async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        self.store.send_in_background(&self.key, command).await
+        let reply: Option<_> = self.store.eval(SCRIPT, &self.key, ("read", seen)).await?;
+        Ok(reply.map(snapshot))
     }
 }
 
@@ -174,21 +152,16 @@ fn check_id(id: &str) -> Result<(), SharedMapError> {
     }
 }
 
-fn unexpected() -> SharedMapError {
-    SharedMapError::Store(RedisStoreError::Reply.into())
-}
-
-/// Version, time, and all fields of the hash: ids and entries in turn. What is no entry is left out.
-fn snapshot(reply: Value) -> Option<SharedSnapshot> {
-    type Reply = (String, u64, Vec<(String, String)>);
-    let (version, now_ms, fields) = Reply::from_redis_value(reply).ok()?;
+/// Of the version, the time, and all fields of the hash: ids and entries. What is no entry is left
+/// out.
+fn snapshot((version, now_ms, fields): (String, u64, Vec<(String, String)>)) -> SharedSnapshot {
     let entry = |(id, entry): (String, String)| {
         let (until_ms, text) = entry.split_once(' ')?;
         Some(SharedEntry { id, text: text.to_owned(), until_ms: until_ms.parse().ok()? })
     };
     let is_live = |entry: &SharedEntry| !entry.id.is_empty() && entry.until_ms > now_ms;
     let entries = fields.into_iter().filter_map(entry).filter(is_live).collect();
-    Some(SharedSnapshot { version: MapVersion::of(&version), now_ms, entries })
+    SharedSnapshot { version: MapVersion::of(&version), now_ms, entries }
 }
 
 impl MapVersion {

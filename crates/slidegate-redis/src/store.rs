@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{FromRedisValue, ToRedisArgs};
 use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
@@ -361,22 +361,27 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Sends a command about one key, which no request waits for.
-    pub(crate) async fn send_in_background(
+    /// Runs a script on one key, which no request waits for. The script is sent along: a server that
+    /// has been restarted does not know it, and asking twice would be a second round trip.
+    pub(crate) async fn eval<T: FromRedisValue>(
         &self,
+        script: &str,
         key: &str,
-        command: &Cmd,
-    ) -> Result<Value, StoreError> {
+        args: impl ToRedisArgs,
+    ) -> Result<T, StoreError> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(1).arg(key).arg(args);
         let limit = self.0.deadline.max(BACKGROUND_DEADLINE);
-        let reply = self.within(limit, self.0.connection.send(command)).await;
-        reply.map_err(|error| match RedisStoreError::behind(&error) {
+        let reply = self.within(limit, self.0.connection.send(&command)).await;
+        let reply = reply.map_err(|error| match RedisStoreError::behind(&error) {
             Some(cause @ RedisStoreError::Redis(error))
                 if cause.missing_permission() == Some(MissingPermission::Key) =>
             {
                 RedisStoreError::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
             }
             _ => error,
-        })
+        })?;
+        T::from_redis_value(reply).map_err(|_| RedisStoreError::Reply.into())
     }
 
     async fn within<T>(

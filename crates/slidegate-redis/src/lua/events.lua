@@ -38,11 +38,11 @@ if position ~= '' then
         after = id
     end
 end
-local reply = { position, now_ms, restarted }
+local events = {}
 local streams = call('XREAD', 'COUNT', ARGV[3], 'STREAMS', log, after)
 for _, entry in ipairs(streams and streams[1][2] or {}) do
-    reply[1] = entry[2][2] .. ' ' .. entry[1]
-    reply[#reply + 1] = entry[2][4]
-    reply[#reply + 1] = entry[2][6]
+    position = entry[2][2] .. ' ' .. entry[1]
+    events[#events + 1] = entry[2][4]
+    events[#events + 1] = entry[2][6]
 end
-return reply
+return { position, now_ms, restarted, events }
