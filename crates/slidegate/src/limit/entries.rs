@@ -49,19 +49,23 @@ impl Entries {
 
     #[inline]
     pub(crate) fn first_ms(&self) -> Option<u64> {
-        match self {
-            Self::Few(few) => few.first().map(Stamp::ms),
-            Self::Ones(ones) => ones.front().map(Stamp::ms),
-            Self::Counted(counted) => counted.entries.front().map(|(stamp, _)| stamp.ms()),
-        }
+        self.ends_ms().map(|(first_ms, _)| first_ms)
     }
 
     #[inline]
     pub(crate) fn last_ms(&self) -> Option<u64> {
+        self.ends_ms().map(|(_, last_ms)| last_ms)
+    }
+
+    /// The first and the last stamp.
+    #[inline]
+    pub(crate) fn ends_ms(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Few(few) => few.last().map(Stamp::ms),
-            Self::Ones(ones) => ones.back().map(Stamp::ms),
-            Self::Counted(counted) => counted.entries.back().map(|(stamp, _)| stamp.ms()),
+            Self::Few(few) => Some((few.first()?.ms(), few.last()?.ms())),
+            Self::Ones(ones) => Some((ones.front()?.ms(), ones.back()?.ms())),
+            Self::Counted(counted) => {
+                Some((counted.entries.front()?.0.ms(), counted.entries.back()?.0.ms()))
+            }
         }
     }
 

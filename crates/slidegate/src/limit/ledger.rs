@@ -56,11 +56,12 @@ impl Ledger {
     /// present: they leave after one window at the latest, and no earlier than they should.
     #[inline]
     pub fn expire(&mut self, now: Timestamp) {
+        let Some((first_ms, last_ms)) = self.entries.ends_ms() else { return };
         let now_ms = now.as_millis();
-        if self.entries.first_ms().is_some_and(|first_ms| first_ms + self.window.ms() <= now_ms) {
+        if first_ms + self.window.ms() <= now_ms {
             self.forget_expired(now_ms);
         }
-        if self.entries.last_ms().is_some_and(|last_ms| last_ms > now_ms) {
+        if last_ms > now_ms && last_ms > self.present_ms(now) {
             self.pull_back(self.present_ms(now));
         }
     }
@@ -277,6 +278,7 @@ impl Ledger {
     }
 
     /// Moves entries that lie after the present to it. Whatever they are, they were spent before.
+    #[cold]
     fn pull_back(&mut self, present_ms: u64) {
         let mut pulled = 0;
         while self.entries.last_ms().is_some_and(|last_ms| last_ms > present_ms) {

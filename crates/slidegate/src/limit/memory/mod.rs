@@ -206,34 +206,35 @@ impl MemoryStore {
 
     fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
         let charges = charges.as_slice();
-        let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
-        let mut planned: SmallVec<[PlannedCharge<'_>; 2]> = charges
-            .iter()
-            .zip(&keys)
-            .map(|(charge, key)| PlannedCharge::of(charge, key, self.hash(key)))
-            .collect();
         // One charge to an account that is there, as nearly always: one lock and one look-up.
-        if let [charge] = &mut *planned {
+        if let [charge] = charges {
+            let key = account_key(charge);
+            let mut charge = PlannedCharge::of(charge, &key, self.hash(&key));
             let (mut shard, now) = self.open(charge.hash);
-            if let Some(account) = shard.own(charge.hash, charge.key) {
-                account.expire(now);
-                charge.will_spend = charge.fits(Some(account));
-                match commit {
-                    Commit::Spend if charge.will_spend => {
-                        for quota in charge.quotas {
-                            account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
-                        }
+            let Some(account) = shard.own(charge.hash, &key) else {
+                drop(shard);
+                return self.attempt_all(slice::from_mut(&mut charge), commit);
+            };
+            account.expire(now);
+            charge.will_spend = charge.fits(Some(account));
+            match commit {
+                Commit::Spend if charge.will_spend => {
+                    for quota in charge.quotas {
+                        account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
                     }
-                    Commit::Spend => charge.count_denied(account, now),
-                    Commit::Nothing => {}
                 }
-                let spent = charge.will_spend || charge.shadow;
-                let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
-                charge.report(Some(account), now, &mut receipt.standings);
-                return Ok(receipt);
+                Commit::Spend => charge.count_denied(account, now),
+                Commit::Nothing => {}
             }
+            let spent = charge.will_spend || charge.shadow;
+            let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
+            charge.report(Some(account), now, &mut receipt.standings);
+            return Ok(receipt);
         }
-        self.attempt_all(&mut planned, commit)
+        let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
+        let planned = charges.iter().zip(&keys);
+        let planned = planned.map(|(charge, key)| PlannedCharge::of(charge, key, self.hash(key)));
+        self.attempt_all(&mut planned.collect::<SmallVec<[_; 2]>>(), commit)
     }
 
     /// Spends from an account that is no policy's, or tells whether it would, and where it stands.
