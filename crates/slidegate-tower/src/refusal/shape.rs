@@ -138,8 +138,13 @@ fn problem(refused: &Refused<'_>) -> Bytes {
     })
 }
 
+/// Room for the problem details of one violated policy.
+const USUAL_BYTES: usize = 512;
+
 fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("strings and numbers can be JSON").into()
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    serde_json::to_writer(&mut body, value).expect("strings and numbers can be JSON");
+    body.into()
 }
 
 impl fmt::Display for Shape {
