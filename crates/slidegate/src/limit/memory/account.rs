@@ -7,13 +7,15 @@ use crate::limit::ledger::Ledger;
 use crate::limit::quota::Quota;
 
 /// The ledgers of one account, one for each window.
+///
+/// One cache line: in a large store, waiting for memory is most of the work.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct AccountEntry {
     pub(super) key: CompactString,
     ledgers: Ledgers,
 }
 
-// In a large store, waiting for memory is most of the work.
 const _: () = assert!(size_of::<AccountEntry>() == 64);
 
 /// A list of ledgers. A single one, as nearly every account has, needs no allocation.
