@@ -105,15 +105,19 @@ impl Ledger {
 
     /// How long until `cost` units fit if nobody else spends; zero if they do now.
     pub fn retry_after(&self, quota: Quota, cost: u32, now: Timestamp) -> Duration {
+        Duration::from_nanos(self.retry_after_ns(quota, cost, now))
+    }
+
+    fn retry_after_ns(&self, quota: Quota, cost: u32, now: Timestamp) -> u64 {
         if self.admits(quota, cost) {
-            return Duration::ZERO;
+            return 0;
         }
         // Every unit above this many has to leave first.
         let may_stay = quota.units().get().saturating_sub(cost);
         let mut must_leave = self.entries.used() - may_stay;
         for (stamp_ms, units) in self.entries.iter() {
             if units >= must_leave {
-                return self.leaves(stamp_ms).saturating_since(now);
+                return self.leaves(stamp_ms).as_nanos().saturating_sub(now.as_nanos());
             }
             must_leave -= units;
         }
@@ -133,6 +137,13 @@ impl Ledger {
             reset_after_ns: self.reset_after_ns(now),
             ..Standing::untouched(quota)
         }
+    }
+
+    /// Where the quota stands, for a request that may not fit it.
+    #[inline]
+    pub(crate) fn standing_for(&self, quota: Quota, cost: u32, now: Timestamp) -> Standing {
+        let retry_after_ns = self.retry_after_ns(quota, cost, now);
+        Standing { retry_after_ns, ..self.standing(quota, now) }
     }
 
     #[inline]

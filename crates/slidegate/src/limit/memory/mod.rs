@@ -251,8 +251,7 @@ impl MemoryStore {
             account.expire(now);
             let ledger = account.ledger_or_new(quota);
             if !ledger.admits(quota, cost) {
-                let wait = ledger.retry_after(quota, cost, now);
-                return (false, ledger.standing(quota, now).with_retry_after(wait));
+                return (false, ledger.standing_for(quota, cost, now));
             }
             if commit == Commit::Spend {
                 ledger.spend(quota, cost, now);

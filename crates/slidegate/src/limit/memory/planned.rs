@@ -113,8 +113,7 @@ impl<'a> PlannedCharge<'a> {
                 None => Standing::untouched(quota),
                 Some(ledger) if self.will_spend => ledger.standing(quota, now),
                 Some(ledger) => {
-                    let wait = ledger.retry_after(quota, self.cost, now);
-                    let standing = ledger.standing(quota, now).with_retry_after(wait);
+                    let standing = ledger.standing_for(quota, self.cost, now);
                     let had_room = self.had_room.get(i) == Some(&true);
                     if had_room { standing.with_room() } else { standing }
                 }
