@@ -543,7 +543,7 @@ fn explain_tells_which_policies_apply_and_why_not_the_others() {
 #[test]
 fn everything_that_is_wrong_is_reported_together() {
     let errors = Policies::builder()
-        .plan(Plan::new("free", [Quota::per_minute(1); 0]))
+        .plan(Plan::new("free", Vec::<Quota>::new()))
         .plan(Plan::new("bad name", [Quota::per_minute(1)]))
         .policy(Policy::new("").quota(Quota::per_minute(1)))
         .policy(Policy::new("twice").quota(Quota::per_minute(1)))
