@@ -14,8 +14,8 @@ COPY testbed testbed
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked -p slidegate-server && \
-    cp target/release/slidegate /usr/bin/slidegate && \
+    cargo build --profile dist --locked -p slidegate-server && \
+    cp target/dist/slidegate /usr/bin/slidegate && \
     mkdir /state
 
 # Of the same Debian as the one above, so that the C library fits. It has no shell.

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-/// Measures Slidegate beside its peers. Build with --release.
+/// Measures Slidegate beside its peers. Build with `--profile dist`.
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]

@@ -163,13 +163,13 @@ pub fn find(name: &str) -> PathBuf {
 pub fn slidegate() -> anyhow::Result<PathBuf> {
     if let Some(cargo) = env::var_os("CARGO") {
         let build = Command::new(cargo)
-            .args(["build", "--release", "--package", "slidegate-server"])
+            .args(["build", "--profile", "dist", "--package", "slidegate-server"])
             .status()
             .context("cargo cannot be run")?;
         ensure!(build.success(), "the server cannot be built");
     }
     let path = env::current_exe()?.with_file_name("slidegate");
-    ensure!(path.is_file(), "{} is missing; run with --release", path.display());
+    ensure!(path.is_file(), "{} is missing; run with --profile dist", path.display());
     Ok(path)
 }
 

@@ -82,8 +82,8 @@ fn what_is_copied_is_a_whole_workspace() {
     let mut names = targets.as_array().unwrap().iter();
     assert!(names.any(|target| target["kind"][0] == "bin" && target["name"] == "slidegate"));
     let build = said("RUN").concat();
-    assert!(build.contains("cargo build --release --locked -p slidegate-server"), "{build}");
-    assert!(build.contains("target/release/slidegate "), "{build}");
+    assert!(build.contains("cargo build --profile dist --locked -p slidegate-server"), "{build}");
+    assert!(build.contains("target/dist/slidegate "), "{build}");
 }
 
 #[test]
