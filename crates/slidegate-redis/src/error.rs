@@ -139,23 +139,23 @@ fn key_error(error: &RedisError) -> Option<KeyErrorReason> {
 }
 
 /// What is wrong with a key by what a script says that failed. Before Redis 7 the code of a command's
-/// error is in the text.
+/// error is in the text. An error that the script has caught does not name the script.
 fn script_error(text: &str) -> Option<KeyErrorReason> {
     let says = |word: &str| text.contains(word);
-    if says("SCOREUNIT") {
-        return Some(KeyErrorReason::ScoreUnit);
-    }
     let of_the_server = ["OOM ", "MISCONF ", "READONLY ", "NOREPLICAS ", "SCRIPT KILL"];
-    if !says("user_script") || of_the_server.into_iter().any(says) {
-        return None;
-    }
-    Some(if says("WRONGTYPE ") {
-        KeyErrorReason::WrongType
-    } else if says("NOPERM ") || says("The user executing the script can't ") {
-        KeyErrorReason::NoPermission
+    if says("SCOREUNIT") {
+        Some(KeyErrorReason::ScoreUnit)
+    } else if says("The user executing the script can't ") {
+        Some(KeyErrorReason::NoPermission)
+    } else if !says("user_script") || of_the_server.into_iter().any(says) {
+        None
+    } else if says("WRONGTYPE ") {
+        Some(KeyErrorReason::WrongType)
+    } else if says("NOPERM ") {
+        Some(KeyErrorReason::NoPermission)
     } else {
-        KeyErrorReason::Unreadable
-    })
+        Some(KeyErrorReason::Unreadable)
+    }
 }
 
 /// What permission is missing by what Redis says, of which only the sentence about commands is the
@@ -218,6 +218,10 @@ mod tests {
             ("NOPERM this user has no permissions to access one of the keys", Some(NoPermission)),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 5f, on @user_script:9.",
+                Some(NoPermission),
+            ),
+            (
+                "ERR The user executing the script can't run this command or subcommand",
                 Some(NoPermission),
             ),
             ("CROSSSLOT Keys in request don't hash to the same slot", Some(OtherSlot)),
