@@ -1,9 +1,11 @@
 //! Ledgers that would share a key, found before the first request.
 
+use std::collections::{BTreeMap, HashSet};
+
 use slidegate::policy::PolicyOutline;
 use slidegate::{Identity, Name, Policies, Quota, Scope, Source};
 
-use crate::key::{ADDRESS, KeyTemplate, TemplatePart, window_text};
+use crate::key::{KeyTemplate, window_text};
 
 /// Two ledgers that can get the same Redis key, so that each would count what the other admits. It
 /// shows the remedy.
@@ -25,14 +27,16 @@ impl KeyCollisions {
         policies: &Policies,
         template_of: impl Fn(&Name) -> &'t KeyTemplate,
     ) -> Result<(), Self> {
-        let outlines: Vec<PolicyOutline> =
-            policies.outlines().filter(|policy| policy.scope == Scope::Shared).collect();
-        let keys = |policy| LedgerKeys::of_policy(policies, policy, template_of(&policy.name));
-        let shared: Vec<Vec<LedgerKeys<'_>>> = outlines.iter().map(keys).collect();
+        let outlines = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
+        let keys = |policy| ledger_keys(policies, &policy, template_of(&policy.name));
+        let shared: Vec<Vec<LedgerKeys<'_>>> = outlines.map(keys).collect();
         let mut collisions = Vec::new();
         for (place, first) in shared.iter().enumerate() {
-            let others = shared[place..].iter();
-            collisions.extend(others.filter_map(|second| KeyCollision::find(first, second)));
+            for second in &shared[place..] {
+                let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
+                let shares = pairs.find(|(a, b)| !a.is_same_ledger(b) && overlap(&a.keys, &b.keys));
+                collisions.extend(shares.map(|(a, b)| KeyCollision::new(a, b)));
+            }
         }
         if collisions.is_empty() { Ok(()) } else { Err(Self(collisions)) }
     }
@@ -51,7 +55,7 @@ impl KeyCollision {
     }
 
     fn new(first: &LedgerKeys<'_>, second: &LedgerKeys<'_>) -> Self {
-        let (policy, other_policy) = (&**first.policy, &**second.policy);
+        let (policy, other_policy) = (&*first.policy, &*second.policy);
         let (template, other) = (first.template.to_string(), second.template.to_string());
         let whose = match first.anonymous && second.anonymous {
             true => {
@@ -80,221 +84,133 @@ impl KeyCollision {
         };
         Self { policies: [first.policy.clone(), second.policy.clone()], message }
     }
-
-    /// Of the first two ledgers of two policies, or of one, that can share a key.
-    fn find(first: &[LedgerKeys<'_>], second: &[LedgerKeys<'_>]) -> Option<Self> {
-        let mut pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
-        let (a, b) = pairs.find(|(a, b)| !a.is_same_ledger(b) && a.overlap(b))?;
-        Some(Self::new(a, b))
-    }
 }
 
 /// The keys that a ledger can have for identities of one kind.
-struct LedgerKeys<'p> {
-    policy: &'p Name,
+struct LedgerKeys<'t> {
+    policy: Name,
     window: String,
-    template: &'p KeyTemplate,
-    pattern: Vec<PatternToken>,
+    template: &'t KeyTemplate,
     anonymous: bool,
+    /// A key whose identity has one of the wildcards for its value.
+    keys: String,
 }
 
-/// A part of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PatternToken {
-    Byte(u8),
-    One(ValueChars),
-    /// Any number of characters.
-    Many(ValueChars),
-}
-
-/// What the values of identities are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ValueChars {
-    /// Addresses and networks.
-    Address,
-    /// Hexadecimal digests, with a `~` before those of values that are not shown.
-    Digest,
-    /// Whatever a client or an application chooses.
-    Text,
-}
-
-impl ValueChars {
-    fn has(self, byte: u8) -> bool {
-        let hexadecimal = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        match self {
-            Self::Address => hexadecimal || matches!(byte, b':' | b'.' | b'/'),
-            Self::Digest => hexadecimal || byte == b'~',
-            Self::Text => byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'),
-        }
-    }
-}
-
-impl<'p> LedgerKeys<'p> {
-    fn of_policy(
-        policies: &Policies,
-        policy: &'p PolicyOutline,
-        template: &'p KeyTemplate,
-    ) -> Vec<Self> {
-        let identities = identities(&policy.identity);
-        let mut keys = Vec::new();
-        for window in windows(policies, policy) {
-            keys.extend(identities.iter().map(|(kind, values)| Self {
-                policy: &policy.name,
-                pattern: pattern(template, &policy.name, &window, kind, *values),
-                window: window.clone(),
-                template,
-                anonymous: kind == Identity::anonymous().kind(),
-            }));
-        }
-        keys
-    }
-
+impl LedgerKeys<'_> {
     fn is_same_ledger(&self, other: &Self) -> bool {
         self.policy == other.policy && self.window == other.window
     }
-
-    /// Whether a text matches both patterns.
-    fn overlap(&self, other: &Self) -> bool {
-        let (a, b) = (self.pattern.as_slice(), other.pattern.as_slice());
-        // Nearly all pairs differ in the text before or after the identity.
-        !differ(a.iter(), b.iter())
-            && !differ(a.iter().rev(), b.iter().rev())
-            && have_a_text_in_common(a, b)
-    }
 }
 
-/// The windows that the policy may keep ledgers for, as they are written in keys.
-fn windows(policies: &Policies, policy: &PolicyOutline) -> Vec<String> {
-    let plans = policies.plans();
+/// Stand for the values of identities, which have one character or more. Addresses and networks:
+const ADDRESSES: &str = "\x01";
+/// Hexadecimal digests, with a `~` before those of values that are not shown.
+const DIGESTS: &str = "\x02";
+/// Whatever a client or an application chooses.
+const TEXTS: &str = "\x03";
+
+fn ledger_keys<'t>(
+    policies: &Policies,
+    policy: &PolicyOutline,
+    template: &'t KeyTemplate,
+) -> Vec<LedgerKeys<'t>> {
     let quotas: Vec<Quota> = match policy.default_plan {
         None => policy.quotas.clone(),
-        Some(_) => plans.iter().flat_map(|plan| plan.quotas()).copied().collect(),
+        Some(_) => policies.plans().iter().flat_map(|plan| plan.quotas()).copied().collect(),
     };
-    let mut windows: Vec<String> = quotas.into_iter().map(window_text).collect();
-    windows.sort_unstable();
-    windows.dedup();
-    windows
+    let windows: BTreeMap<String, Quota> =
+        quotas.into_iter().map(|quota| (window_text(quota), quota)).collect();
+    let identities = identities(&policy.identity);
+    let mut keys = Vec::new();
+    for (window, quota) in windows {
+        keys.extend(identities.iter().map(|(kind, values)| LedgerKeys {
+            policy: policy.name.clone(),
+            window: window.clone(),
+            template,
+            anonymous: kind == Identity::anonymous().kind(),
+            keys: template.fill(&policy.name, (kind, values), quota),
+        }));
+    }
+    keys
 }
 
-/// The kinds of identities that the policy finds in requests, and what their values are made of;
-/// no value if they have none.
+/// The kinds of identities that the policy finds in requests, each with the wildcard for its values,
+/// or nothing if it has none.
 ///
 /// A request without any of them is `anonymous`. That can happen to `ip` too: connections to a Unix
-/// socket have no address, and who asks for a decision may leave it out.
-fn identities(sources: &[Source]) -> Vec<(String, Option<ValueChars>)> {
+/// socket have no address, and a caller of the decision API may leave it out.
+fn identities(sources: &[Source]) -> Vec<(String, &'static str)> {
     let mut identities = Vec::new();
-    let mut add = |identity: Identity, values| {
-        identities.push((identity.kind().to_owned(), values));
-    };
+    let mut add =
+        |identity: Identity, values| identities.push((identity.kind().to_owned(), values));
     for source in sources {
         match source {
-            Source::User => add(Identity::user("x"), Some(ValueChars::Text)),
-            Source::Named(kind) => add(Identity::new(kind, "x"), Some(ValueChars::Text)),
-            Source::ApiKey => add(Identity::api_key(b"x"), Some(ValueChars::Digest)),
-            Source::Authorization => add(Identity::authorization(b"x"), Some(ValueChars::Digest)),
-            Source::Ip(prefixes) => {
-                add(Identity::ip([0, 0, 0, 0].into(), *prefixes), Some(ValueChars::Address));
-            }
+            Source::User => add(Identity::user("x"), TEXTS),
+            Source::Named(kind) => add(Identity::new(kind, "x"), TEXTS),
+            Source::ApiKey => add(Identity::api_key(b"x"), DIGESTS),
+            Source::Authorization => add(Identity::authorization(b"x"), DIGESTS),
+            Source::Ip(prefixes) => add(Identity::ip([0, 0, 0, 0].into(), *prefixes), ADDRESSES),
             Source::Header(name) => {
                 // What is no plain text may be of another kind.
                 for value in ["x", " "] {
                     let identity = Identity::header(name, value.as_bytes());
-                    let plain = identity.value() == value;
-                    add(identity, Some(if plain { ValueChars::Text } else { ValueChars::Digest }));
+                    let is_plain = identity.value() == value;
+                    add(identity, if is_plain { TEXTS } else { DIGESTS });
                 }
             }
-            Source::Everyone => add(Identity::everyone(), None),
+            Source::Everyone => add(Identity::everyone(), ""),
         }
     }
     if !sources.contains(&Source::Everyone) {
-        add(Identity::anonymous(), None);
+        add(Identity::anonymous(), "");
     }
     identities
 }
 
-fn pattern(
-    template: &KeyTemplate,
-    policy: &str,
-    window: &str,
-    kind: &str,
-    values: Option<ValueChars>,
-) -> Vec<PatternToken> {
-    let mut pattern = Vec::new();
-    for piece in template.parts() {
-        let text = match (piece, values) {
-            (TemplatePart::Text(text), _) => text.as_str(),
-            (TemplatePart::Policy, _) => policy,
-            (TemplatePart::Window, _) => window,
-            // Who has no value is called by the kind.
-            (TemplatePart::Kind, _) | (TemplatePart::Identity | TemplatePart::Account, None) => {
-                kind
-            }
-            (TemplatePart::Identity | TemplatePart::Account, Some(values)) => {
-                if *piece == TemplatePart::Account && kind != ADDRESS {
-                    pattern.extend(kind.bytes().chain([b':']).map(PatternToken::Byte));
+/// Whether two keys with wildcards can be the same.
+fn overlap(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    // Places in both keys before which they are the same. Each is looked at once.
+    let (mut places, mut seen) = (vec![(0, 0)], HashSet::new());
+    while let Some((i, j)) = places.pop() {
+        match (a.get(i), b.get(j)) {
+            (None, None) => return true,
+            (Some(own), Some(other)) if can_be_same(*own, *other) && seen.insert((i, j)) => {
+                places.push((i + 1, j + 1));
+                if characters(*own).is_some() {
+                    places.push((i, j + 1));
                 }
-                pattern.extend([PatternToken::One(values), PatternToken::Many(values)]);
-                continue;
+                if characters(*other).is_some() {
+                    places.push((i + 1, j));
+                }
             }
-        };
-        pattern.extend(text.bytes().map(PatternToken::Byte));
-    }
-    pattern
-}
-
-/// Whether two patterns begin with different texts.
-fn differ<'a>(
-    a: impl Iterator<Item = &'a PatternToken>,
-    b: impl Iterator<Item = &'a PatternToken>,
-) -> bool {
-    for pair in a.zip(b) {
-        match pair {
-            (PatternToken::Byte(a), PatternToken::Byte(b)) if a == b => {}
-            (PatternToken::Byte(_), PatternToken::Byte(_)) => return true,
-            _ => return false,
+            _ => {}
         }
     }
     false
 }
 
-fn have_a_text_in_common(a: &[PatternToken], b: &[PatternToken]) -> bool {
-    // For each place in `b`: whether what follows there has a text in common with what follows in
-    // `a`, whose places are taken from the end.
-    let mut after = vec![false; b.len() + 1];
-    for i in (0..=a.len()).rev() {
-        let mut here = vec![false; b.len() + 1];
-        for j in (0..=b.len()).rev() {
-            here[j] = match (a.get(i), b.get(j)) {
-                (None, None) => true,
-                (Some(PatternToken::Many(values)), other) => {
-                    let takes = |other: &PatternToken| {
-                        meet(&PatternToken::One(*values), other) && here[j + 1]
-                    };
-                    after[j] || other.is_some_and(takes)
-                }
-                (own, Some(PatternToken::Many(values))) => {
-                    let takes =
-                        |own: &PatternToken| meet(own, &PatternToken::One(*values)) && after[j];
-                    here[j + 1] || own.is_some_and(takes)
-                }
-                (Some(own), Some(other)) => meet(own, other) && after[j + 1],
-                (None, Some(_)) | (Some(_), None) => false,
-            };
-        }
-        after = here;
+fn can_be_same(a: u8, b: u8) -> bool {
+    match (characters(a), characters(b)) {
+        // All wildcards have the digits in common.
+        (Some(_), Some(_)) => true,
+        (Some(has), None) => has(b),
+        (None, Some(has)) => has(a),
+        (None, None) => a == b,
     }
-    after[0]
 }
 
-/// Whether both can be the same character. All kinds of values have the digits in common.
-fn meet(a: &PatternToken, b: &PatternToken) -> bool {
-    match (a, b) {
-        (PatternToken::Byte(a), PatternToken::Byte(b)) => a == b,
-        (PatternToken::Byte(byte), PatternToken::One(values) | PatternToken::Many(values))
-        | (PatternToken::One(values) | PatternToken::Many(values), PatternToken::Byte(byte)) => {
-            values.has(*byte)
-        }
-        _ => true,
+/// What a wildcard can stand for; nothing if the byte is none.
+fn characters(byte: u8) -> Option<fn(u8) -> bool> {
+    let is = |wildcard: &str| wildcard.as_bytes() == [byte];
+    if is(ADDRESSES) {
+        Some(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.' | b'/'))
+    } else if is(DIGESTS) {
+        Some(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'~'))
+    } else if is(TEXTS) {
+        Some(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'))
+    } else {
+        None
     }
 }
 

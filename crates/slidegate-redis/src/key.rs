@@ -26,9 +26,8 @@ pub struct KeyTemplate {
     parts: Vec<TemplatePart>,
 }
 
-/// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TemplatePart {
+enum TemplatePart {
     Text(String),
     Kind,
     Identity,
@@ -48,13 +47,22 @@ const PLACES: [(&str, TemplatePart); 5] = [
 impl KeyTemplate {
     /// The key of a ledger.
     pub(crate) fn key(&self, policy: &Name, identity: &Identity, quota: Quota) -> String {
+        self.fill(policy, (identity.kind(), identity.value()), quota)
+    }
+
+    /// The key of a ledger, of an identity with this kind and value. `everyone` and `anonymous` have
+    /// no value.
+    pub(crate) fn fill(&self, policy: &Name, (kind, value): (&str, &str), quota: Quota) -> String {
         let mut key = String::with_capacity(64);
         for part in &self.parts {
             match part {
                 TemplatePart::Text(text) => key.push_str(text),
-                TemplatePart::Kind => key.push_str(identity.kind()),
-                TemplatePart::Identity => key.push_str(named(identity)),
-                TemplatePart::Account => key.push_str(account(identity)),
+                TemplatePart::Kind => key.push_str(kind),
+                TemplatePart::Identity | TemplatePart::Account if value.is_empty() => {
+                    key.push_str(kind);
+                }
+                TemplatePart::Account if kind != ADDRESS => key.extend([kind, ":", value]),
+                TemplatePart::Identity | TemplatePart::Account => key.push_str(value),
                 TemplatePart::Policy => key.push_str(policy),
                 TemplatePart::Window => push_window(&mut key, quota),
             }
@@ -75,10 +83,6 @@ impl KeyTemplate {
         }
         push_any(&mut pattern);
         pattern
-    }
-
-    pub(crate) fn parts(&self) -> &[TemplatePart] {
-        &self.parts
     }
 
     /// The key of the shared map that belongs to the ledgers: what all their keys begin with, and a word.
@@ -123,17 +127,7 @@ fn push_any(pattern: &mut String) {
 }
 
 /// The kind of identities that are addresses.
-pub(crate) const ADDRESS: &str = "ip";
-
-/// An address as it is, any other identity with its kind.
-fn account(identity: &Identity) -> &str {
-    if identity.kind() == ADDRESS { identity.value() } else { identity.as_str() }
-}
-
-/// `everyone` and `anonymous` have a kind and no value.
-fn named(identity: &Identity) -> &str {
-    if identity.value().is_empty() { identity.kind() } else { identity.value() }
-}
+const ADDRESS: &str = "ip";
 
 fn push_window(key: &mut String, quota: Quota) {
     let start = key.len();
