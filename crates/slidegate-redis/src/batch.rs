@@ -1,10 +1,11 @@
 //! Decisions on their way to Redis: those that would wait anyway share a script call.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::Value;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -73,7 +74,7 @@ impl Batcher {
     /// Sends a request, alone or with others.
     pub(crate) fn enqueue(self: &Arc<Self>, request: Request) -> QueuedRequest {
         let (answer, awaited) = oneshot::channel();
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.tickets += 1;
         let ticket = queue.tickets;
         let pending = PendingRequest { ticket, request, answer };
@@ -154,10 +155,6 @@ impl Batcher {
             }
         }
     }
-
-    fn queue(&self) -> MutexGuard<'_, BatchQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl BatchQueue {
@@ -187,8 +184,8 @@ impl InFlightBatch {
                 let mut call = Box::pin(batcher.call(batch));
                 let Ok(answered) = timeout(batcher.deadline, &mut call).await else {
                     // It may never be answered, as when its connection is dead, and holds up nobody.
-                    self.finish(&mut batcher.queue());
-                    batcher.flush(&mut batcher.queue());
+                    self.finish(&mut batcher.queue.lock());
+                    batcher.flush(&mut batcher.queue.lock());
                     // What is not answered by then was lost with its connection.
                     if let Ok(answered) = timeout(LATEST, call).await {
                         batcher.deliver(answered);
@@ -206,7 +203,7 @@ impl InFlightBatch {
             // Callers that are about to ask, as many do that were answered just now, come along.
             yield_now().await;
             batcher.delivering.store(false, Ordering::Relaxed);
-            let mut queue = batcher.queue();
+            let mut queue = batcher.queue.lock();
             batch = queue.take();
             if batch.is_empty() {
                 return self.finish(&mut queue);
@@ -224,7 +221,7 @@ impl Drop for InFlightBatch {
     /// It may end halfway, with the runtime that it was started on.
     fn drop(&mut self) {
         if !self.is_over {
-            self.batcher.queue().in_flight -= 1;
+            self.batcher.queue.lock().in_flight -= 1;
         }
     }
 }
@@ -246,7 +243,7 @@ impl QueuedRequest {
 
     /// Takes the request out of the queue; tells whether it had not left yet.
     pub(crate) fn cancel(&self) -> bool {
-        let mut queue = self.batcher.queue();
+        let mut queue = self.batcher.queue.lock();
         let place = queue.waiting.iter().position(|pending| pending.ticket == self.ticket);
         if let Some(place) = place {
             queue.ledgers -= queue.waiting.remove(place).request.ledgers();

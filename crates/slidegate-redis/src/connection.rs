@@ -1,10 +1,11 @@
 //! The one connection that everything of a store goes over, made again when it breaks.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
@@ -120,7 +121,13 @@ impl RedisConnection {
         let mut connected = self.connected().await.map_err(RedisStoreError::Unreachable)?;
         let reply = connected.connection.send(command).await;
         match &reply {
-            Err(error) if connected.connection.is_lost(error) => self.give_up(&connected),
+            Err(error) if connected.connection.is_lost(error) => {
+                let mut state = self.state.lock();
+                // Another may have taken its place.
+                if matches!(&*state, ConnectionState::Up(now) if now.number == connected.number) {
+                    *state = ConnectionState::Down;
+                }
+            }
             // Of a cluster, where others may answer: then it is not silent.
             Err(error) if !is_an_answer(error) => self.missed(),
             _ => connected.silent_ns.store(0, Ordering::Relaxed),
@@ -128,33 +135,26 @@ impl RedisConnection {
         Ok(reply?)
     }
 
-    /// Tells that an answer did not come in time. If none has come for long, the connection is given
-    /// up: one that a firewall has forgotten, for one, would stay silent for many minutes.
+    /// Records that an answer did not come in time. If none has come for a second, the connection is
+    /// dropped: one that a firewall has forgotten, for one, would stay silent for many minutes.
     pub(crate) fn missed(&self) {
         let now = self.clock.now();
-        let silent = match &*self.state() {
-            ConnectionState::Up(connected) => {
-                let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-                let first = connected.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
-                let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
-                (now.saturating_since(since) > SILENCE).then(|| connected.clone())
-            }
-            ConnectionState::Down | ConnectionState::Connecting(_) => None,
-        };
-        if let Some(connected) = silent {
+        let mut state = self.state.lock();
+        let ConnectionState::Up(connected) = &*state else { return };
+        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+        let first = connected.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
+        let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
+        if now.saturating_since(since) > SILENCE {
             tracing::debug!(address = %self.address, "silent connection to Redis dropped");
-            self.give_up(&connected);
+            *state = ConnectionState::Down;
         }
     }
 
-    /// Tells that the server refused a part of a call that went well as a whole.
+    /// Records that the server refused a part of a call that succeeded as a whole.
     pub(crate) fn refused(&self, error: &RedisError) {
-        let up = match &*self.state() {
-            ConnectionState::Up(connected) => Some(connected.clone()),
-            ConnectionState::Down | ConnectionState::Connecting(_) => None,
-        };
-        if let Some(connected) = up.filter(|connected| connected.connection.is_lost(error)) {
-            self.give_up(&connected);
+        let mut state = self.state.lock();
+        if matches!(&*state, ConnectionState::Up(current) if current.connection.is_lost(error)) {
+            *state = ConnectionState::Down;
         }
     }
 
@@ -176,7 +176,7 @@ impl RedisConnection {
 
     /// The connection, or something to wait for while it is made.
     fn up_or_waiting(self: &Arc<Self>) -> Result<LiveConnection, PendingConnect> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match &*state {
             ConnectionState::Up(connected) => Ok(connected.clone()),
             // An attempt goes with the runtime that it was begun on.
@@ -202,7 +202,7 @@ impl RedisConnection {
             number: self.made.fetch_add(1, Ordering::Relaxed),
             silent_ns: Arc::default(),
         });
-        *self.state() = match &outcome {
+        *self.state.lock() = match &outcome {
             Ok(connected) => ConnectionState::Up(connected.clone()),
             Err(_) => ConnectionState::Down,
         };
@@ -284,18 +284,6 @@ impl RedisConnection {
             }
         }
         builder.build()?.get_async_connection_with_config(&single_config()).await
-    }
-
-    /// Lets a connection go, unless another has taken its place.
-    fn give_up(&self, connected: &LiveConnection) {
-        let mut state = self.state();
-        if matches!(&*state, ConnectionState::Up(current) if current.number == connected.number) {
-            *state = ConnectionState::Down;
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, ConnectionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

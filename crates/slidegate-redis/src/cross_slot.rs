@@ -1,8 +1,8 @@
 //! Requests whose charges a cluster keeps in several slots.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use slidegate::Timestamp;
 use slidegate::limit::{Charge, Receipt, Standings};
 
@@ -163,7 +163,7 @@ const MOST: usize = 4096;
 impl SpendTimes {
     /// Keeps the time at each slot, the first of which is the receipt's.
     pub(crate) fn keep(&self, times: Vec<(u16, Timestamp)>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() == MOST {
             kept.pop_front();
         }
@@ -172,7 +172,7 @@ impl SpendTimes {
 
     /// The time at a slot of a request with some slots, if it is known, else the receipt's.
     pub(crate) fn at(&self, receipt_at: Timestamp, slots: &[u16], slot: u16) -> Timestamp {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let of_request = |times: &&Vec<(u16, Timestamp)>| {
             times.first().is_some_and(|(_, at)| *at == receipt_at)
                 && slots.iter().all(|slot| times.iter().any(|(known, _)| known == slot))

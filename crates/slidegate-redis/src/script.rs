@@ -10,7 +10,6 @@ use slidegate::{Standing, Timestamp};
 
 use crate::error::RedisStoreError;
 use crate::layout::{Layout, ScoreUnit};
-use crate::resilient::AgedUnits;
 
 /// A script and the hash that a server knows it by.
 pub(crate) struct Script {
@@ -170,20 +169,20 @@ impl ScriptCall {
         call
     }
 
-    /// Adds what was spent elsewhere. The last key is the mark.
+    /// Adds what was spent elsewhere, how long ago. The last key is the mark.
     pub(crate) fn merge(
         scripts: &'static Scripts,
         charge: Charge<'_>,
         keys: &[String],
-        runs: &[AgedUnits],
+        spends: &[(Duration, u32)],
         mark_for: Duration,
     ) -> Self {
-        let mut packed = Vec::with_capacity(10 * runs.len());
-        for run in runs {
+        let mut packed = Vec::with_capacity(10 * spends.len());
+        for (ago, units) in spends {
             // Microseconds in six bytes, which are nine years.
-            let ago_us = u64::try_from(run.ago.as_micros()).unwrap_or(u64::MAX).min((1 << 48) - 1);
+            let ago_us = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX).min((1 << 48) - 1);
             packed.extend_from_slice(&ago_us.to_le_bytes()[..6]);
-            packed.extend_from_slice(&run.units.to_le_bytes());
+            packed.extend_from_slice(&units.to_le_bytes());
         }
         let mut call = Self::new(&scripts.amend, keys);
         let terms = terms(Mode::Spend, &[charge]);

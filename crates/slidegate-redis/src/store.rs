@@ -22,7 +22,6 @@ use crate::events::EventLog;
 use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
 use crate::owned::OwnedCharge;
-use crate::resilient::AgedUnits;
 use crate::script::{Mode, Request, ScriptCall, Scripts};
 use crate::shared_map::SharedMap;
 
@@ -144,7 +143,7 @@ impl RedisStore {
     }
 
     /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or
-    /// two policies, under the key templates of this store. ScriptCall it before policies are put in
+    /// two policies, under the key templates of this store. Call it before policies are put in
     /// force on the store, and again before they are replaced. The default template never fails.
     ///
     /// It goes by the identities that policies find in requests, and takes the client's address to
@@ -343,12 +342,12 @@ impl RedisStore {
         self.0.batcher.enqueue(request).answer().await?.receipt(charges)
     }
 
-    /// Adds what an account spent elsewhere, oldest first. It is added once, however often this
-    /// process asks it under the same number.
+    /// Adds what an account spent elsewhere, how long ago, oldest first. It is added once, however
+    /// often this process sends it under the same number.
     pub(crate) async fn merge(
         &self,
         charge: Charge<'_>,
-        runs: &[AgedUnits],
+        spends: &[(Duration, u32)],
         number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
@@ -356,7 +355,7 @@ impl RedisStore {
         keys.push(mark_beside(&keys[0], &format!("merge-{process}-{number}")));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
-        let call = ScriptCall::merge(self.0.scripts, charge, &keys, runs, mark_for);
+        let call = ScriptCall::merge(self.0.scripts, charge, &keys, spends, mark_for);
         self.within(self.0.deadline.max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
         Ok(())
     }

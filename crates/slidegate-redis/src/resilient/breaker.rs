@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The state of the circuit breaker in front of Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BreakerState {
     /// Redis decides.
+    #[default]
     Closed,
     /// Redis has failed too often in a row and is only probed; no request waits for that.
     Open,

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use slidegate::limit::{Charge, Charges, Receipt};
 use slidegate::{Standing, Timestamp};
 
@@ -113,7 +113,7 @@ impl DenialCache {
             let charges: Vec<_> = denial.charges.iter().map(OwnedCharge::as_charge).collect();
             denial.generation == self.generation(&charges)
         };
-        self.shards.iter().map(|shard| lock(shard).kept.values().filter(is_known).count()).sum()
+        self.shards.iter().map(|shard| shard.lock().kept.values().filter(is_known).count()).sum()
     }
 
     fn counter(&self, charge: &Charge<'_>) -> &AtomicU64 {
@@ -131,12 +131,8 @@ impl DenialCache {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, DenialShard> {
-        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+        self.shards[(hash >> 32) as usize % SHARDS].lock()
     }
-}
-
-fn lock(shard: &Mutex<DenialShard>) -> MutexGuard<'_, DenialShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DenialShard {

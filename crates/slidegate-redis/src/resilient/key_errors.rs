@@ -1,8 +1,9 @@
 //! Requests that Redis could not count because of one of their keys.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use slidegate::{Clock, Limiter, Name, Quota, Timestamp};
 
 use crate::error::KeyErrorReason;
@@ -24,16 +25,10 @@ pub struct KeyError {
 
 /// All such requests, by policy and reason.
 pub(crate) struct KeyErrors {
-    entries: Mutex<Vec<KeyErrorEntry>>,
+    /// With the time of the last one.
+    entries: Mutex<Vec<(KeyError, Timestamp)>>,
     warnings: Limiter,
     clock: Arc<dyn Clock>,
-}
-
-struct KeyErrorEntry {
-    policy: Name,
-    reason: KeyErrorReason,
-    count: u64,
-    last: Timestamp,
 }
 
 /// How long an error is recent.
@@ -59,62 +54,49 @@ impl KeyErrors {
         policies: impl Iterator<Item = &'a Name>,
         reason: KeyErrorReason,
     ) -> bool {
-        let (now, mut entries) = (self.clock.now(), self.entries());
+        let (now, mut entries) = (self.clock.now(), self.entries.lock());
         let mut due = false;
         for policy in policies {
-            let entry = entry_of(&mut entries, policy, reason, now);
-            entry.count += 1;
-            entry.last = now;
-            due |= self.warnings.check(&format!("{} {}", entry.policy, reason.as_str())).is_ok();
+            let (error, last) = entry_of(&mut entries, policy, reason, now);
+            error.count += 1;
+            *last = now;
+            due |= self.warnings.check(&format!("{} {}", error.policy, reason.as_str())).is_ok();
         }
         due
     }
 
     pub(crate) fn snapshot(&self) -> Vec<KeyError> {
-        let now = self.clock.now();
-        let error = |entry: &KeyErrorEntry| KeyError {
-            policy: entry.policy.clone(),
-            reason: entry.reason,
-            count: entry.count,
-            recent: entry.is_recent(now),
+        let (now, entries) = (self.clock.now(), self.entries.lock());
+        let error = |(error, last): &(KeyError, Timestamp)| KeyError {
+            recent: now < *last + RECENT,
+            ..error.clone()
         };
-        self.entries().iter().map(error).collect()
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Vec<KeyErrorEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl KeyErrorEntry {
-    fn is_recent(&self, now: Timestamp) -> bool {
-        now < self.last + RECENT
+        entries.iter().map(error).collect()
     }
 }
 
 /// The entry to count in, made if there is none.
 fn entry_of<'e>(
-    entries: &'e mut Vec<KeyErrorEntry>,
+    entries: &'e mut Vec<(KeyError, Timestamp)>,
     policy: &Name,
     reason: KeyErrorReason,
     now: Timestamp,
-) -> &'e mut KeyErrorEntry {
-    let find = |entries: &[KeyErrorEntry], policy: &str| {
-        entries.iter().position(|entry| entry.reason == reason && *entry.policy == *policy)
+) -> &'e mut (KeyError, Timestamp) {
+    let find = |entries: &[(KeyError, Timestamp)], policy: &Name| {
+        entries.iter().position(|(error, _)| error.reason == reason && error.policy == *policy)
     };
-    let others: Name = OTHERS.parse().expect("a good name");
-    let mut policy = policy;
-    let mut place = find(entries, policy);
+    let mut policy = policy.clone();
+    let mut place = find(entries, &policy);
     if place.is_none() && entries.len() >= MAX_ENTRIES {
-        if let Some(old) = entries.iter().position(|entry| !entry.is_recent(now)) {
+        if let Some(old) = entries.iter().position(|(_, last)| now >= *last + RECENT) {
             entries.swap_remove(old);
         } else {
-            policy = &others;
-            place = find(entries, policy);
+            policy = OTHERS.parse().expect("a good name");
+            place = find(entries, &policy);
         }
     }
     let place = place.unwrap_or_else(|| {
-        entries.push(KeyErrorEntry { policy: policy.clone(), reason, count: 0, last: now });
+        entries.push((KeyError { policy, reason, count: 0, recent: true }, now));
         entries.len() - 1
     });
     &mut entries[place]

@@ -5,24 +5,17 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent, Standings};
-use slidegate::{Clock, MemoryStore, OnStoreError, Quota, Standing, StoreError, Timestamp};
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Standings};
+use slidegate::{Clock, MemoryStore, OnStoreError, Quota, Standing, StoreError};
 
 use crate::owned::charges;
 use crate::script::Mode;
 use crate::store::spent_by;
 
-/// The spends of this process alone, whoever decided them.
+/// The spends of this process alone, whether Redis or the process decided them.
 pub(crate) struct LocalLedgers {
-    store: MemoryStore,
+    pub(crate) store: MemoryStore,
     share: LocalShare,
-}
-
-/// A request that was decided here.
-pub(crate) struct LocalDecision<'a> {
-    receipt: Receipt,
-    /// What was spent here.
-    spends: Charges<'a>,
 }
 
 impl LocalLedgers {
@@ -43,17 +36,26 @@ impl LocalLedgers {
         }
     }
 
-    /// Decides by what this process knows.
+    /// Decides by what this process knows, within its share. Returns the receipt, and the charges that
+    /// were spent here.
     pub(crate) fn decide<'a>(
         &self,
         mode: Mode,
         asked: &Charges<'a>,
-    ) -> Result<LocalDecision<'a>, StoreError> {
+    ) -> Result<(Receipt, Charges<'a>), StoreError> {
         let counted = charges(asked.as_slice().iter().filter(|charge| is_local(charge)).copied());
-        let receipt = if self.share.is_whole() {
-            self.ask(mode, &counted)?
-        } else {
-            self.ask_within_share(mode, &counted)?
+        let cut: Vec<Quotas> =
+            counted.as_slice().iter().map(|charge| self.share.of(charge)).collect();
+        let shares = charges(counted.as_slice().iter().zip(&cut).map(|(charge, quotas)| {
+            Charge::new(charge.policy(), charge.identity(), quotas)
+                .with_cost(charge.cost())
+                .expect("a share has room for a request")
+                .count_denied(charge.counts_denied())
+                .shadow(charge.is_shadow())
+        }));
+        let receipt = match mode {
+            Mode::Peek => self.store.peek_now(&shares)?,
+            Mode::Spend | Mode::Deny => self.store.spend_now(&shares)?,
         };
         let spent = receipt.spent || counted.is_empty();
         let spends = match mode {
@@ -61,52 +63,7 @@ impl LocalLedgers {
             _ => Charges::new(),
         };
         let standings = standings(asked, &receipt);
-        let receipt = Receipt { spent, degraded: true, standings, at: receipt.at };
-        Ok(LocalDecision { receipt, spends })
-    }
-
-    fn ask(&self, mode: Mode, counted: &Charges<'_>) -> Result<Receipt, StoreError> {
-        match mode {
-            Mode::Peek => self.store.peek_now(counted),
-            Mode::Spend | Mode::Deny => self.store.spend_now(counted),
-        }
-    }
-
-    fn ask_within_share(&self, mode: Mode, counted: &Charges<'_>) -> Result<Receipt, StoreError> {
-        let cut: Vec<Quotas> =
-            counted.as_slice().iter().map(|charge| self.share.of(charge)).collect();
-        let shares = counted.as_slice().iter().zip(&cut).map(|(charge, quotas)| {
-            Charge::new(charge.policy(), charge.identity(), quotas)
-                .with_cost(charge.cost())
-                .expect("a share has room for a request")
-                .count_denied(charge.counts_denied())
-                .shadow(charge.is_shadow())
-        });
-        self.ask(mode, &charges(shares))
-    }
-
-    pub(crate) fn refund(&self, charge: &Charge<'_>, spent: Spent) {
-        self.store.refund_now(&(*charge).into(), spent);
-    }
-
-    pub(crate) fn reset(&self, charges: &Charges<'_>) {
-        self.store.reset_now(charges);
-    }
-
-    /// Forgets what was spent up to `at`.
-    pub(crate) fn reset_as_of(&self, charges: &Charges<'_>, at: Timestamp) {
-        self.store.reset_as_of(charges, at);
-    }
-}
-
-impl<'a> LocalDecision<'a> {
-    /// What was spent here and when.
-    pub(crate) fn spent(&self) -> impl Iterator<Item = (Charge<'a>, Timestamp)> + '_ {
-        self.spends.as_slice().iter().map(|charge| (*charge, self.receipt.at))
-    }
-
-    pub(crate) fn into_receipt(self) -> Receipt {
-        self.receipt
+        Ok((Receipt { spent, degraded: true, standings, at: receipt.at }, spends))
     }
 }
 
@@ -144,13 +101,9 @@ impl LocalShare {
         Self(parts)
     }
 
-    pub(crate) fn is_whole(self) -> bool {
-        self == Self::WHOLE
-    }
-
     /// The charge's quotas, cut down to the share, but not below what one such request costs: it
     /// could never be paid.
-    pub(crate) fn of(self, charge: &Charge<'_>) -> Quotas {
+    fn of(self, charge: &Charge<'_>) -> Quotas {
         let cut = |quota: &Quota| {
             let units = (quota.units().get() / self.0).max(charge.cost().get());
             let units = NonZeroU32::new(units).unwrap_or(charge.cost());

@@ -11,25 +11,24 @@ mod stats;
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use slidegate::limit::{Charge, Charges, Receipt, Spent};
-use slidegate::{Clock, OnStoreError, Store, StoreError};
+use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
 pub use self::builder::ResilientStoreBuilder;
 use self::denials::{DenialCache, RoundTrip};
-pub(crate) use self::journal::AgedUnits;
 use self::journal::Journal;
 pub use self::key_errors::KeyError;
 use self::key_errors::KeyErrors;
 use self::local::LocalLedgers;
 pub use self::local::{LocalShare, LocalShareError};
-use self::stats::{Counters, add};
 pub use self::stats::{Latency, ResilienceStats};
 use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
 use crate::owned::OwnedCharge;
@@ -57,7 +56,7 @@ pub(crate) struct ResilientInner {
     local: LocalLedgers,
     journal: Journal,
     denials: DenialCache,
-    counters: Counters,
+    stats: Mutex<ResilienceStats>,
     key_errors: KeyErrors,
     /// The charge of the next probe.
     probe: Mutex<Option<OwnedCharge>>,
@@ -82,9 +81,9 @@ impl ResilientStore {
         Self(Arc::new(ResilientInner {
             breaker: Breaker::new(builder.opens_after),
             local: LocalLedgers::new(builder.capacity, builder.share, builder.clock.clone()),
-            journal: Journal::new(),
+            journal: Journal::default(),
             denials: DenialCache::new(),
-            counters: Counters::default(),
+            stats: Mutex::default(),
             key_errors: KeyErrors::new(builder.clock.clone()),
             probe: Mutex::default(),
             in_flight: Semaphore::new(builder.most_in_flight.min(Semaphore::MAX_PERMITS)),
@@ -97,9 +96,13 @@ impl ResilientStore {
     /// What it has done so far.
     pub fn stats(&self) -> ResilienceStats {
         let inner = &self.0;
-        let (breaker, cached) = (inner.breaker.state(), inner.denials.len());
-        let key_errors = inner.key_errors.snapshot();
-        inner.counters.snapshot(breaker, cached, inner.journal.accounts(), key_errors)
+        ResilienceStats {
+            breaker: inner.breaker.state(),
+            cached: inner.denials.len(),
+            unmerged: inner.journal.accounts(),
+            key_errors: inner.key_errors.snapshot(),
+            ..inner.stats.lock().clone()
+        }
     }
 
     /// The store that it makes resilient.
@@ -109,11 +112,11 @@ impl ResilientStore {
 
     async fn decide(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
-        if !inner.breaker.is_closed() {
-            return self.fall_back(mode, charges, StoreError::Unavailable(Box::new(CircuitOpen)));
+        if let Err(open) = self.must_be_closed() {
+            return self.fall_back(mode, charges, open);
         }
         let Ok(_permit) = inner.in_flight.try_acquire() else {
-            add(&inner.counters.queue_full, 1);
+            inner.count(|stats| stats.queue_full += 1);
             let error = StoreError::Unavailable(Box::new(QueueFull));
             return self.fall_back(mode, charges, error);
         };
@@ -125,10 +128,16 @@ impl ResilientStore {
         match answer {
             Ok(receipt) => {
                 let trip = RoundTrip { sent, back: inner.clock.now(), generation };
-                inner.counters.answered(trip.back.saturating_since(trip.sent));
+                inner.count(|stats| {
+                    stats.answered += 1;
+                    stats.latency.record(trip.back.saturating_since(trip.sent));
+                });
                 inner.breaker.succeeded();
                 if mode == Mode::Spend {
-                    inner.learn(charges, &receipt, trip);
+                    if receipt.spent {
+                        inner.local.learn(charges);
+                    }
+                    inner.denials.learn(charges, &receipt, trip);
                 }
                 Ok(receipt)
             }
@@ -141,9 +150,8 @@ impl ResilientStore {
 
     /// Decides without Redis, each charge by its `on_store_error`.
     ///
-    /// If the connection broke, Redis may have counted the request all the same, and is told of it
-    /// again: of a ledger's units nobody can say whose they are, and one too many is stricter, never
-    /// looser.
+    /// If the connection broke, Redis may have counted the request all the same, and it is replayed
+    /// nonetheless: units in a ledger have no owner, and one too many is stricter, never looser.
     fn fall_back(
         &self,
         mode: Mode,
@@ -158,36 +166,34 @@ impl ResilientStore {
             recovery::ensure_running(self);
         }
         if charges.as_slice().iter().any(refuses) {
-            add(&inner.counters.refusals, 1);
+            inner.count(|stats| stats.refusals += 1);
             return Err(error);
         }
-        add(&inner.counters.fallbacks, 1);
-        let decided = inner.local.decide(mode, charges)?;
-        for (charge, at) in decided.spent() {
-            if !inner.journal.record(&charge, at) {
-                add(&inner.counters.unrecorded, 1);
+        inner.count(|stats| stats.fallbacks += 1);
+        let (receipt, spends) = inner.local.decide(mode, charges)?;
+        for charge in spends.as_slice() {
+            if !inner.journal.record(charge, receipt.at) {
+                inner.count(|stats| stats.unrecorded += 1);
             }
         }
-        if decided.spent().next().is_some() {
+        if !spends.is_empty() {
             recovery::ensure_running(self);
         }
-        Ok(decided.into_receipt())
+        Ok(receipt)
     }
 
     fn failed(&self, error: &StoreError, charges: &Charges<'_>) {
         let inner = &self.0;
-        let counter = match error {
-            StoreError::Deadline(_) => &inner.counters.deadlines,
-            _ => &inner.counters.errors,
-        };
-        add(counter, 1);
+        inner.count(|stats| match error {
+            StoreError::Deadline(_) => stats.deadlines += 1,
+            _ => stats.errors += 1,
+        });
         if let Some((failure, reason)) = RedisStoreError::about_a_key(error) {
             inner.key_failed(failure, reason, charges.as_slice());
         } else if inner.breaker.failed() {
-            add(&inner.counters.opened, 1);
+            inner.count(|stats| stats.opened += 1);
             if let Some(charge) = charges.as_slice().first() {
-                *inner.probe.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(recovery::probe_beside(charge));
+                *inner.probe.lock() = Some(recovery::probe_beside(charge));
             }
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             tracing::warn!(
@@ -199,7 +205,15 @@ impl ResilientStore {
         }
     }
 
-    /// What to say when Redis is needed for something and is not asked.
+    /// Forgets what this process knows of spends up to `at`.
+    fn forget_until(&self, charges: &Charges<'_>, at: Timestamp) {
+        let inner = &self.0;
+        inner.local.store.reset_as_of(charges, at);
+        charges.as_slice().iter().for_each(|charge| inner.journal.forget_until(charge, at));
+        inner.denials.forget(charges);
+    }
+
+    /// The error of calls that need Redis while the breaker is not closed.
     fn must_be_closed(&self) -> Result<(), StoreError> {
         match self.0.breaker.is_closed() {
             true => Ok(()),
@@ -209,6 +223,10 @@ impl ResilientStore {
 }
 
 impl ResilientInner {
+    fn count(&self, change: impl FnOnce(&mut ResilienceStats)) {
+        change(&mut self.stats.lock());
+    }
+
     /// Counts a request that Redis cannot count because of one of its keys, and warns of it.
     fn key_failed(
         &self,
@@ -237,21 +255,13 @@ impl ResilientInner {
             "Redis cannot count in a key of this policy; applying its on_store_error"
         );
     }
-
-    /// Remembers what an answer of Redis says of the requests to come.
-    fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
-        if receipt.spent {
-            self.local.learn(charges);
-        }
-        self.denials.learn(charges, receipt, trip);
-    }
 }
 
 impl Store for ResilientStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         if let Some(denied) = inner.denials.find(charges, inner.clock.now()) {
-            add(&inner.counters.cache_hits, 1);
+            inner.count(|stats| stats.cache_hits += 1);
             return Ok(denied);
         }
         self.decide(Mode::Spend, charges).await
@@ -268,7 +278,7 @@ impl Store for ResilientStore {
         for charge in charges.as_slice() {
             match spent {
                 Spent::At(at) if inner.journal.refund(charge, at) => {
-                    inner.local.refund(charge, spent);
+                    inner.local.store.refund_now(&(*charge).into(), spent);
                 }
                 _ => elsewhere.push(*charge).expect("the accounts differ"),
             }
@@ -279,31 +289,26 @@ impl Store for ResilientStore {
         self.must_be_closed()?;
         let outcome = inner.redis.refund(&elsewhere, spent).await;
         outcome.inspect_err(|error| self.failed(error, &elsewhere))?;
-        elsewhere.as_slice().iter().for_each(|charge| inner.local.refund(charge, Spent::Newest));
-        // A denial that was under way meanwhile may have been kept since.
+        inner.local.store.refund_now(&elsewhere, Spent::Newest);
+        // A denial that was in flight may have been cached meanwhile.
         inner.denials.forget(charges);
         Ok(())
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         let inner = &self.0;
-        inner.local.reset(charges);
-        charges.as_slice().iter().for_each(|charge| inner.journal.forget(charge));
-        inner.denials.forget(charges);
+        inner.local.store.reset_now(charges);
+        self.forget_until(charges, inner.clock.now());
         self.must_be_closed()?;
         let outcome = inner.redis.reset(charges).await;
         let outcome = outcome.inspect_err(|error| self.failed(error, charges));
-        // A denial that was under way meanwhile may have been kept since.
+        // A denial that was in flight may have been cached meanwhile.
         inner.denials.forget(charges);
         outcome
     }
 
     fn forget(&self, charges: &Charges<'_>, ago: Duration) {
-        let inner = &self.0;
-        let at = inner.clock.now() - ago;
-        inner.local.reset_as_of(charges, at);
-        charges.as_slice().iter().for_each(|charge| inner.journal.forget_until(charge, at));
-        inner.denials.forget(charges);
+        self.forget_until(charges, self.0.clock.now() - ago);
     }
 }
 

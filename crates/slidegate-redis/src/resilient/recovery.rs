@@ -3,7 +3,7 @@
 use std::mem;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Quotas};
@@ -11,8 +11,7 @@ use slidegate::{Identity, Quota, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::breaker::Backoff;
-use super::journal::Merge;
-use super::stats::add;
+use super::journal::JournalPage;
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
@@ -117,7 +116,7 @@ impl ResilientInner {
     /// A probe takes all that a decision takes: the script, the clock, a write. An answer about the
     /// key, such as that it may not be touched, shows that Redis is back too.
     async fn probe(&self) -> Result<(), StoreError> {
-        let probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let probe = self.probe.lock().clone();
         let Some(probe) = probe else { return Ok(()) };
         match self.redis.spend(&probe.as_charge().into()).await {
             Err(error) if RedisStoreError::about_a_key(&error).is_none() => Err(error),
@@ -151,15 +150,18 @@ impl ResilientInner {
         }
     }
 
-    /// How many merges were done, and the last failure. After many failures no more are begun.
-    async fn replay_round(self: &Arc<Self>, merges: Vec<Merge>) -> (usize, Option<StoreError>) {
+    /// How many pages were replayed, and the last failure. After many failures no more are begun.
+    async fn replay_round(
+        self: &Arc<Self>,
+        pages: Vec<JournalPage>,
+    ) -> (usize, Option<StoreError>) {
         let mut in_flight = JoinSet::new();
-        let mut merges = merges.into_iter();
+        let mut pages = pages.into_iter();
         let (mut done, mut failures, mut failure) = (0, 0, None);
         loop {
             while failures < MAX_CONCURRENT && in_flight.len() < MAX_CONCURRENT {
-                let Some(merge) = merges.next() else { break };
-                in_flight.spawn(self.clone().replay_one(merge));
+                let Some(page) = pages.next() else { break };
+                in_flight.spawn(self.clone().replay_page(page));
             }
             match in_flight.join_next().await {
                 None => return (done, failure),
@@ -173,28 +175,28 @@ impl ResilientInner {
         }
     }
 
-    async fn replay_one(self: Arc<Self>, merge: Merge) -> Result<(), StoreError> {
-        let runs = merge.runs(self.clock.now());
-        if !runs.is_empty() {
-            match self.redis.merge(merge.charge(), &runs, merge.number).await {
-                Ok(()) => {
-                    add(&self.counters.merges, 1);
-                    add(&self.counters.merged_units, merge.units());
-                }
+    async fn replay_page(self: Arc<Self>, page: JournalPage) -> Result<(), StoreError> {
+        let spends = page.live(self.clock.now());
+        if !spends.is_empty() {
+            match self.redis.merge(page.charge(), &spends, page.number).await {
+                Ok(()) => self.count(|stats| {
+                    stats.merges += 1;
+                    stats.merged_units += page.units();
+                }),
                 Err(error) => match RedisStoreError::about_a_key(&error) {
                     // It would fail every time.
                     Some((failure, reason)) => {
-                        self.key_failed(failure, reason, &[merge.charge()]);
-                        add(&self.counters.unrecorded, 1);
+                        self.key_failed(failure, reason, &[page.charge()]);
+                        self.count(|stats| stats.unrecorded += 1);
                     }
                     None => {
-                        self.journal.put_off(merge.number);
+                        self.journal.put_off(page.number);
                         return Err(error);
                     }
                 },
             }
         }
-        self.journal.confirm(merge.number);
+        self.journal.confirm(page.number);
         Ok(())
     }
 }
