@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -13,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::connection::RedisConnection;
 use crate::error::RedisStoreError;
-use crate::script::{AnswerReader, RawAnswer, Request, ScriptCall, Scripts};
+use crate::script::{AnswerReader, RawAnswer, Request, ScriptCall};
 use crate::store::LATEST;
 
 /// Sends requests to Redis. While few calls are in flight a request leaves at once. Others wait until
@@ -21,9 +20,6 @@ use crate::store::LATEST;
 /// the server then has one command to read, one script to enter and one look at the clock for all.
 pub(crate) struct Batcher {
     connection: Arc<RedisConnection>,
-    scripts: &'static Scripts,
-    /// How long a call may take before nobody waits for it any more.
-    deadline: Duration,
     queue: Mutex<BatchQueue>,
     /// Whether answers are being delivered to callers that have not asked again yet.
     delivering: AtomicBool,
@@ -61,14 +57,10 @@ const MAX_REQUESTS: usize = 32;
 const MAX_LEDGERS: usize = 64;
 
 impl Batcher {
-    pub(crate) fn new(
-        connection: Arc<RedisConnection>,
-        scripts: &'static Scripts,
-        deadline: Duration,
-    ) -> Self {
-        let one_by_one = AtomicBool::new(connection.address().is_cluster());
+    pub(crate) fn new(connection: Arc<RedisConnection>) -> Self {
+        let one_by_one = AtomicBool::new(connection.address.is_cluster());
         let delivering = AtomicBool::new(false);
-        Self { connection, scripts, deadline, queue: Mutex::default(), delivering, one_by_one }
+        Self { connection, queue: Mutex::default(), delivering, one_by_one }
     }
 
     /// Sends a request, alone or with others.
@@ -112,21 +104,26 @@ impl Batcher {
     fn send_alone(self: &Arc<Self>, pending: PendingRequest) {
         let batcher = self.clone();
         tokio::spawn(async move {
-            if let Ok(answered) = timeout(LATEST, batcher.call(vec![pending])).await {
-                batcher.deliver(answered);
+            let batch = vec![pending];
+            if let Ok(reply) = timeout(LATEST, batcher.call(&batch)).await {
+                batcher.deliver(batch, reply);
             }
         });
     }
 
-    async fn call(&self, batch: Vec<PendingRequest>) -> AnsweredBatch {
+    async fn call(&self, batch: &[PendingRequest]) -> Result<Value, RedisStoreError> {
         let requests: Vec<&Request> = batch.iter().map(|pending| &pending.request).collect();
         let name = self.connection.unique_name();
-        let reply = self.connection.run(&ScriptCall::decide(self.scripts, &requests, &name)).await;
-        AnsweredBatch { batch, reply }
+        let call = ScriptCall::decide(self.connection.scripts, &requests, &name);
+        self.connection.run(&call).await
     }
 
     /// Gives every caller its answer. What failed as a whole has failed for all of them.
-    fn deliver(self: &Arc<Self>, AnsweredBatch { batch, reply }: AnsweredBatch) {
+    fn deliver(
+        self: &Arc<Self>,
+        batch: Vec<PendingRequest>,
+        reply: Result<Value, RedisStoreError>,
+    ) {
         match reply {
             Ok(reply) => {
                 let mut answers = AnswerReader::new(&reply);
@@ -164,12 +161,6 @@ impl BatchQueue {
     }
 }
 
-/// What came of a call, not yet delivered.
-struct AnsweredBatch {
-    batch: Vec<PendingRequest>,
-    reply: Result<Value, RedisStoreError>,
-}
-
 /// A call that is in flight, and those that follow it while requests wait.
 struct InFlightBatch {
     batcher: Arc<Batcher>,
@@ -181,24 +172,25 @@ impl InFlightBatch {
         let batcher = self.batcher.clone();
         loop {
             if !batch.is_empty() {
-                let mut call = Box::pin(batcher.call(batch));
-                let Ok(answered) = timeout(batcher.deadline, &mut call).await else {
+                let mut call = Box::pin(batcher.call(&batch));
+                let Ok(reply) = timeout(batcher.connection.deadline, &mut call).await else {
                     // It may never be answered, as when its connection is dead, and holds up nobody.
                     self.finish(&mut batcher.queue.lock());
                     batcher.flush(&mut batcher.queue.lock());
                     // What is not answered by then was lost with its connection.
-                    if let Ok(answered) = timeout(LATEST, call).await {
-                        batcher.deliver(answered);
+                    if let Ok(reply) = timeout(LATEST, call).await {
+                        batcher.deliver(batch, reply);
                     }
                     return;
                 };
+                drop(call);
                 // Redis writes the answers of all calls that it has read at once together, and would
                 // then have nothing to do until the next calls come, together again. So the next call
                 // leaves before the callers of another batch get their answers.
                 if batcher.delivering.swap(true, Ordering::Relaxed) {
                     yield_now().await;
                 }
-                batcher.deliver(answered);
+                batcher.deliver(batch, reply);
             }
             // Callers that are about to ask, as many do that were answered just now, come along.
             yield_now().await;

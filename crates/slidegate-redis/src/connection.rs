@@ -24,16 +24,16 @@ use crate::script::{ScriptCall, Scripts};
 /// A connection to Redis, shared by all calls, that is made when it is first needed and again
 /// after it broke.
 pub(crate) struct RedisConnection {
-    address: Address,
+    pub(crate) address: Address,
     tls: Option<RedisTls>,
-    scripts: &'static Scripts,
-    /// How long a cluster's client waits for an answer before it asks again.
-    patience: Duration,
+    pub(crate) scripts: &'static Scripts,
+    /// How long a call may take before no request waits for it any more.
+    pub(crate) deadline: Duration,
     state: Mutex<ConnectionState>,
     made: AtomicU64,
     clock: SystemClock,
     /// A name that no other process has, and how many names were made of it.
-    process: String,
+    pub(crate) process: String,
     names: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ impl RedisConnection {
             address,
             tls,
             scripts,
-            patience: deadline.max(SILENCE),
+            deadline,
             state: Mutex::new(ConnectionState::Down),
             made: AtomicU64::new(0),
             clock: SystemClock::new(),
@@ -90,21 +90,12 @@ impl RedisConnection {
         }
     }
 
-    /// A name that no other process has.
-    pub(crate) fn process(&self) -> &str {
-        &self.process
-    }
-
     /// A name that is given out once, here and elsewhere.
     pub(crate) fn unique_name(&self) -> String {
         format!("{}-{:x}", self.process, self.names.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Runs a script. If the server does not know it, as after a restart, it is told and asked
+    /// Runs a script. If the server does not know it, as after a restart, it is loaded and called
     /// again.
     pub(crate) async fn run(self: &Arc<Self>, call: &ScriptCall) -> Result<Value, RedisStoreError> {
         match self.send(&call.command).await {
@@ -219,9 +210,9 @@ impl RedisConnection {
     async fn dial(&self) -> RedisResult<Transport> {
         let mut connection = match &self.address.topology {
             Topology::Standalone(info) => {
-                let client = match (&self.tls, self.address.is_tls()) {
-                    (Some(tls), true) => Client::build_with_tls(info.clone(), tls.certificates())?,
-                    _ => Client::open(info.clone())?,
+                let client = match &self.tls {
+                    Some(tls) => Client::build_with_tls(info.clone(), tls.certificates())?,
+                    None => Client::open(info.clone())?,
                 };
                 let config = single_config();
                 Transport::Single(
@@ -235,8 +226,9 @@ impl RedisConnection {
                     .min_retry_wait(CLUSTER_RETRY_WAIT_MS.0)
                     .max_retry_wait(CLUSTER_RETRY_WAIT_MS.1)
                     .connection_timeout(CONNECT_TIMEOUT)
-                    .response_timeout(self.patience);
-                if let (Some(tls), true) = (&self.tls, self.address.is_tls()) {
+                    // Then it sends the call again.
+                    .response_timeout(self.deadline.max(SILENCE));
+                if let Some(tls) = &self.tls {
                     builder = builder.certs(tls.certificates());
                 }
                 Transport::Cluster(builder.build()?.get_async_connection().await?)

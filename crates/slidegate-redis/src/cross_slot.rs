@@ -9,7 +9,7 @@ use slidegate::limit::{Charge, Receipt, Standings};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
-use crate::store::RedisStore;
+use crate::store::{RedisStore, spent_by};
 
 /// The parts of a request, each in one place of the cluster, in an order that is the same for all
 /// requests.
@@ -37,13 +37,13 @@ pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> BTreeMap<u16, 
 }
 
 impl CrossSlotSpend {
-    pub(crate) fn new(charges: &[Charge<'_>], keys: &[String]) -> Self {
+    pub(crate) fn new(charges: &[Charge<'_>], slots: BTreeMap<u16, Vec<usize>>) -> Self {
         let part = |(slot, places): (u16, Vec<usize>)| SlotPart {
             slot,
             charges: places.iter().map(|place| OwnedCharge::from(&charges[*place])).collect(),
             places,
         };
-        Self { parts: by_slot(charges, keys).into_iter().map(part).collect() }
+        Self { parts: slots.into_iter().map(part).collect() }
     }
 
     /// Decides the parts one after the other. If one denies, those before it are taken back.
@@ -87,10 +87,7 @@ impl CrossSlotSpend {
     ) -> Result<(), RedisStoreError> {
         let mut outcome = Ok(());
         for (part, receipt) in self.parts.iter().zip(receipts) {
-            match part.undo(store, receipt).await {
-                Ok(now) => *receipt = now,
-                Err(error) => outcome = Err(error),
-            }
+            outcome = part.undo(store, receipt).await.and(outcome);
         }
         outcome
     }
@@ -125,14 +122,10 @@ impl SlotPart {
         self.charges.iter().map(OwnedCharge::as_charge).collect()
     }
 
-    async fn undo(
-        &self,
-        store: &RedisStore,
-        receipt: &Receipt,
-    ) -> Result<Receipt, RedisStoreError> {
+    async fn undo(&self, store: &RedisStore, receipt: &mut Receipt) -> Result<(), RedisStoreError> {
         let charges = self.charges();
         let counted: Vec<Charge<'_>> =
-            crate::store::spent_by(&charges, receipt).filter(|c| !c.counts_denied()).collect();
+            spent_by(&charges, receipt).filter(|charge| !charge.counts_denied()).collect();
         store.refund_at_once(&counted, Some(receipt.at)).await?;
         let mut now = store.decide_at_once(Mode::Peek, &charges).await?;
         // What this part had room for, it had room for, whatever counting the denial has left.
@@ -141,7 +134,8 @@ impl SlotPart {
                 *standing = standing.with_room();
             }
         }
-        Ok(Receipt { spent: false, ..now })
+        *receipt = Receipt { spent: false, ..now };
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! A log of events that all processes on one Redis append to and read.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ use crate::store::RedisStore;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct EventLog {
     store: RedisStore,
     key: Arc<str>,
@@ -140,9 +139,3 @@ impl EventLog {
 }
 
 const SCRIPT: &str = concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/events.lua"));
-
-impl fmt::Debug for EventLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventLog").field("store", &self.store).field("key", &self.key).finish()
-    }
-}

@@ -73,21 +73,20 @@ impl KeyTemplate {
     /// A pattern, as Redis' permissions have them, of all keys of a policy: its ledgers, and the
     /// marks beside them.
     pub(crate) fn pattern(&self, policy: &Name) -> String {
-        let mut pattern = String::new();
-        for part in &self.parts {
-            match part {
-                TemplatePart::Text(text) => push_text(&mut pattern, text),
-                TemplatePart::Policy => pattern.push_str(policy),
-                _ => push_any(&mut pattern),
-            }
-        }
-        push_any(&mut pattern);
-        pattern
+        let piece = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => escaped(text),
+            TemplatePart::Policy => policy.to_string(),
+            _ => "*".to_owned(),
+        };
+        let mut pieces: Vec<String> = self.parts.iter().map(piece).collect();
+        pieces.push("*".to_owned());
+        pieces.dedup_by(|next, piece| next == "*" && piece == "*");
+        pieces.concat()
     }
 
-    /// The key of the shared map that belongs to the ledgers: what all their keys begin with, and a word.
-    /// Nobody's identity can make a ledger of it: there is a brace where ledgers have none, or none
-    /// where they have one.
+    /// The key of the shared map beside the ledgers: what all their keys begin with, and a word. No
+    /// identity can give a ledger this key: it has a brace where ledgers have none, or none where they
+    /// have one.
     pub(crate) fn shared_map_key(&self) -> String {
         let text = &self.text;
         match text.find(['<', '{']) {
@@ -105,25 +104,18 @@ impl KeyTemplate {
 
 /// A pattern of all keys that begin with this text.
 pub(crate) fn pattern_of_prefix(text: &str) -> String {
-    let mut pattern = String::new();
-    push_text(&mut pattern, text);
-    push_any(&mut pattern);
-    pattern
+    escaped(text) + "*"
 }
 
-fn push_text(pattern: &mut String, text: &str) {
+fn escaped(text: &str) -> String {
+    let mut pattern = String::new();
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
             pattern.push('\\');
         }
         pattern.push(c);
     }
-}
-
-fn push_any(pattern: &mut String) {
-    if !pattern.ends_with('*') || pattern.ends_with("\\*") {
-        pattern.push('*');
-    }
+    pattern
 }
 
 /// The kind of identities that are addresses.

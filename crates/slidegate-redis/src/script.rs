@@ -216,35 +216,35 @@ pub(crate) struct RawAnswer(Vec<u8>);
 /// Splits the reply of the decision script into the answers to its requests, in order.
 pub(crate) struct AnswerReader<'r> {
     time: &'r [u8],
-    rest: Option<&'r [u8]>,
+    rest: &'r [u8],
 }
 
 impl<'r> AnswerReader<'r> {
     pub(crate) fn new(reply: &'r Value) -> Self {
-        let Value::BulkString(bytes) = reply else { return Self { time: &[], rest: None } };
-        let (time, rest) = bytes.split_at_checked(TIME_BYTES).unzip();
-        Self { time: time.unwrap_or_default(), rest }
+        let bytes = match reply {
+            Value::BulkString(bytes) => bytes.as_slice(),
+            _ => &[],
+        };
+        let (time, rest) = bytes.split_at_checked(TIME_BYTES).unwrap_or_default();
+        Self { time, rest }
     }
 
     /// The answer to the next request, or the error that stands in its place.
     pub(crate) fn next(&mut self, request: &Request) -> Result<RawAnswer, RedisStoreError> {
-        let next = self.rest.take().and_then(|rest| split_answer(request, rest));
-        let (answer, rest) = next.ok_or(RedisStoreError::Reply)?;
-        self.rest = Some(rest);
-        Ok(RawAnswer([self.time, answer?].concat()))
+        if self.rest.first() == Some(&FAILED) {
+            let length = number(&self.take(3)?[1..]).unwrap_or_default();
+            return Err(error_in(self.take(length as usize)?).into());
+        }
+        let answer = self.take(1 + STANDING_BYTES * request.ledgers())?;
+        Ok(RawAnswer([self.time, answer].concat()))
     }
-}
 
-type Split<'r> = (Result<&'r [u8], RedisError>, &'r [u8]);
-
-fn split_answer<'r>(request: &Request, reply: &'r [u8]) -> Option<Split<'r>> {
-    if reply.first() != Some(&FAILED) {
-        let (own, rest) = reply.split_at_checked(1 + STANDING_BYTES * request.ledgers())?;
-        return Some((Ok(own), rest));
+    /// Of a reply that is too short, nothing more is read.
+    fn take(&mut self, bytes: usize) -> Result<&'r [u8], RedisStoreError> {
+        let taken = self.rest.split_at_checked(bytes);
+        self.rest = taken.map(|(_, rest)| rest).unwrap_or_default();
+        taken.map(|(own, _)| own).ok_or(RedisStoreError::Reply)
     }
-    let (length, rest) = reply[1..].split_at_checked(2)?;
-    let (text, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
-    Some((Err(error_in(text)), rest))
 }
 
 /// An error as it would have come by itself.

@@ -33,7 +33,7 @@ use crate::store::RedisStore;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct SharedMap {
     store: RedisStore,
     key: Arc<str>,
@@ -180,11 +180,5 @@ impl MapVersion {
 impl fmt::Display for MapVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)
-    }
-}
-
-impl fmt::Debug for SharedMap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMap").field("store", &self.store).field("key", &self.key).finish()
     }
 }

@@ -11,12 +11,12 @@ use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::address::Address;
-use crate::batch::{Batcher, QueuedRequest};
+use crate::batch::Batcher;
 use crate::builder::RedisStoreBuilder;
 use crate::checkup::{ServerWarning, findings};
 use crate::collision::KeyCollisions;
 use crate::connection::RedisConnection;
-use crate::cross_slot::{CrossSlotSpend, SpendTimes, by_slot, slot_of};
+use crate::cross_slot::{CrossSlotSpend, SpendTimes, by_slot};
 use crate::error::{MissingPermission, RedisStoreError};
 use crate::events::EventLog;
 use crate::key::{KeyTemplate, pattern_of_prefix};
@@ -54,12 +54,10 @@ pub struct RedisStore(Arc<StoreInner>);
 struct StoreInner {
     connection: Arc<RedisConnection>,
     batcher: Arc<Batcher>,
-    scripts: &'static Scripts,
     layout: Layout,
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
     shared_map_key: String,
-    deadline: Duration,
     spend_times: SpendTimes,
     /// Bounds the calls that are past their deadline and still awaited.
     late: Arc<Semaphore>,
@@ -92,18 +90,15 @@ impl RedisStore {
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let shared_map_key = builder.shared_map_key();
         let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
-        let deadline = builder.deadline;
-        let connection = RedisConnection::new(address, builder.tls, scripts, deadline);
+        let connection = RedisConnection::new(address, builder.tls, scripts, builder.deadline);
         let connection = Arc::new(connection);
         Self(Arc::new(StoreInner {
-            batcher: Arc::new(Batcher::new(connection.clone(), scripts, deadline)),
+            batcher: Arc::new(Batcher::new(connection.clone())),
             connection,
-            scripts,
             layout: builder.layout,
             shared_map_key,
             template: builder.template.unwrap_or_default(),
             policy_templates: builder.policy_templates,
-            deadline,
             spend_times: SpendTimes::default(),
             late: Arc::new(Semaphore::new(MAX_LATE)),
         }))
@@ -116,7 +111,7 @@ impl RedisStore {
 
     /// How long a call may take.
     pub fn deadline(&self) -> Duration {
-        self.0.deadline
+        self.0.connection.deadline
     }
 
     /// How many connections this store has made in its life.
@@ -139,7 +134,7 @@ impl RedisStore {
     /// done, and logged, whenever a connection is made.
     pub async fn checkup(&self) -> Result<Vec<ServerWarning>, StoreError> {
         let look = async { Ok(findings(&self.0.connection.send(&redis::cmd("INFO")).await?)) };
-        self.within(self.0.deadline, look).await
+        self.within(self.deadline(), look).await
     }
 
     /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or
@@ -189,10 +184,7 @@ impl RedisStore {
     }
 
     fn template_of(&self, policy: &Name) -> &KeyTemplate {
-        match self.0.policy_templates.is_empty() {
-            true => &self.0.template,
-            false => self.0.policy_templates.get(policy).unwrap_or(&self.0.template),
-        }
+        self.0.policy_templates.get(policy).unwrap_or(&self.0.template)
     }
 
     /// The keys of the charges' ledgers, in order.
@@ -216,35 +208,31 @@ impl RedisStore {
             return Ok(Receipt { spent: true, ..Receipt::default() });
         }
         let keys = self.keys(charges)?;
-        if self.spans_slots(&keys) {
-            return self.decide_cross_slot(mode, charges, &keys).await;
+        if self.0.connection.address.is_cluster() {
+            let slots = by_slot(charges, &keys);
+            if slots.len() > 1 {
+                return self.decide_cross_slot(mode, CrossSlotSpend::new(charges, slots)).await;
+            }
         }
         let mut queued = self.0.batcher.enqueue(Request::new(mode, charges, keys));
-        match tokio::time::timeout(self.0.deadline, queued.answer()).await {
-            Ok(answer) => Ok(answer?.receipt(charges)?),
-            Err(_) => {
-                self.0.connection.missed();
-                if !queued.cancel() && mode == Mode::Spend {
-                    self.take_back_when_known(queued, charges);
-                }
-                Err(StoreError::Deadline(self.0.deadline))
-            }
+        if let Ok(answer) = tokio::time::timeout(self.deadline(), queued.answer()).await {
+            return Ok(answer?.receipt(charges)?);
         }
+        if !queued.cancel() && mode == Mode::Spend {
+            let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
+            let store = self.clone();
+            self.spawn_late(async move {
+                let answer = queued.answer().await;
+                let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
+                if let Ok(receipt) = answer.and_then(|answer| answer.receipt(&charges)) {
+                    store.take_back(&charges, &receipt).await;
+                }
+            });
+        }
+        Err(self.missed(self.deadline()))
     }
 
-    /// Waits for a late answer and takes back what it says was spent.
-    fn take_back_when_known(&self, mut late: QueuedRequest, charges: &[Charge<'_>]) {
-        let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
-        let store = self.clone();
-        self.spawn_late(async move {
-            let answer = late.answer().await;
-            let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
-            if let Ok(receipt) = answer.and_then(|answer| answer.receipt(&charges)) {
-                store.take_back(&charges, &receipt).await;
-            }
-        });
-    }
-
+    /// Awaits a late answer in the background, to take back what it says was spent.
     fn spawn_late(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Ok(permit) = self.0.late.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
@@ -252,6 +240,11 @@ impl RedisStore {
             let _ = tokio::time::timeout(LATEST, task).await;
             drop(permit);
         });
+    }
+
+    fn missed(&self, deadline: Duration) -> StoreError {
+        self.0.connection.missed();
+        StoreError::Deadline(deadline)
     }
 
     /// Undoes a spend whose request was decided otherwise.
@@ -290,46 +283,34 @@ impl RedisStore {
     ) -> Result<ScriptCall, RedisStoreError> {
         let mut keys = self.keys(charges)?;
         keys.push(mark_beside(&keys[0], &format!("refund-{}", self.0.connection.unique_name())));
-        Ok(ScriptCall::refund(self.0.scripts, charges, &keys, at))
+        Ok(ScriptCall::refund(self.0.connection.scripts, charges, &keys, at))
     }
 
-    fn spans_slots(&self, keys: &[String]) -> bool {
-        let mut slots = keys.iter().map(|key| slot_of(key));
-        self.0.connection.address().is_cluster()
-            && slots.next().is_some_and(|first| slots.any(|slot| slot != first))
-    }
-
-    /// Decides charges that a cluster keeps in several slots. Once begun it is not left halfway,
-    /// whatever becomes of the caller.
+    /// Decides charges that a cluster keeps in several slots. Once begun it is not left halfway, even
+    /// if the caller's future is dropped.
     async fn decide_cross_slot(
         &self,
         mode: Mode,
-        charges: &[Charge<'_>],
-        keys: &[String],
+        request: CrossSlotSpend,
     ) -> Result<Receipt, StoreError> {
-        let request = Arc::new(CrossSlotSpend::new(charges, keys));
+        let request = Arc::new(request);
         let (store, parts) = (self.clone(), request.clone());
         let mut task = tokio::spawn(async move { parts.decide(&store, mode).await });
-        match tokio::time::timeout(self.0.deadline, &mut task).await {
-            Ok(receipts) => {
-                let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
-                let receipt = request.whole(&receipts);
-                if mode == Mode::Spend && receipt.spent {
-                    self.0.spend_times.keep(request.times(&receipts));
-                }
-                Ok(receipt)
+        if let Ok(receipts) = tokio::time::timeout(self.deadline(), &mut task).await {
+            let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
+            let receipt = request.whole(&receipts);
+            if mode == Mode::Spend && receipt.spent {
+                self.0.spend_times.keep(request.times(&receipts));
             }
-            Err(_) => {
-                self.0.connection.missed();
-                let store = self.clone();
-                self.spawn_late(async move {
-                    if let (Ok(Ok(receipts)), Mode::Spend) = (task.await, mode) {
-                        request.take_back(&store, &receipts).await;
-                    }
-                });
-                Err(StoreError::Deadline(self.0.deadline))
-            }
+            return Ok(receipt);
         }
+        let store = self.clone();
+        self.spawn_late(async move {
+            if let (Ok(Ok(receipts)), Mode::Spend) = (task.await, mode) {
+                request.take_back(&store, &receipts).await;
+            }
+        });
+        Err(self.missed(self.deadline()))
     }
 
     /// Decides charges that are in one slot, without a deadline.
@@ -351,12 +332,12 @@ impl RedisStore {
         number: u64,
     ) -> Result<(), StoreError> {
         let mut keys = self.keys(&[charge])?;
-        let process = self.0.connection.process();
+        let process = &self.0.connection.process;
         keys.push(mark_beside(&keys[0], &format!("merge-{process}-{number}")));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
-        let call = ScriptCall::merge(self.0.scripts, charge, &keys, spends, mark_for);
-        self.within(self.0.deadline.max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
+        let call = ScriptCall::merge(self.0.connection.scripts, charge, &keys, spends, mark_for);
+        self.within(self.deadline().max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
         Ok(())
     }
 
@@ -370,7 +351,7 @@ impl RedisStore {
     ) -> Result<T, StoreError> {
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(1).arg(key).arg(args);
-        let limit = self.0.deadline.max(BACKGROUND_DEADLINE);
+        let limit = self.deadline().max(BACKGROUND_DEADLINE);
         let reply = self.within(limit, self.0.connection.send(&command)).await;
         let reply = reply.map_err(|error| match RedisStoreError::behind(&error) {
             Some(cause @ RedisStoreError::Redis(error))
@@ -390,10 +371,7 @@ impl RedisStore {
     ) -> Result<T, StoreError> {
         match tokio::time::timeout(limit, future).await {
             Ok(output) => Ok(output?),
-            Err(_) => {
-                self.0.connection.missed();
-                Err(StoreError::Deadline(limit))
-            }
+            Err(_) => Err(self.missed(limit)),
         }
     }
 
@@ -402,14 +380,13 @@ impl RedisStore {
         &self,
         charges: &[Charge<'a>],
     ) -> Result<Vec<(u16, Vec<Charge<'a>>)>, RedisStoreError> {
-        let keys = self.keys(charges)?;
-        if !self.spans_slots(&keys) {
-            return Ok(vec![(keys.first().map_or(0, |key| slot_of(key)), charges.to_vec())]);
+        if !self.0.connection.address.is_cluster() {
+            return Ok(vec![(0, charges.to_vec())]);
         }
         let part = |(slot, places): (u16, Vec<usize>)| {
             (slot, places.into_iter().map(|place| charges[place]).collect())
         };
-        Ok(by_slot(charges, &keys).into_iter().map(part).collect())
+        Ok(by_slot(charges, &self.keys(charges)?).into_iter().map(part).collect())
     }
 }
 
@@ -425,7 +402,7 @@ impl Store for RedisStore {
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         let parts = self.parts(charges.as_slice())?;
         let slots: Vec<u16> = parts.iter().map(|(slot, _)| *slot).collect();
-        self.within(self.0.deadline, async {
+        self.within(self.deadline(), async {
             for (slot, part) in &parts {
                 let at = match spent {
                     Spent::At(at) => Some(self.0.spend_times.at(at, &slots, *slot)),
@@ -440,7 +417,7 @@ impl Store for RedisStore {
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         let parts = self.parts(charges.as_slice())?;
-        self.within(self.0.deadline, async {
+        self.within(self.deadline(), async {
             for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
                 self.0.connection.send(redis::cmd("DEL").arg(self.keys(part)?)).await?;
             }
@@ -452,16 +429,16 @@ impl Store for RedisStore {
 
 impl fmt::Display for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.connection.address().fmt(f)
+        self.0.connection.address.fmt(f)
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("address", self.0.connection.address())
+            .field("address", &self.0.connection.address)
             .field("layout", &self.0.layout)
-            .field("deadline", &self.0.deadline)
+            .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }
 }

@@ -1,22 +1,30 @@
 //! Making a resilient store.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
 use slidegate::Clock;
 use slidegate::limit::SystemClock;
+use tokio::sync::Semaphore;
 
-use super::{LocalShare, ResilientStore};
+use super::breaker::Breaker;
+use super::denials::DenialCache;
+use super::journal::Journal;
+use super::key_errors::KeyErrors;
+use super::local::LocalLedgers;
+use super::{LocalShare, ResilientInner, ResilientStore};
 use crate::store::RedisStore;
 
 /// Makes a [`ResilientStore`].
 #[must_use]
 pub struct ResilientStoreBuilder {
-    pub(crate) redis: RedisStore,
-    pub(crate) share: LocalShare,
-    pub(crate) opens_after: u32,
-    pub(crate) most_in_flight: usize,
-    pub(crate) capacity: usize,
-    pub(crate) clock: Arc<dyn Clock>,
+    redis: RedisStore,
+    share: LocalShare,
+    opens_after: u32,
+    most_in_flight: usize,
+    capacity: usize,
+    clock: Arc<dyn Clock>,
 }
 
 /// More than a hiccup, and reached within one deadline where there is traffic.
@@ -49,7 +57,7 @@ impl ResilientStoreBuilder {
         Self { opens_after: failures.max(1), ..self }
     }
 
-    /// How many calls may be under way at once: 4096 unless said otherwise. Others are decided
+    /// How many calls may be in flight at once: 4096 unless said otherwise. Others are decided
     /// without Redis.
     pub fn most_in_flight(self, calls: usize) -> Self {
         Self { most_in_flight: calls, ..self }
@@ -67,6 +75,18 @@ impl ResilientStoreBuilder {
 
     /// Makes the store. Nothing is connected until the first call.
     pub fn build(self) -> ResilientStore {
-        ResilientStore::from_builder(self)
+        ResilientStore(Arc::new(ResilientInner {
+            breaker: Breaker::new(self.opens_after),
+            local: LocalLedgers::new(self.capacity, self.share, self.clock.clone()),
+            journal: Journal::default(),
+            denials: DenialCache::new(),
+            stats: Mutex::default(),
+            key_errors: KeyErrors::new(self.clock.clone()),
+            probe: Mutex::default(),
+            in_flight: Semaphore::new(self.most_in_flight.min(Semaphore::MAX_PERMITS)),
+            recovering: AtomicBool::new(false),
+            clock: self.clock,
+            redis: self.redis,
+        }))
     }
 }

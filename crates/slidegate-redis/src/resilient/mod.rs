@@ -77,22 +77,6 @@ impl ResilientStore {
         ResilientStoreBuilder::new(redis)
     }
 
-    fn from_builder(builder: ResilientStoreBuilder) -> Self {
-        Self(Arc::new(ResilientInner {
-            breaker: Breaker::new(builder.opens_after),
-            local: LocalLedgers::new(builder.capacity, builder.share, builder.clock.clone()),
-            journal: Journal::default(),
-            denials: DenialCache::new(),
-            stats: Mutex::default(),
-            key_errors: KeyErrors::new(builder.clock.clone()),
-            probe: Mutex::default(),
-            in_flight: Semaphore::new(builder.most_in_flight.min(Semaphore::MAX_PERMITS)),
-            recovering: AtomicBool::new(false),
-            clock: builder.clock,
-            redis: builder.redis,
-        }))
-    }
-
     /// What it has done so far.
     pub fn stats(&self) -> ResilienceStats {
         let inner = &self.0;
