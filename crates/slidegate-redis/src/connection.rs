@@ -49,8 +49,6 @@ type PendingConnect = watch::Receiver<Option<RedisResult<LiveConnection>>>;
 #[derive(Clone)]
 pub(crate) struct LiveConnection {
     connection: Transport,
-    /// Which of the connection's connections it is.
-    number: u64,
     /// Since when answers have been missed and none has come, in nanoseconds; zero if none is.
     silent_ns: Arc<AtomicU64>,
 }
@@ -115,7 +113,8 @@ impl RedisConnection {
             Err(error) if connected.connection.is_lost(error) => {
                 let mut state = self.state.lock();
                 // Another may have taken its place.
-                if matches!(&*state, ConnectionState::Up(now) if now.number == connected.number) {
+                let is_it = |up: &LiveConnection| Arc::ptr_eq(&up.silent_ns, &connected.silent_ns);
+                if matches!(&*state, ConnectionState::Up(up) if is_it(up)) {
                     *state = ConnectionState::Down;
                 }
             }
@@ -188,17 +187,17 @@ impl RedisConnection {
         let attempt = tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await;
         let outcome =
             attempt.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        let outcome = outcome.map(|connection| LiveConnection {
-            connection,
-            number: self.made.fetch_add(1, Ordering::Relaxed),
-            silent_ns: Arc::default(),
-        });
+        let outcome =
+            outcome.map(|connection| LiveConnection { connection, silent_ns: Arc::default() });
         *self.state.lock() = match &outcome {
             Ok(connected) => ConnectionState::Up(connected.clone()),
             Err(_) => ConnectionState::Down,
         };
         match &outcome {
-            Ok(_) => tracing::info!(address = %self.address, "connected to Redis"),
+            Ok(_) => {
+                self.made.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(address = %self.address, "connected to Redis");
+            }
             Err(error) => {
                 tracing::debug!(address = %self.address, %error, "connecting to Redis failed");
             }

@@ -1,7 +1,10 @@
 //! The circuit breaker in front of Redis.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// The state of the circuit breaker in front of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,26 +21,22 @@ pub enum BreakerState {
 /// Counts failures in a row and opens when there are too many.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: AtomicU8,
+    state: Mutex<BreakerState>,
     failures: AtomicU32,
     opens_after: u32,
 }
 
 impl Breaker {
     pub(crate) fn new(opens_after: u32) -> Self {
-        Self { state: AtomicU8::new(CLOSED), failures: AtomicU32::new(0), opens_after }
+        Self { state: Mutex::default(), failures: AtomicU32::new(0), opens_after }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        match self.state.load(Ordering::SeqCst) {
-            CLOSED => BreakerState::Closed,
-            OPEN => BreakerState::Open,
-            _ => BreakerState::Recovering,
-        }
+        *self.state.lock()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == CLOSED
+        self.state() == BreakerState::Closed
     }
 
     pub(crate) fn succeeded(&self) {
@@ -47,29 +46,20 @@ impl Breaker {
         }
     }
 
-    /// Tells whether this failure opened the breaker.
+    /// Returns whether this failure opened the breaker.
     pub(crate) fn failed(&self) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        failures >= self.opens_after && self.state.swap(OPEN, Ordering::SeqCst) == CLOSED
+        failures >= self.opens_after && self.set(BreakerState::Open) == BreakerState::Closed
     }
 
-    pub(crate) fn recover(&self) {
-        self.state.store(RECOVERING, Ordering::SeqCst);
-    }
-
-    pub(crate) fn open(&self) {
-        self.state.store(OPEN, Ordering::SeqCst);
-    }
-
-    pub(crate) fn close(&self) {
-        self.failures.store(0, Ordering::Relaxed);
-        self.state.store(CLOSED, Ordering::SeqCst);
+    /// Changes the state and returns the one before.
+    pub(crate) fn set(&self, state: BreakerState) -> BreakerState {
+        if state == BreakerState::Closed {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+        mem::replace(&mut *self.state.lock(), state)
     }
 }
-
-const CLOSED: u8 = 0;
-const OPEN: u8 = 1;
-const RECOVERING: u8 = 2;
 
 /// How long to wait before the next probe: twice as long each time, up to a bound, with jitter.
 #[derive(Debug)]
@@ -107,9 +97,9 @@ mod tests {
         assert!(breaker.failed(), "the third opens it");
         assert!(!breaker.failed(), "and only the third");
         assert_eq!(breaker.state(), BreakerState::Open);
-        breaker.recover();
+        breaker.set(BreakerState::Recovering);
         assert!(!breaker.is_closed());
-        breaker.close();
+        breaker.set(BreakerState::Closed);
         assert!(!breaker.failed(), "failures are counted from the start");
         assert!(breaker.is_closed());
     }

@@ -10,7 +10,7 @@ use slidegate::limit::{Charge, Quotas};
 use slidegate::{Identity, Quota, Store, StoreError};
 use tokio::task::JoinSet;
 
-use super::breaker::Backoff;
+use super::breaker::{Backoff, BreakerState};
 use super::journal::JournalPage;
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
@@ -80,10 +80,10 @@ async fn recover(store: &Weak<ResilientInner>) {
             let Some(inner) = store.upgrade() else { return };
             if let Err(error) = inner.probe().await {
                 tracing::debug!(address = %inner.redis, %error, "probe of Redis failed");
-                inner.breaker.open();
+                inner.breaker.set(BreakerState::Open);
                 continue;
             }
-            inner.breaker.recover();
+            inner.breaker.set(BreakerState::Recovering);
         }
         let Some(inner) = store.upgrade() else { return };
         match inner.replay().await {
@@ -105,7 +105,7 @@ async fn recover(store: &Weak<ResilientInner>) {
                     drop(inner);
                     tokio::time::sleep(backoff.next()).await;
                 } else {
-                    inner.breaker.open();
+                    inner.breaker.set(BreakerState::Open);
                 }
             }
         }
@@ -145,7 +145,7 @@ impl ResilientInner {
 
     fn close(&self) {
         if !self.breaker.is_closed() {
-            self.breaker.close();
+            self.breaker.set(BreakerState::Closed);
             tracing::info!(address = %self.redis, "Redis circuit breaker closed");
         }
     }
