@@ -174,7 +174,7 @@ impl InFlightBatch {
             if !batch.is_empty() {
                 let mut call = Box::pin(batcher.call(&batch));
                 let Ok(reply) = timeout(batcher.connection.deadline, &mut call).await else {
-                    // It may never be answered, as when its connection is dead, and holds up nobody.
+                    // It may never be answered, as when its connection is dead, and must not hold up others.
                     self.finish(&mut batcher.queue.lock());
                     batcher.flush(&mut batcher.queue.lock());
                     // What is not answered by then was lost with its connection.
@@ -233,7 +233,7 @@ impl QueuedRequest {
         answer.unwrap_or_else(gone)
     }
 
-    /// Takes the request out of the queue; tells whether it had not left yet.
+    /// Takes the request out of the queue. Returns whether it had not been sent yet.
     pub(crate) fn cancel(&self) -> bool {
         let mut queue = self.batcher.queue.lock();
         let place = queue.waiting.iter().position(|pending| pending.ticket == self.ticket);

@@ -68,7 +68,7 @@ impl RedisStoreBuilder {
         Self { deadline, ..self }
     }
 
-    /// Whom to trust, and who to be, where the URL says TLS.
+    /// The certificates to use where the URL says TLS.
     pub fn tls(self, tls: RedisTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
@@ -104,15 +104,15 @@ impl RedisStoreBuilder {
             }
         }
         if address.is_tls() {
-            // Whoever runs this may have chosen another one; then that is used.
+            // The program may have installed another one; then that is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Ok(RedisStore::new(address, self))
     }
 }
 
-/// Whom to trust, and who to be, on a connection by TLS: all in PEM. Without a certificate
-/// authority, the machine's own are trusted.
+/// The certificate authority and the client's certificate for a connection by TLS, in PEM. Without a
+/// certificate authority, the machine's own are trusted.
 #[derive(Clone, Default)]
 pub struct RedisTls {
     authority: Option<Vec<u8>>,

@@ -33,7 +33,7 @@ pub(crate) fn findings(info: &Value) -> Vec<ServerWarning> {
         Value::Map(nodes) => {
             let mut all: Vec<ServerWarning> =
                 nodes.iter().flat_map(|(_, info)| findings(info)).collect();
-            // A cluster has replicas, and nobody is sent to them.
+            // A cluster has replicas, and no call is sent to them.
             all.retain(|finding| *finding != ServerWarning::Replica);
             all.dedup();
             all

@@ -176,7 +176,7 @@ impl RedisConnection {
             ConnectionState::Connecting(_) | ConnectionState::Down => {
                 let (done, waiting) = watch::channel(None);
                 *state = ConnectionState::Connecting(waiting.clone());
-                // On its own, because whoever waits may have less time than it takes.
+                // In its own task, because callers may have less time than it takes.
                 tokio::spawn(self.clone().connect(done));
                 Err(waiting)
             }

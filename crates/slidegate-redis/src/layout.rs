@@ -43,7 +43,7 @@ pub struct LayoutError(String);
 /// The unit of time that the scores of the layout `sorted-set` are in. It must be that of all who
 /// count on the same keys.
 ///
-/// SpendTimes since 1970 are not exact in every unit: of nanoseconds, a score has steps of 256. A spend
+/// Times since 1970 are not exact in every unit: of nanoseconds, a score has steps of 256. A spend
 /// is rounded up to the next step, so it is held longer by less than a microsecond, never shorter.
 ///
 /// ```

@@ -1,6 +1,5 @@
 //! A map of entries with a time to live that all processes on one Redis can read.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,17 +115,17 @@ impl SharedMap {
             return Err(SharedMapError::Lasting(lasting));
         }
         let lasting_ms = lasting.as_nanos().div_ceil(1_000_000) as u64;
-        let args = ("insert", MapVersion::new().to_string(), id, lasting_ms, text, Self::MOST);
+        let args = ("insert", new_version(), id, lasting_ms, text, Self::MOST);
         match self.store.eval(SCRIPT, &self.key, args).await? {
             true => Ok(()),
             false => Err(SharedMapError::Full),
         }
     }
 
-    /// Removes an entry; tells whether it was there.
+    /// Removes an entry. Returns whether it was there.
     pub async fn remove(&self, id: &str) -> Result<bool, SharedMapError> {
         check_id(id)?;
-        let args = ("remove", MapVersion::new().to_string(), id);
+        let args = ("remove", new_version(), id);
         Ok(self.store.eval(SCRIPT, &self.key, args).await?)
     }
 
@@ -136,7 +135,7 @@ impl SharedMap {
         &self,
         seen: Option<MapVersion>,
     ) -> Result<Option<SharedSnapshot>, SharedMapError> {
-        let seen = seen.map(|version| version.to_string()).unwrap_or_default();
+        let seen = seen.map(|version| version.0.to_string()).unwrap_or_default();
         let reply: Option<_> = self.store.eval(SCRIPT, &self.key, ("read", seen)).await?;
         Ok(reply.map(snapshot))
     }
@@ -154,31 +153,18 @@ fn check_id(id: &str) -> Result<(), SharedMapError> {
 
 /// Of the version, the time, and all fields of the hash: ids and entries. What is no entry is left
 /// out.
-fn snapshot((version, now_ms, fields): (String, u64, Vec<(String, String)>)) -> SharedSnapshot {
+fn snapshot((version, now_ms, fields): (u64, u64, Vec<(String, String)>)) -> SharedSnapshot {
     let entry = |(id, entry): (String, String)| {
         let (until_ms, text) = entry.split_once(' ')?;
         Some(SharedEntry { id, text: text.to_owned(), until_ms: until_ms.parse().ok()? })
     };
     let is_live = |entry: &SharedEntry| !entry.id.is_empty() && entry.until_ms > now_ms;
     let entries = fields.into_iter().filter_map(entry).filter(is_live).collect();
-    SharedSnapshot { version: MapVersion::of(&version), now_ms, entries }
+    SharedSnapshot { version: MapVersion(version), now_ms, entries }
 }
 
-impl MapVersion {
-    /// One that nobody else has. By chance, because a count would begin anew on a server that has
-    /// lost the map.
-    fn new() -> Self {
-        Self(fastrand::u64(1..))
-    }
-
-    /// Zero is the version of a map with nothing on it.
-    fn of(text: &str) -> Self {
-        Self(u64::from_str_radix(text, 16).unwrap_or_default())
-    }
-}
-
-impl fmt::Display for MapVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
-    }
+/// A version that no other state has; that of an empty map is 0. It is random, because a count would
+/// begin anew on a server that has lost the map.
+fn new_version() -> u64 {
+    fastrand::u64(1..)
 }

@@ -10,8 +10,8 @@
 -- ARGV[6]  to insert: how many entries there can be
 local map, what, version, id = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local head = call('HGET', map, '') or '0 0 0'
-local current, earliest, latest = string.match(head, '^(%S+) (%d+) (%d+)$')
--- A head that nobody here has written is as good as none.
+local current, earliest, latest = string.match(head, '^(%d+) (%d+) (%d+)$')
+-- A head in another form is as good as none.
 current, earliest, latest = current or '0', tonumber(earliest) or 0, tonumber(latest) or 0
 
 if what == 'read' then

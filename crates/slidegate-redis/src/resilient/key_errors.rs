@@ -47,7 +47,7 @@ impl KeyErrors {
         Self { entries: Mutex::default(), warnings: warnings.clock(clock.clone()), clock }
     }
 
-    /// Counts a request under these policies; tells whether to warn, which is once a minute for a
+    /// Counts a request under these policies. Returns whether to warn, which is once a minute for a
     /// policy and reason.
     pub(crate) fn count<'a>(
         &self,

@@ -71,8 +71,8 @@ fn is_local(charge: &Charge<'_>) -> bool {
     charge.store_error_action() != OnStoreError::Allow
 }
 
-/// The standings of all charges: as found here, and untouched where nothing is counted. A share is
-/// told as what it is a share of.
+/// The standings of all charges: as found here, and untouched where nothing is counted. They show
+/// the whole quota, not the share.
 fn standings(asked: &Charges<'_>, receipt: &Receipt) -> Standings {
     let mut found = receipt.standings.iter();
     let quotas = asked

@@ -44,8 +44,8 @@ use crate::store::RedisStore;
 /// - What Redis cannot count is decided by each policy's [`OnStoreError`]. `local` counts in this
 ///   process, which knows what it has admitted before: it never admits more than a quota, or its
 ///   [share](ResilientStoreBuilder::share) of it, in any window, its own earlier admissions
-///   included. When Redis is back it is told of all that was admitted meanwhile, with the times at
-///   which it was, before it decides again.
+///   included. When Redis is back, all that was admitted meanwhile is replayed, with its times,
+///   before Redis decides again.
 /// - A denial that is certain is answered again without Redis, for a second at most.
 #[derive(Clone)]
 pub struct ResilientStore(Arc<ResilientInner>);

@@ -31,7 +31,7 @@ const PROBE: &str = "slidegate-probe";
 /// Enough that a probe is a write.
 const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
-/// A charge to probe Redis with, to an account that is nobody's. Its key differs from that of `charge`
+/// A charge to probe Redis with, to an account that no request has. Its key differs from that of `charge`
 /// in nothing but the value of the identity, so a user with the keys of the policy may touch it.
 pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
     let identity = format!("{}:{PROBE}", charge.identity().kind());
