@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use slidegate::policy::PolicyOutline;
+use slidegate::policy::CheckedPolicy;
 use slidegate::{Identity, Name, Policies, Quota, Scope, Source};
 
 use crate::key::{KeyTemplate, window_text};
@@ -27,9 +27,9 @@ impl KeyCollisions {
         policies: &Policies,
         template_of: impl Fn(&Name) -> &'t KeyTemplate,
     ) -> Result<(), Self> {
-        let outlines = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
-        let keys = |policy| ledger_keys(policies, &policy, template_of(&policy.name));
-        let shared: Vec<Vec<LedgerKeys<'_>>> = outlines.map(keys).collect();
+        let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
+        let keys = |policy: &CheckedPolicy| ledger_keys(policy, template_of(&policy.name));
+        let shared: Vec<Vec<LedgerKeys<'_>>> = shared.map(keys).collect();
         let mut collisions = Vec::new();
         for (place, first) in shared.iter().enumerate() {
             for second in &shared[place..] {
@@ -109,17 +109,10 @@ const DIGESTS: &str = "\x02";
 /// Whatever a client or an application chooses.
 const TEXTS: &str = "\x03";
 
-fn ledger_keys<'t>(
-    policies: &Policies,
-    policy: &PolicyOutline,
-    template: &'t KeyTemplate,
-) -> Vec<LedgerKeys<'t>> {
-    let quotas: Vec<Quota> = match policy.default_plan {
-        None => policy.quotas.clone(),
-        Some(_) => policies.plans().iter().flat_map(|plan| plan.quotas()).copied().collect(),
-    };
+fn ledger_keys<'t>(policy: &CheckedPolicy, template: &'t KeyTemplate) -> Vec<LedgerKeys<'t>> {
+    let quotas = policy.windows().as_slice().iter();
     let windows: BTreeMap<String, Quota> =
-        quotas.into_iter().map(|quota| (window_text(quota), quota)).collect();
+        quotas.map(|quota| (window_text(*quota), *quota)).collect();
     let identities = identities(&policy.identity);
     let mut keys = Vec::new();
     for (window, quota) in windows {

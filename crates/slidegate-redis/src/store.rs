@@ -169,7 +169,7 @@ impl RedisStore {
     /// permissions of a Redis user: those of the shared policies, and the [shared map](Self::shared_map) with
     /// the [log of events](Self::event_log) beside it.
     pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
-        let shared = policies.outlines().filter(|policy| policy.scope == Scope::Shared);
+        let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
             shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
         patterns.push(pattern_of_prefix(&self.0.shared_map_key));

@@ -160,9 +160,9 @@ impl<S: Store> SharedBans<S> {
         state.pending.retain(|pending| !accounts.contains(&pending.account));
         let policies = self.gate.policies();
         let banning: HashSet<_> = policies
-            .outlines()
+            .iter()
             .filter(|policy| policy.ban.is_some())
-            .map(|policy| policy.name)
+            .map(|policy| &policy.name)
             .collect();
         let lifted = accounts.iter().filter(|account| banning.contains(&account.policy));
         let texts: Vec<String> =

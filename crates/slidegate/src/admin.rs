@@ -10,9 +10,9 @@ use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
 use crate::limit::quota::Quotas;
 use crate::limit::store::{Receipt, Spent, Standing, Store, StoreError};
-use crate::policy::ban::{ActiveBan, BanStats};
-use crate::policy::identity::Identity;
-use crate::policy::matching::{CheckedPolicy, NamedCharge, Policies};
+use crate::policy::ban::{ActiveBan, Ban, BanStats};
+use crate::policy::checked::CheckedPolicy;
+use crate::policy::matching::{NamedCharge, Policies};
 use crate::policy::overrides::Overrides;
 use crate::policy::{OnStoreError, Scope};
 
@@ -56,7 +56,7 @@ impl<'g, S: Store> Admin<'g, S> {
         plan: Option<&str>,
     ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, _) = policy_of(&rules.policies, account)?;
+        let (policy, counted) = resolve(&rules.policies, account)?;
         let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &**key.plan.name());
         let charge = NamedCharge {
             policy: &account.policy,
@@ -67,18 +67,16 @@ impl<'g, S: Store> Admin<'g, S> {
         let mut matched = rules.policies.match_named(policy, &charge);
         let now = self.gate.now();
         let overrides = rules.overrides.at(now);
-        let own = overrides.everywhere(&matched.identity);
-        let own = own.and(overrides.under(policy, &matched.identity));
+        let own = overrides.everywhere(&counted.identity);
+        let own = own.and(overrides.under(policy, &counted.identity));
         let effect = own.and(overrides.around(&account.identity));
         matched.raise(effect.granted);
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let rest = |until: Timestamp| until.saturating_since(now);
-        let begun = policy.ban.and_then(|_| {
-            self.gate.bans.retry_after(&policy.name, &matched.identity, || self.gate.now())
-        });
+        let begun = self.gate.bans.retry_after(&counted, || self.gate.now());
         Ok(Inspection {
             standings: receipt.standings.to_vec(),
-            banned: begun.max(effect.banned_until.map(rest)),
+            banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned_until.map(rest)),
             exempt: effect.exempt_until.map(rest),
             granted: effect.granted,
             degraded: receipt.degraded,
@@ -109,14 +107,13 @@ impl<'g, S: Store> Admin<'g, S> {
     /// denial counts towards a ban.
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, identity) = policy_of(&rules.policies, account)?;
-        let quotas = quotas_of(&rules.policies, policy);
-        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
+        let (policy, account) = resolve(&rules.policies, account)?;
+        let charges = charges(policy, &account);
         let is_unspent = |receipt: &Receipt| {
             let mut standings = receipt.standings.iter();
             standings.all(|standing| standing.remaining() >= standing.quota().units().get())
         };
-        if self.gate.bans.has_record(&policy.name, &identity, || self.gate.now())
+        if self.gate.bans.has_record(&account, || self.gate.now())
             || !is_unspent(&self.gate.local.peek_now(&charges)?)
         {
             return Ok(false);
@@ -135,12 +132,12 @@ impl<'g, S: Store> Admin<'g, S> {
         units: NonZeroU32,
     ) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, identity) = policy_of(&rules.policies, account)?;
+        let (policy, Account { identity, .. }) = resolve(&rules.policies, account)?;
         let overrides = rules.overrides.at(self.gate.now());
         let granted =
             overrides.everywhere(&identity).and(overrides.under(policy, &identity)).granted;
-        for quota in rules.policies.windows_of(policy) {
-            let quotas = Quotas::from(quota).raised(granted);
+        for quota in policy.windows.as_slice() {
+            let quotas = Quotas::from(*quota).raised(granted);
             let charge = Charge::new(&policy.name, &identity, &quotas);
             let cost = units.min(quotas.fewest_units());
             let charges = charge.with_cost(cost).expect("no more than its units").into();
@@ -156,10 +153,9 @@ impl<'g, S: Store> Admin<'g, S> {
     /// account has spent from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, identity) = policy_of(&rules.policies, account)?;
-        let quotas = quotas_of(&rules.policies, policy);
-        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
-        self.gate.bans.forget(&policy.name, &identity);
+        let (policy, account) = resolve(&rules.policies, account)?;
+        let charges = charges(policy, &account);
+        self.gate.bans.forget(&account);
         // The gate's own store may have spends of a shared policy too, from when the store failed.
         self.gate.local.reset_now(&charges);
         match policy.scope {
@@ -173,10 +169,9 @@ impl<'g, S: Store> Admin<'g, S> {
     /// The store keeps what was spent since, at whichever gate.
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, identity) = policy_of(&rules.policies, account)?;
-        let quotas = quotas_of(&rules.policies, policy);
-        let charges = Charges::from(Charge::new(&policy.name, &identity, &quotas));
-        self.gate.bans.forget(&policy.name, &identity);
+        let (policy, account) = resolve(&rules.policies, account)?;
+        let charges = charges(policy, &account);
+        self.gate.bans.forget(&account);
         match policy.scope {
             // An account of this gate alone, which is reset now.
             Scope::Local => self.gate.local.reset_now(&charges),
@@ -192,28 +187,24 @@ impl<'g, S: Store> Admin<'g, S> {
     /// with a [`Ban`](crate::Ban) can ban.
     pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, identity) = policy_of(&rules.policies, account)?;
-        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
-        let ban = ban.lasting(length);
-        Ok(self.gate.bans.begin(&policy.name, &identity, ban, || self.gate.now())?)
+        let (policy, account) = resolve(&rules.policies, account)?;
+        let ban = ban_of(policy)?.lasting(length);
+        Ok(self.gate.bans.begin(&account, ban, || self.gate.now())?)
     }
 
     /// Puts a ban in force that another gate has begun, or this one before a restart. A ban that is
     /// in force here and lasts as long stays as it is.
     pub fn adopt_ban(&self, active: &ActiveBan) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
-        let account = &active.account;
-        let (policy, identity) = policy_of(&rules.policies, account)?;
-        let ban = policy.ban.ok_or_else(|| AccountError::NoBan(account.policy.to_string()))?;
-        let account = Account { policy: policy.name.clone(), identity };
+        let (policy, account) = resolve(&rules.policies, &active.account)?;
         let active = ActiveBan { account, ..*active };
-        Ok(self.gate.bans.adopt(&active, ban, || self.gate.now())?)
+        Ok(self.gate.bans.adopt(&active, ban_of(policy)?, || self.gate.now())?)
     }
 
     /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
     pub fn lift_ban(&self, account: &Account) {
-        if let Ok((policy, identity)) = policy_of(&self.gate.rules.load().policies, account) {
-            self.gate.bans.forget(&policy.name, &identity);
+        if let Ok((_, account)) = resolve(&self.gate.rules.load().policies, account) {
+            self.gate.bans.forget(&account);
         }
     }
 
@@ -243,19 +234,24 @@ impl<'g, S: Store> Admin<'g, S> {
     }
 }
 
-/// The policy of an account, and the identity as this policy counts it: an address by its network.
-fn policy_of<'p>(
+/// The policy of an account, and the account as this policy counts it: an address by its network.
+fn resolve<'p>(
     policies: &'p Policies,
     account: &Account,
-) -> Result<(&'p CheckedPolicy, Identity), AccountError> {
+) -> Result<(&'p CheckedPolicy, Account), AccountError> {
     let policy = policies.find(&account.policy);
     let policy = policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
-    Ok((policy, policy.account_of(account.identity)))
+    let identity = policy.account_of(account.identity);
+    Ok((policy, Account { policy: policy.name.clone(), identity }))
 }
 
-/// A quota for each window that an account may have a ledger for.
-fn quotas_of(policies: &Policies, policy: &CheckedPolicy) -> Quotas {
-    Quotas::new(policies.windows_of(policy)).expect("a policy has quotas, and these windows differ")
+/// A charge to an account in every window that the policy may have counted it in.
+fn charges<'a>(policy: &'a CheckedPolicy, account: &'a Account) -> Charges<'a> {
+    Charge::new(&account.policy, &account.identity, &policy.windows).into()
+}
+
+fn ban_of(policy: &CheckedPolicy) -> Result<Ban, AccountError> {
+    policy.ban.ok_or_else(|| AccountError::NoBan(policy.name.to_string()))
 }
 
 /// Why something could not be done to an account.

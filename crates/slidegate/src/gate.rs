@@ -11,17 +11,17 @@ use arc_swap::ArcSwap;
 use crate::admin::Admin;
 use crate::decision::{Block, Decision};
 use crate::limit::charge::Charges;
-use crate::limit::clock::Timestamp;
+use crate::limit::clock::{Timestamp, Warning};
 use crate::limit::memory::MemoryStore;
 use crate::limit::name::Name;
 use crate::limit::store::{Receipt, Spent, Store, StoreError};
-use crate::limit::warning::Warning;
 use crate::policy::bad_request::BadRequest;
 use crate::policy::ban::{ActiveBan, Bans};
+use crate::policy::checked::CheckedPolicy;
 use crate::policy::explain::Explanation;
 use crate::policy::facts::Facts;
 use crate::policy::matching::{
-    CheckedPolicy, Limits, Match, Matches, NamedCharge, NamedChargeError, Policies, Resolution,
+    Match, Matches, NamedCharge, NamedChargeError, Policies, Resolution,
 };
 use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{OnStoreError, Scope};
@@ -286,14 +286,14 @@ impl<S: Store> Gate<S> {
             Resolution::Suspended { policy, rest, matches } => {
                 return Ok(match self.ban_on(&matches) {
                     // A ban that began by itself may take longer.
-                    Some((own, longer)) if longer > rest => Decision::banned(own.clone(), longer),
+                    Some((own, longer)) if longer > rest => Decision::banned(own, longer),
                     _ => Decision::suspended(policy.cloned(), rest),
                 });
             }
         };
         self.warn_of_unknown_plan(&matches);
         if let Some((policy, retry_after)) = self.ban_on(&matches) {
-            return Ok(Decision::banned(policy.clone(), retry_after));
+            return Ok(Decision::banned(policy, retry_after));
         }
         let mut decision = Decision::with_capacity(matches.iter().count());
         let local = matches.charges(is_local);
@@ -371,12 +371,13 @@ impl<S: Store> Gate<S> {
 
     /// The policy that bans one of a request's identities, and when to come back: of several, the
     /// one that takes longest.
-    fn ban_on<'m>(&self, matches: &'m Matches<'_>) -> Option<(&'m Name, Duration)> {
+    fn ban_on(&self, matches: &Matches<'_>) -> Option<(Name, Duration)> {
         if self.bans.is_empty() {
             return None;
         }
-        let in_force = matches.bans().filter_map(|(policy, identity, _)| {
-            Some((policy, self.bans.retry_after(policy, identity, || self.now())?))
+        let in_force = matches.bans().filter_map(|(account, _)| {
+            let retry_after = self.bans.retry_after(&account, || self.now())?;
+            Some((account.policy, retry_after))
         });
         in_force.reduce(|longest, next| if next.1 > longest.1 { next } else { longest })
     }
@@ -389,10 +390,9 @@ impl<S: Store> Gate<S> {
             return;
         }
         let denied_for = decision.retry_after().unwrap_or_default();
-        for (policy, identity, ban) in matches.bans() {
-            if decision.violates(policy)
-                && let Some(wait) =
-                    self.bans.count(policy, identity, ban, denied_for, || self.now())
+        for (account, ban) in matches.bans() {
+            if decision.violates(&account.policy)
+                && let Some(wait) = self.bans.count(account, ban, denied_for, || self.now())
             {
                 decision.deny(wait);
             }
@@ -402,16 +402,15 @@ impl<S: Store> Gate<S> {
     /// Logs, once a minute at most, that a policy goes by its default plan because there is none of
     /// the name that was given.
     fn warn_of_unknown_plan(&self, matches: &Matches<'_>) {
-        let unknown = |m: &'_ Match<'_>| m.unknown_plan.is_some();
-        if let Some(Match { policy, unknown_plan: Some(plan), .. }) =
-            matches.iter().find(|m| unknown(m))
-            && let Limits::Plans { default, .. } = &policy.limits
+        if let Some(matched) = matches.iter().find(|matched| matched.unknown_plan.is_some())
+            && let Match { policy, unknown_plan: Some(plan), plan: Some(default), .. } = matched
             && self.unknown_plans.is_due(self.now())
         {
+            let (policy, default) = (&*policy.name, &**default.name());
             tracing::warn!(
-                policy = &*policy.name,
+                policy,
                 plan,
-                default = &**default.name(),
+                default,
                 "unknown plan: the policy's default plan applies"
             );
         }

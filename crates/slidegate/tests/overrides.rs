@@ -818,8 +818,9 @@ fn overrides_and_policies_replaced_at_once_lose_neither() {
             });
         });
         assert_eq!(gate.admin().overrides().len(), round);
-        let quotas = gate.policies().outlines().next().unwrap().quotas;
-        assert_eq!(quotas, [Quota::per_minute(round as u32)]);
+        let policies = gate.policies();
+        let policy = policies.iter().next().unwrap();
+        assert_eq!(policy.quotas(), [Quota::per_minute(round as u32)]);
     }
 }
 

@@ -463,8 +463,7 @@ fn a_local_policy_counts_requests_unless_it_follows_their_cost() {
         [48, 44, 39, 89],
         "one unit if none is said"
     );
-    let costs: Vec<String> =
-        gate.policies().outlines().map(|outline| outline.cost.to_string()).collect();
+    let costs: Vec<String> = gate.policies().iter().map(|policy| policy.cost.to_string()).collect();
     assert_eq!(costs, ["1", "3", "request", "request"]);
 
     // More than the guard allows in a whole window is no reason to refuse a request.
@@ -754,7 +753,7 @@ fn keys_that_are_wrong_are_errors_without_the_key() {
         ])
         .build()
         .unwrap_err();
-    let problems: Vec<&str> = errors.as_slice().iter().map(|error| error.problem()).collect();
+    let problems: Vec<&str> = errors.as_slice().iter().map(|error| &*error.problem).collect();
     assert_eq!(problems.len(), 5, "{errors}");
     for (problem, expected) in problems.iter().zip([
         "another API key has this name",
@@ -775,8 +774,9 @@ fn texts_stand_for_quotas_and_methods_and_bad_ones_are_errors_when_built() {
         .policy(Policy::new("login").method("POST").identity(Source::User).quota("5/min"))
         .build()
         .unwrap();
-    let login = good.outlines().next().unwrap();
-    assert_eq!((login.methods, login.quotas), (vec![Method::POST], vec![Quota::per_minute(5)]));
+    let login = good.iter().next().unwrap();
+    assert_eq!(login.methods, [Method::POST]);
+    assert_eq!(login.quotas(), [Quota::per_minute(5)]);
     assert_eq!(good.plans()[0].quotas(), [Quota::per_minute(60), Quota::per_day(10_000)]);
 
     let bad = Policies::builder()

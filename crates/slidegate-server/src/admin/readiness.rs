@@ -3,7 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::Serialize;
-use slidegate::policy::PolicyOutline;
+use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
 use slidegate_redis::{BreakerState, KeyError, ResilienceStats};
 
@@ -70,13 +70,13 @@ impl Readiness {
 
 /// The policies that cannot be decided without the store.
 fn refusing(gate: &dyn GateReport) -> Vec<String> {
-    let refuses = |policy: &PolicyOutline| {
+    let refuses = |policy: &&CheckedPolicy| {
         policy.on_store_error == OnStoreError::Deny
             && policy.scope == Scope::Shared
             && !policy.shadow
     };
     let policies = gate.policies();
-    policies.outlines().filter(refuses).map(|policy| policy.name.to_string()).collect()
+    policies.iter().filter(refuses).map(|policy| policy.name.to_string()).collect()
 }
 
 fn key_errors(stats: &ResilienceStats) -> Vec<KeyTrouble> {

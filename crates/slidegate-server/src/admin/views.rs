@@ -136,7 +136,7 @@ pub(crate) struct AccountsReset {
 
 impl AccountView {
     pub(crate) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
-        let shadow = policies.outlines().any(|p| p.name == account.policy && p.shadow);
+        let shadow = policies.iter().any(|p| p.name == account.policy && p.shadow);
         let quotas: Vec<QuotaView> = inspection.standings.iter().map(QuotaView::of).collect();
         let shares = quotas.iter().map(|quota| f64::from(quota.spent) / f64::from(quota.units));
         let used = shares.fold(0.0, f64::max);

@@ -137,8 +137,8 @@ pub(super) fn quotas(policies: &Policies, limit: Limit) -> anyhow::Result<Vec<Qu
             plan.map(|plan| plan.quotas().to_vec())
         }
         Limit::Policy(name) => {
-            let policy = policies.outlines().find(|policy| &*policy.name == name);
-            policy.map(|policy| policy.quotas)
+            let policy = policies.iter().find(|policy| &*policy.name == name);
+            policy.map(|policy| policy.quotas().to_vec())
         }
     };
     quotas.with_context(|| format!("the demo's configuration has no {limit:?}"))

@@ -25,6 +25,6 @@ pub(super) fn are_there(policies: &Policies, target: &Target) -> bool {
         _ => false,
     };
     let named = |policy: &_| target.policy.as_ref().is_none_or(|named| named == policy);
-    let mut wanted = policies.outlines().filter(|policy| named(&policy.name));
+    let mut wanted = policies.iter().filter(|policy| named(&policy.name));
     wanted.any(|policy| policy.identity.iter().any(counts))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-use slidegate::policy::{CheckedPlan, PolicyOutline, UnknownKeys};
+use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
 /// What other policies there are now. Empty if nothing that matters is different.
@@ -33,9 +33,9 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
 }
 
 fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
-    let by_name = |policies: &Policies| -> BTreeMap<Name, PolicyOutline> {
-        policies.outlines().map(|outline| (outline.name.clone(), outline)).collect()
-    };
+    fn by_name(policies: &Policies) -> BTreeMap<Name, &CheckedPolicy> {
+        policies.iter().map(|policy| (policy.name.clone(), policy)).collect()
+    }
     for (name, before, after) in pairs(&by_name(old), &by_name(new)) {
         match (before, after) {
             (Some(before), Some(after)) => {
@@ -52,14 +52,14 @@ fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
 }
 
 /// The settings of a policy with their labels, except for its list of exemptions.
-fn facets(policy: &PolicyOutline) -> [(&'static str, String); 13] {
+fn facets(policy: &CheckedPolicy) -> [(&'static str, String); 13] {
     [
         ("method", list(&policy.methods)),
-        ("path", list(&policy.paths)),
+        ("path", list(policy.paths())),
         ("identity", sources(policy)),
-        ("quotas", list(&policy.quotas)),
-        ("default plan", option(policy.default_plan.as_ref())),
-        ("plan header", option(policy.plan_header.as_ref())),
+        ("quotas", list(policy.quotas())),
+        ("default plan", option(policy.default_plan().map(CheckedPlan::name))),
+        ("plan header", option(policy.plan_header())),
         ("cost", policy.cost.to_string()),
         ("count_denied", policy.count_denied.to_string()),
         ("ban", option(policy.ban)),
@@ -71,7 +71,7 @@ fn facets(policy: &PolicyOutline) -> [(&'static str, String); 13] {
 }
 
 /// With the prefixes of addresses, if they are not the usual ones.
-fn sources(policy: &PolicyOutline) -> String {
+fn sources(policy: &CheckedPolicy) -> String {
     let word = |source: &Source| match source {
         Source::Ip(prefixes) if *prefixes != Default::default() => {
             format!("ip {prefixes:?}")

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use slidegate::policy::PolicyOutline;
+use slidegate::policy::CheckedPolicy;
 use slidegate::{Policies, Scope};
 
 use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
@@ -48,8 +48,8 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     for address in &endpoints.decisions {
         line("decisions", format!("{}/v1/decide", url("http", address)));
     }
-    for policy in policies.outlines() {
-        line("limits", describe(&policy, policies));
+    for policy in policies.iter() {
+        line("limits", describe(policy, policies));
     }
     if !config.rules.enforced {
         line("limits", "NOTHING: all policies are switched off".to_owned());
@@ -82,13 +82,13 @@ fn upstream(route: &RouteConfig) -> String {
     }
 }
 
-fn describe(policy: &PolicyOutline, policies: &Policies) -> String {
+fn describe(policy: &CheckedPolicy, policies: &Policies) -> String {
     let mut text = format!("{}: {}", policy.name, quotas(policy, policies));
     let sources: Vec<String> = policy.identity.iter().map(ToString::to_string).collect();
     let _ = write!(text, " per {}", sources.join(" or "));
-    if !policy.methods.is_empty() || !policy.paths.is_empty() {
+    if !policy.methods.is_empty() || !policy.paths().is_empty() {
         let methods: Vec<&str> = policy.methods.iter().map(http::Method::as_str).collect();
-        let what = [methods.join(", "), policy.paths.join(", ")];
+        let what = [methods.join(", "), policy.paths().join(", ")];
         let what: Vec<&str> = what.iter().map(String::as_str).filter(|w| !w.is_empty()).collect();
         let _ = write!(text, " on {}", what.join(" "));
     }
@@ -101,12 +101,12 @@ fn describe(policy: &PolicyOutline, policies: &Policies) -> String {
     text
 }
 
-fn quotas(policy: &PolicyOutline, policies: &Policies) -> String {
+fn quotas(policy: &CheckedPolicy, policies: &Policies) -> String {
     let list = |quotas: &[slidegate::Quota]| {
         quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
     };
-    if policy.default_plan.is_none() {
-        return list(&policy.quotas);
+    if policy.default_plan().is_none() {
+        return list(policy.quotas());
     }
     let plans = policies.plans();
     let plans = plans.iter().map(|plan| format!("{} {}", plan.name(), list(plan.quotas())));

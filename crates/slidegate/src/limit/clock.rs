@@ -161,6 +161,24 @@ impl Clock for ManualClock {
     }
 }
 
+/// A warning that is due at most once a minute, whichever threads would give it.
+#[derive(Debug, Default)]
+pub(crate) struct Warning {
+    last_ns: AtomicU64,
+}
+
+impl Warning {
+    const EVERY: Duration = Duration::from_secs(60);
+
+    /// Whether to warn now; if so, it is not due again for a minute.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        let last_ns = self.last_ns.load(Ordering::Relaxed);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        now >= Timestamp(last_ns) + Self::EVERY
+            && self.last_ns.compare_exchange(last_ns, now.0, set, fetch).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,6 @@ pub(crate) mod memory;
 pub(crate) mod name;
 pub(crate) mod quota;
 pub(crate) mod store;
-pub(crate) mod warning;
 
 pub use self::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
 pub use self::clock::{Clock, ManualClock, SystemClock, Timestamp};

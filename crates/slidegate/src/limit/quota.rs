@@ -256,6 +256,14 @@ impl Quotas {
         &self.list
     }
 
+    /// One quota for each window of these, with the most units that it has; none if there are none.
+    pub(crate) fn of_windows<'q>(quotas: impl Iterator<Item = &'q Quota>) -> Option<Self> {
+        let mut list: Vec<Quota> = quotas.copied().collect();
+        list.sort_unstable_by_key(|quota| (quota.window_ms, std::cmp::Reverse(quota.units)));
+        list.dedup_by_key(|quota| quota.window_ms);
+        Self::new(list).ok()
+    }
+
     /// The same windows with this many more units in each.
     pub(crate) fn raised(&self, by: u32) -> Self {
         let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by), ..*quota };

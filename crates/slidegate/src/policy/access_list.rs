@@ -14,9 +14,11 @@ use crate::policy::source::Source;
 pub struct AccessList {
     identities: HashSet<Identity>,
     /// Where the listed identities would be read from.
-    sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     networks: Vec<Network>,
-    pub(crate) paths: Vec<String>,
+    paths: Paths,
+    /// Patterns that are none, and what is wrong with them.
+    pub(crate) invalid: Vec<(String, String)>,
 }
 
 impl AccessList {
@@ -57,10 +59,14 @@ impl AccessList {
         self
     }
 
-    /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`.
+    /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`. A text that is no
+    /// pattern is an error when the policies are built.
     #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
-        self.paths.push(pattern.into());
+        let pattern = pattern.into();
+        if let Err(problem) = self.paths.insert(&pattern) {
+            self.invalid.push((pattern, problem));
+        }
         self
     }
 
@@ -71,36 +77,6 @@ impl AccessList {
         self.identities.insert(identity);
         self
     }
-}
-
-/// An access list whose patterns are known to be good.
-#[derive(Debug, Default)]
-pub(crate) struct CheckedAccessList {
-    list: AccessList,
-    paths: Paths,
-}
-
-impl CheckedAccessList {
-    /// The list as it was written.
-    pub(crate) fn list(&self) -> &AccessList {
-        &self.list
-    }
-
-    /// Where the listed identities would be read from.
-    pub(crate) fn sources(&self) -> &[Source] {
-        &self.list.sources
-    }
-
-    /// Checks the patterns; the bad ones are handed to `report` with what is wrong.
-    pub(crate) fn check(list: AccessList, mut report: impl FnMut(&str, String)) -> Self {
-        let mut paths = Paths::default();
-        for pattern in &list.paths {
-            if let Err(problem) = paths.insert(pattern) {
-                report(pattern, problem);
-            }
-        }
-        Self { list, paths }
-    }
 
     /// The entry that the request is on the list for, if there is no doubt.
     #[inline]
@@ -108,11 +84,11 @@ impl CheckedAccessList {
         if self.is_empty() {
             return None;
         }
-        let listed = |identity: &Identity| self.list.identities.contains(identity);
+        let listed = |identity: &Identity| self.identities.contains(identity);
         let by_path =
             || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
         self.find_place(facts, by_path).or_else(|| {
-            let mut identities = self.list.sources.iter().filter_map(|source| source.read(facts));
+            let mut identities = self.sources.iter().filter_map(|source| source.read(facts));
             identities.find(listed).map(ListMatch::Identity)
         })
     }
@@ -125,24 +101,23 @@ impl CheckedAccessList {
         }
         let by_path = || facts.paths().any(|path| self.paths.contains(path));
         self.find_place(facts, by_path).or_else(|| {
-            let listed = |identity: &Identity| self.list.identities.contains(identity);
+            let listed = |identity: &Identity| self.identities.contains(identity);
             let find = |source: &Source| source.find_listed(facts, listed);
-            self.list.sources.iter().find_map(find).map(ListMatch::Identity)
+            self.sources.iter().find_map(find).map(ListMatch::Identity)
         })
     }
 
     /// Whether nothing is listed, as in most lists.
     fn is_empty(&self) -> bool {
-        let AccessList { sources, networks, paths, .. } = &self.list;
-        sources.is_empty() && networks.is_empty() && paths.is_empty()
+        self.sources.is_empty() && self.networks.is_empty() && self.paths.is_empty()
     }
 
     fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<ListMatch> {
-        if !self.list.paths.is_empty() && by_path() {
+        if !self.paths.is_empty() && by_path() {
             return Some(ListMatch::Path);
         }
         if let Some(client) = facts.client
-            && let Some(network) = self.list.networks.iter().find(|n| n.contains(client))
+            && let Some(network) = self.networks.iter().find(|n| n.contains(client))
         {
             return Some(ListMatch::Network(*network));
         }

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::policy::facts::Facts;
-use crate::policy::matching::{Limits, Policies};
+use crate::policy::matching::Policies;
 use crate::policy::methods;
 use crate::policy::source::{API_KEY, Source};
 
@@ -45,14 +45,10 @@ impl Policies {
     /// the user header among them.
     pub fn identity_headers(&self) -> impl Iterator<Item = &HeaderName> {
         let of_policies = self.policies.iter().flat_map(|policy| {
-            let plan = match &policy.limits {
-                Limits::Plans { header, .. } => header.as_ref(),
-                Limits::Quotas(_) => None,
-            };
-            let lists = policy.exempt.sources();
-            policy.sources.iter().chain(lists).filter_map(named_header).chain(plan)
+            let sources = policy.identity.iter().chain(&policy.exempt.sources);
+            sources.filter_map(named_header).chain(policy.plan_header())
         });
-        let lists = self.exempt.sources().iter().chain(self.blocked.sources());
+        let lists = self.exempt.sources.iter().chain(&self.blocked.sources);
         of_policies.chain(lists.filter_map(named_header)).chain(&self.user_header)
     }
 

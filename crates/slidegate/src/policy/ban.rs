@@ -9,13 +9,11 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::limit::charge::Account;
-use crate::limit::clock::Timestamp;
+use crate::limit::clock::{Timestamp, Warning};
 use crate::limit::ledger::Ledger;
 use crate::limit::name::Name;
 use crate::limit::quota::Quota;
 use crate::limit::store::StoreError;
-use crate::limit::warning::Warning;
-use crate::policy::identity::Identity;
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
 ///
@@ -172,32 +170,24 @@ impl Bans {
     /// When an account is to come back, if it is banned.
     pub(crate) fn retry_after(
         &self,
-        policy: &Name,
-        identity: &Identity,
+        account: &Account,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Duration> {
         self.locked(|table| {
-            let account = account(policy, identity);
-            let record = table.records.get_mut(&account)?;
+            let record = table.records.get_mut(account)?;
             let now = clock();
             let rest = record.rest(now);
             if record.is_over(now) {
-                table.records.remove(&account);
+                table.records.remove(account);
             }
             rest.map(|(_, retry_after)| retry_after)
         })
     }
 
     /// Whether an account is banned, or has denials that count towards a ban.
-    pub(crate) fn has_record(
-        &self,
-        policy: &Name,
-        identity: &Identity,
-        clock: impl Fn() -> Timestamp,
-    ) -> bool {
+    pub(crate) fn has_record(&self, account: &Account, clock: impl Fn() -> Timestamp) -> bool {
         self.locked(|table| {
-            let record = table.records.get(&account(policy, identity));
-            record.is_some_and(|record| !record.is_over(clock()))
+            table.records.get(account).is_some_and(|record| !record.is_over(clock()))
         })
     }
 
@@ -206,22 +196,22 @@ impl Bans {
     /// began.
     pub(crate) fn count(
         &self,
-        policy: &Name,
-        identity: &Identity,
+        account: Account,
         ban: Ban,
         denied_for: Duration,
         clock: impl Fn() -> Timestamp,
     ) -> Option<Duration> {
-        let account = account(policy, identity);
         let (rest, begun) = self.locked(|table| {
             let now = clock();
             let Some(record) = self.record(table, &account, ban, now) else { return (None, false) };
             let begun = record.rest(now).is_none() && record.count(ban, denied_for, now);
-            (record.rest(now), begun)
+            let rest = record.rest(now);
+            table.stats.begun += u64::from(begun);
+            (rest, begun)
         });
         let (rest, retry_after) = rest?;
         if begun {
-            self.log_begun(&account, ban);
+            log_begun(&account, ban);
             if let Some(listener) = &self.listener {
                 listener(&ActiveBan { account, rest, retry_after });
             }
@@ -232,20 +222,18 @@ impl Bans {
     /// Begins a ban now, whether there is another or not.
     pub(crate) fn begin(
         &self,
-        policy: &Name,
-        identity: &Identity,
+        account: &Account,
         ban: Ban,
         clock: impl Fn() -> Timestamp,
     ) -> Result<(), StoreError> {
-        let account = account(policy, identity);
         self.locked(|table| {
             let now = clock();
-            let record = self.record(table, &account, ban, now).ok_or(StoreError::Full)?;
+            let record = self.record(table, account, ban, now).ok_or(StoreError::Full)?;
             record.begin(ban, Duration::ZERO, now);
-            Ok::<_, StoreError>(())
-        })?;
-        self.log_begun(&account, ban);
-        Ok(())
+            table.stats.begun += 1;
+            Ok(())
+        })
+        .inspect(|()| log_begun(account, ban))
     }
 
     /// Puts a ban in force that began elsewhere, unless the one in force lasts as long.
@@ -291,8 +279,8 @@ impl Bans {
     }
 
     /// Lifts an account's ban and forgets its denials.
-    pub(crate) fn forget(&self, policy: &Name, identity: &Identity) {
-        self.locked(|table| table.records.remove(&account(policy, identity)));
+    pub(crate) fn forget(&self, account: &Account) {
+        self.locked(|table| table.records.remove(account));
     }
 
     /// Forgets the accounts of all policies but these.
@@ -337,15 +325,11 @@ impl Bans {
         }
         Some(table.records.entry(account.clone()).or_insert_with(|| BanRecord::new(ban)))
     }
-
-    fn log_begun(&self, Account { policy, identity }: &Account, ban: Ban) {
-        self.table.lock().stats.begun += 1;
-        tracing::info!(%policy, %identity, length = ?ban.length(), "banned");
-    }
 }
 
-fn account(policy: &Name, identity: &Identity) -> Account {
-    Account { policy: policy.clone(), identity: *identity }
+/// Not under the lock: where log lines go is the application's affair.
+fn log_begun(Account { policy, identity }: &Account, ban: Ban) {
+    tracing::info!(%policy, %identity, length = ?ban.length(), "banned");
 }
 
 impl fmt::Debug for Bans {

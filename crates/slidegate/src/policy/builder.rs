@@ -2,23 +2,21 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use http::{HeaderName, Method, header};
+use http::{HeaderName, header};
 
-use crate::limit::name::Name;
+use crate::limit::name::{Name, NameError};
 use crate::limit::quota::{Quota, Quotas};
-use crate::policy::access_list::{AccessList, CheckedAccessList};
+use crate::policy::access_list::AccessList;
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
+use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::identity::Identity;
-use crate::policy::matching::{CheckedPolicy, Limits, Policies};
-use crate::policy::methods;
-use crate::policy::paths::Paths;
+use crate::policy::matching::Policies;
 use crate::policy::plan::{CheckedPlan, Plan};
 use crate::policy::source::API_KEY;
-use crate::policy::{Cost, CostRule, Policy, Scope};
+use crate::policy::{Cost, InvalidValue, Policy, Scope};
 
 /// A set of policies in the making.
 #[derive(Debug, Clone, Default)]
@@ -95,268 +93,207 @@ impl PoliciesBuilder {
 
     /// Checks everything; the error has all that is wrong.
     pub fn build(self) -> Result<Policies, PolicyErrors> {
-        let mut errors = Errors::default();
-        let plans = errors.plans(self.plans);
-        let api_keys = errors.api_keys(self.api_keys, &plans);
-        let policies = errors.policies(self.policies, &plans);
-        let exempt = errors.list("exempt", "path", self.exempt);
-        let blocked = errors.list("blocked", "path", self.blocked);
-        let user_header = errors.user_header(self.user_header);
+        let mut checker = Checker::default();
+        self.plans.into_iter().for_each(|plan| checker.plan(plan));
+        let api_keys = checker.api_keys(self.api_keys);
+        let policies = checker.policies(self.policies);
+        checker.list("exempt", "path", &self.exempt);
+        checker.list("blocked", "path", &self.blocked);
+        checker.user_header(self.user_header.as_ref());
         let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
             true => UnknownKeys::Own,
             false => UnknownKeys::Ignore,
         });
-        if errors.0.is_empty() {
-            Ok(Policies { policies, plans, api_keys, unknown_keys, user_header, exempt, blocked })
-        } else {
-            Err(PolicyErrors(errors.0))
+        if !checker.errors.is_empty() {
+            return Err(PolicyErrors(checker.errors));
         }
+        Ok(Policies {
+            policies,
+            plans: checker.plans,
+            api_keys,
+            unknown_keys,
+            user_header: self.user_header,
+            exempt: self.exempt,
+            blocked: self.blocked,
+        })
     }
 }
 
-/// Gathers what is wrong while a set of policies is checked.
+/// Gathers what is wrong while a set of policies is checked, and the plans that are good.
 #[derive(Default)]
-struct Errors(Vec<PolicyError>);
+struct Checker {
+    errors: Vec<PolicyError>,
+    plans: HashMap<Name, Arc<CheckedPlan>>,
+}
 
-impl Errors {
-    fn add(&mut self, place: &str, key: &'static str, value: impl fmt::Display, problem: String) {
-        let (place, value) = (place.to_owned(), value.to_string());
-        self.0.push(PolicyError { place, key, value, problem });
-    }
-
-    fn ok<T, E: fmt::Display>(
+impl Checker {
+    fn add(
         &mut self,
         place: &str,
         key: &'static str,
         value: impl fmt::Display,
-        result: Result<T, E>,
-    ) -> Option<T> {
-        result.map_err(|error| self.add(place, key, value, error.to_string())).ok()
+        problem: impl fmt::Display,
+    ) {
+        let (value, problem) = (value.to_string(), problem.to_string());
+        self.errors.push(PolicyError { place: place.to_owned(), key, value, problem });
     }
 
     /// User ids appear in keys and logs, so a header with credentials cannot be one.
-    fn user_header(&mut self, name: Option<HeaderName>) -> Option<HeaderName> {
+    fn user_header(&mut self, name: Option<&HeaderName>) {
         let credentials =
             [API_KEY, header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
-        if let Some(name) = name.as_ref().filter(|name| credentials.contains(name)) {
+        if let Some(name) = name.filter(|name| credentials.contains(name)) {
             let problem = "this header carries a secret, and user ids appear in logs: expected a \
                            header with the user's id alone, such as x-user-id";
-            self.add("policies", "user_header", name, problem.to_owned());
+            self.add("policies", "user_header", name, problem);
         }
-        name
     }
 
-    fn plans(&mut self, plans: Vec<Plan>) -> HashMap<Name, Arc<CheckedPlan>> {
-        let mut checked: HashMap<Name, Arc<CheckedPlan>> = HashMap::new();
-        for plan in plans {
-            let place = format!("plan {:?}", plan.name);
-            let name = self.ok(&place, "name", &plan.name, plan.name.parse::<Name>());
-            let is_valid = plan.invalid.is_empty();
-            for (value, problem) in plan.invalid {
-                self.add(&place, "quotas", value, problem);
-            }
-            let quotas = if is_valid { self.quotas(&place, &plan.quotas) } else { None };
-            let (Some(name), Some(quotas)) = (name, quotas) else { continue };
-            if checked.contains_key(&name) {
-                self.add(&place, "name", &name, "another plan has this name".to_owned());
-                continue;
-            }
-            let plan = CheckedPlan { name: name.clone(), quotas, upgrade_url: plan.upgrade_url };
-            checked.insert(name, Arc::new(plan));
-        }
-        checked
+    fn name(&mut self, place: &str, name: &str) -> Option<Name> {
+        name.parse().map_err(|error: NameError| self.add(place, "name", name, error)).ok()
     }
 
-    fn api_keys(
-        &mut self,
-        api_keys: Vec<ApiKey>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> HashMap<Identity, CheckedKey> {
+    fn plan(&mut self, plan: Plan) {
+        let place = format!("plan {:?}", plan.name);
+        let name = self.name(&place, &plan.name);
+        let quotas = match plan.invalid.is_empty() {
+            true => self.quotas(&place, &plan.quotas),
+            false => None,
+        };
+        for (value, problem) in plan.invalid {
+            self.add(&place, "quotas", value, problem);
+        }
+        let (Some(name), Some(quotas)) = (name, quotas) else { return };
+        if self.plans.contains_key(&name) {
+            return self.add(&place, "name", &name, "another plan has this name");
+        }
+        let plan = CheckedPlan { name: name.clone(), quotas, upgrade_url: plan.upgrade_url };
+        self.plans.insert(name, Arc::new(plan));
+    }
+
+    fn api_keys(&mut self, api_keys: Vec<ApiKey>) -> HashMap<Identity, CheckedKey> {
         let mut checked = HashMap::with_capacity(api_keys.len());
         let mut names = HashSet::new();
         for key in api_keys {
-            let plan = self.known_plan(key.identity.as_str(), &key.plan, plans);
-            let name = self.key_name(&key, &mut names);
+            let place = key.identity.as_str();
+            let plan = self.known_plan(place, &key.plan);
+            let name = key.name.as_ref().and_then(|name| self.name(place, name));
+            if let Some(name) = &name {
+                if Identity::is_digest(name) {
+                    let problem = "expected a name that cannot be taken for a digest";
+                    self.add(place, "name", name, problem);
+                } else if !names.insert(name.clone()) {
+                    self.add(place, "name", name, "another API key has this name");
+                }
+            }
             let Some(plan) = plan else { continue };
             if checked.insert(key.identity, CheckedKey { name, plan }).is_some() {
-                let problem = "this API key already has a plan".to_owned();
-                self.add(key.identity.as_str(), "plan", "", problem);
+                self.add(place, "plan", "", "this API key already has a plan");
             }
         }
         checked
     }
 
-    fn key_name(&mut self, key: &ApiKey, names: &mut HashSet<Name>) -> Option<Name> {
-        let text = key.name.as_ref()?;
-        let place = key.identity.as_str();
-        let name = self.ok(place, "name", text, text.parse::<Name>())?;
-        if Identity::is_digest(&name) {
-            let problem = "expected a name that cannot be taken for a digest".to_owned();
-            self.add(place, "name", text, problem);
-        } else if !names.insert(name.clone()) {
-            self.add(place, "name", text, "another API key has this name".to_owned());
-        }
-        Some(name)
-    }
-
-    fn policies(
-        &mut self,
-        policies: Vec<Policy>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Vec<CheckedPolicy> {
+    fn policies(&mut self, policies: Vec<Policy>) -> Vec<CheckedPolicy> {
         let mut checked: Vec<CheckedPolicy> = Vec::new();
         for policy in policies {
             let place = format!("policy {:?}", policy.name);
             if checked.iter().any(|other| *other.name == *policy.name) {
-                let problem = "another policy has this name".to_owned();
-                self.add(&place, "name", &policy.name, problem);
+                self.add(&place, "name", &policy.name, "another policy has this name");
             }
-            checked.extend(self.policy(&place, policy, plans));
+            checked.extend(self.policy(&place, policy));
         }
         checked
     }
 
-    fn policy(
-        &mut self,
-        place: &str,
-        policy: Policy,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<CheckedPolicy> {
-        let name = self.ok(place, "name", &policy.name, policy.name.parse::<Name>());
-        for (key, value, problem) in &policy.invalid {
-            self.add(place, key, value, problem.clone());
+    fn policy(&mut self, place: &str, policy: Policy) -> Option<CheckedPolicy> {
+        let name = self.name(place, &policy.name);
+        for InvalidValue { key, value, problem } in &policy.invalid {
+            self.add(place, key, value, problem);
         }
-        self.methods(place, &policy.methods);
-        let paths = self.paths(place, &policy.paths);
         if policy.sources.is_empty() {
-            let problem = "expected at least one identity source, such as ip".to_owned();
+            let problem = "expected at least one identity source, such as ip";
             self.add(place, "identity", "[]", problem);
         }
-        let limits = self.limits(place, &policy, plans);
-        let cost = self.cost(place, &policy, limits.as_ref(), plans);
-        let ban = self.ban(place, policy.ban);
-        let exempt = self.list(place, "exempt", policy.exempt);
+        let limits = self.limits(place, &policy);
+        if let Some(ban) = policy.ban
+            && (ban.length().is_zero() || ban.length() > Ban::MAX_LENGTH)
+        {
+            let problem = "expected to last more than no time and at most 366 days";
+            self.add(place, "ban", ban, problem);
+        }
+        self.list(place, "exempt", &policy.exempt);
+        let limits = limits?;
+        let cost = policy.cost.unwrap_or(match policy.scope {
+            Scope::Shared => Cost::Request,
+            Scope::Local => Cost::from(1),
+        });
+        let quotas: Vec<&Quotas> = match &limits {
+            Limits::Quotas(quotas) => vec![quotas],
+            Limits::Plans { .. } => self.plans.values().map(|plan| &plan.quotas).collect(),
+        };
+        let windows = Quotas::of_windows(quotas.iter().flat_map(|quotas| quotas.as_slice()));
+        if let Cost::Units(units) = cost
+            && let Some(tightest) = quotas.iter().map(|quotas| quotas.fewest_units()).min()
+            && units > tightest
+        {
+            let problem = format!("no request could ever pass a quota of {tightest} units");
+            self.add(place, "cost", units, problem);
+        }
         Some(CheckedPolicy {
             name: name?,
             methods: policy.methods,
-            paths,
-            patterns: policy.paths,
-            sources: policy.sources,
-            limits: limits?,
-            cost: cost?,
+            paths: policy.paths,
+            identity: policy.sources,
+            limits,
+            windows: windows?,
+            cost,
             count_denied: policy.count_denied,
-            ban: ban.filter(|_| !policy.shadow),
+            ban: policy.ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
             in_headers: policy.in_headers.unwrap_or(policy.scope == Scope::Shared),
             on_store_error: policy.on_store_error,
-            exempt,
+            exempt: policy.exempt,
         })
     }
 
-    fn methods(&mut self, place: &str, methods: &[Method]) {
-        for method in methods {
-            if let Some(problem) = methods::problem(method) {
-                self.add(place, "method", method, problem);
-            }
-        }
-    }
-
-    fn paths(&mut self, place: &str, patterns: &[String]) -> Option<Paths> {
-        let mut paths = Paths::default();
-        for pattern in patterns {
-            if let Err(problem) = paths.insert(pattern) {
-                self.add(place, "path", pattern, problem);
-            }
-        }
-        (!patterns.is_empty()).then_some(paths)
-    }
-
-    fn limits(
-        &mut self,
-        place: &str,
-        policy: &Policy,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<Limits> {
+    fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {
         let Some(rule) = &policy.plans else {
             // Without those that could not be read, there may seem to be none.
-            let is_read = policy.invalid.iter().all(|(key, ..)| *key != "quotas");
+            let is_read = policy.invalid.iter().all(|invalid| invalid.key != "quotas");
             let quotas = if is_read { self.quotas(place, &policy.quotas) } else { None };
             return quotas.map(Limits::Quotas);
         };
         if let Some(quota) = policy.quotas.first() {
-            let problem = "a policy has quotas or goes by plans, not both".to_owned();
+            let problem = "a policy has quotas or goes by plans, not both";
             self.add(place, "quotas", quota, problem);
         }
-        let default = self.known_plan(place, &rule.default, plans)?;
+        let default = self.known_plan(place, &rule.default)?;
         Some(Limits::Plans { header: rule.header.clone(), default })
     }
 
     fn quotas(&mut self, place: &str, quotas: &[Quota]) -> Option<Quotas> {
-        let texts: Vec<String> = quotas.iter().map(Quota::to_string).collect();
-        self.ok(place, "quotas", texts.join(", "), Quotas::new(quotas.iter().copied()))
+        let checked = Quotas::new(quotas.iter().copied());
+        let texts = || quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(", ");
+        checked.map_err(|error| self.add(place, "quotas", texts(), error)).ok()
     }
 
-    fn known_plan(
-        &mut self,
-        place: &str,
-        name: &str,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<Arc<CheckedPlan>> {
-        let plan = plans.get(name);
+    fn known_plan(&mut self, place: &str, name: &str) -> Option<Arc<CheckedPlan>> {
+        let plan = self.plans.get(name).cloned();
         if plan.is_none() {
-            let mut known: Vec<&str> = plans.keys().map(|name| &**name).collect();
+            let mut known: Vec<&str> = self.plans.keys().map(|name| &**name).collect();
             known.sort_unstable();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             self.add(place, "plan", name, format!("there is no such plan; there is {known}"));
         }
-        plan.cloned()
+        plan
     }
 
-    fn cost(
-        &mut self,
-        place: &str,
-        policy: &Policy,
-        limits: Option<&Limits>,
-        plans: &HashMap<Name, Arc<CheckedPlan>>,
-    ) -> Option<Cost> {
-        let cost = match (policy.cost, policy.scope) {
-            (CostRule::Units(cost), _) => cost,
-            (CostRule::Unset, Scope::Local) => 1,
-            (CostRule::Request, _) | (CostRule::Unset, Scope::Shared) => {
-                return Some(Cost::Request);
-            }
-        };
-        let Some(units) = NonZeroU32::new(cost) else {
-            self.add(place, "cost", cost, "expected at least 1".to_owned());
-            return None;
-        };
-        let tightest = match limits? {
-            Limits::Quotas(quotas) => quotas.fewest_units(),
-            Limits::Plans { default, .. } => plans
-                .values()
-                .map(|plan| plan.quotas.fewest_units())
-                .min()
-                .unwrap_or(default.quotas.fewest_units()),
-        };
-        if units > tightest {
-            let problem = format!("no request could ever pass a quota of {tightest} units");
-            self.add(place, "cost", cost, problem);
+    fn list(&mut self, place: &str, key: &'static str, list: &AccessList) {
+        for (pattern, problem) in &list.invalid {
+            self.add(place, key, pattern, problem);
         }
-        Some(Cost::Units(units))
-    }
-
-    fn ban(&mut self, place: &str, ban: Option<Ban>) -> Option<Ban> {
-        let ban = ban?;
-        if ban.length().is_zero() || ban.length() > Ban::MAX_LENGTH {
-            let problem = "expected to last more than no time and at most 366 days".to_owned();
-            self.add(place, "ban", ban, problem);
-        }
-        Some(ban)
-    }
-
-    fn list(&mut self, place: &str, key: &'static str, list: AccessList) -> CheckedAccessList {
-        CheckedAccessList::check(list, |pattern, problem| self.add(place, key, pattern, problem))
     }
 }
 
@@ -389,30 +326,12 @@ impl fmt::Display for PolicyErrors {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {key} = {value:?}: {problem}")]
 pub struct PolicyError {
-    place: String,
-    key: &'static str,
-    value: String,
-    problem: String,
-}
-
-impl PolicyError {
     /// The policy, plan or list, such as `policy "login"`.
-    pub fn place(&self) -> &str {
-        &self.place
-    }
-
+    pub place: String,
     /// The key that is wrong.
-    pub fn key(&self) -> &str {
-        self.key
-    }
-
+    pub key: &'static str,
     /// Its value.
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
+    pub value: String,
     /// What is wrong with it, or what was expected.
-    pub fn problem(&self) -> &str {
-        &self.problem
-    }
+    pub problem: String,
 }

@@ -7,9 +7,10 @@ use crate::limit::quota::Quota;
 use crate::policy::Scope;
 use crate::policy::access_list::ListMatch;
 use crate::policy::ban::Ban;
+use crate::policy::checked::CheckedPolicy;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::matching::{CheckedPolicy, Policies, Skip};
+use crate::policy::matching::{Policies, Skip};
 use crate::policy::source::Source;
 
 /// Which policies a request falls under, for which identity, and why not under the others.
@@ -97,7 +98,7 @@ impl Policies {
 
     fn effect(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> Effect {
         let skipped = |why| {
-            let (methods, paths) = (policy.methods.clone(), policy.patterns.clone());
+            let (methods, paths) = (policy.methods.clone(), policy.paths().to_vec());
             Effect::Skipped { why, methods, paths }
         };
         let matched = match self.draft(policy, facts) {
@@ -106,11 +107,11 @@ impl Policies {
             Ok(_) => return Effect::TooCostly,
             Err(skip) => return skipped(skip),
         };
-        let found = policy.sources.iter().position(|source| self.read(source, facts).is_some());
-        let missing = &policy.sources[..found.unwrap_or(policy.sources.len())];
+        let found = policy.identity.iter().position(|source| self.read(source, facts).is_some());
+        let missing = &policy.identity[..found.unwrap_or(policy.identity.len())];
         Effect::Charged(ExplainedCharge {
             identity: matched.identity,
-            source: found.map(|i| policy.sources[i].clone()),
+            source: found.map(|i| policy.identity[i].clone()),
             missing: missing.to_vec(),
             has_unknown_key: missing.iter().any(|source| source.read(facts).is_some()),
             plan: matched.plan.map(|plan| plan.name().clone()),

@@ -6,26 +6,25 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method};
+use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::decision::Decision;
-use crate::limit::charge::{Charge, Charges};
+use crate::limit::charge::{Account, Charge, Charges};
 use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
-use crate::limit::quota::{Quota, Quotas};
+use crate::limit::quota::Quotas;
 use crate::limit::store::{Standing, StoreError};
-use crate::policy::access_list::{CheckedAccessList, ListMatch};
+use crate::policy::access_list::{AccessList, ListMatch};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
 use crate::policy::builder::PoliciesBuilder;
+use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
-use crate::policy::paths::Paths;
 use crate::policy::plan::CheckedPlan;
 use crate::policy::source::Source;
-use crate::policy::{Cost, OnStoreError, Scope};
 
 /// A set of policies that can be enforced: everything in it has been checked.
 ///
@@ -47,36 +46,8 @@ pub struct Policies {
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,
-    pub(crate) exempt: CheckedAccessList,
-    pub(crate) blocked: CheckedAccessList,
-}
-
-/// One policy, checked.
-#[derive(Debug)]
-pub(crate) struct CheckedPolicy {
-    pub(crate) name: Name,
-    pub(crate) methods: Vec<Method>,
-    /// `None` is every path.
-    pub(crate) paths: Option<Paths>,
-    pub(crate) patterns: Vec<String>,
-    pub(crate) sources: Vec<Source>,
-    pub(crate) limits: Limits,
-    pub(crate) cost: Cost,
-    pub(crate) count_denied: bool,
-    /// A policy that only watches has none.
-    pub(crate) ban: Option<Ban>,
-    pub(crate) shadow: bool,
-    pub(crate) scope: Scope,
-    pub(crate) in_headers: bool,
-    pub(crate) on_store_error: OnStoreError,
-    pub(crate) exempt: CheckedAccessList,
-}
-
-/// Where a policy's quotas come from.
-#[derive(Debug)]
-pub(crate) enum Limits {
-    Quotas(Quotas),
-    Plans { header: Option<HeaderName>, default: Arc<CheckedPlan> },
+    pub(crate) exempt: AccessList,
+    pub(crate) blocked: AccessList,
 }
 
 /// Why a policy passes over a request.
@@ -229,19 +200,13 @@ impl Policies {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
-        let (quotas, plan, unknown_plan) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas, None, None),
-            Limits::Plans { header, default } => self.plan(header.as_ref(), default, facts),
+        let found = policy.identity.iter().find_map(|source| self.read(source, facts));
+        let identity = found.unwrap_or_else(Identity::anonymous);
+        let plan = match &policy.limits {
+            Limits::Quotas(_) => &[],
+            Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
         };
-        let found = policy.sources.iter().find_map(|source| self.read(source, facts));
-        Ok(Match {
-            policy,
-            identity: found.unwrap_or_else(Identity::anonymous),
-            quotas: Cow::Borrowed(quotas),
-            plan,
-            unknown_plan,
-            cost: policy.cost.of_request(facts.cost),
-        })
+        Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost)))
     }
 
     /// How a policy counts a charge that is named.
@@ -250,20 +215,34 @@ impl Policies {
         policy: &'p CheckedPolicy,
         charge: &NamedCharge<'_>,
     ) -> Match<'p> {
+        let plan = charge.plan.unwrap_or_default().as_bytes();
+        let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
+        self.matched(policy, policy.account_of(charge.identity), plan, cost)
+    }
+
+    /// The match of an identity. If the policy goes by plans, by the one of this name; an unknown
+    /// name is the default's, and so is an empty one.
+    #[inline]
+    fn matched<'p>(
+        &'p self,
+        policy: &'p CheckedPolicy,
+        identity: Identity,
+        plan_name: &[u8],
+        cost: NonZeroU32,
+    ) -> Match<'p> {
         let (quotas, plan, unknown_plan) = match &policy.limits {
             Limits::Quotas(quotas) => (quotas, None, None),
             Limits::Plans { default, .. } => {
-                self.plan_named(charge.plan.unwrap_or_default().as_bytes(), default)
+                let name = std::str::from_utf8(plan_name).ok();
+                let known = name.and_then(|name| self.plans.get(name));
+                let plan = known.unwrap_or(default);
+                // As much of it as a log line has room for: a client may have sent anything.
+                let unknown = || String::from_utf8_lossy(plan_name).chars().take(64).collect();
+                let is_unknown = known.is_none() && !plan_name.is_empty();
+                (&plan.quotas, Some(plan), is_unknown.then(unknown))
             }
         };
-        Match {
-            policy,
-            identity: policy.account_of(charge.identity),
-            quotas: Cow::Borrowed(quotas),
-            plan,
-            unknown_plan,
-            cost: charge.cost.unwrap_or_else(|| policy.cost.of_request(None)),
-        }
+        Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, unknown_plan, cost }
     }
 
     /// The policies that a decision has spent under, with the identities and the quotas that it was
@@ -286,39 +265,19 @@ impl Policies {
         matches
     }
 
-    /// The plan that the application names, else that of the API key, else that of the header, else
-    /// the default.
-    fn plan<'p>(
-        &'p self,
-        header: Option<&HeaderName>,
-        default: &'p Arc<CheckedPlan>,
-        facts: &Facts<'_>,
-    ) -> (&'p Quotas, Option<&'p Arc<CheckedPlan>>, Option<String>) {
+    /// The name of the plan that the application names, else that of the API key, else that of the
+    /// header; empty if there is none.
+    fn plan_name<'f>(&'f self, header: Option<&HeaderName>, facts: &Facts<'f>) -> &'f [u8] {
         if let Some(name) = facts.plan {
-            return self.plan_named(name.as_bytes(), default);
+            return name.as_bytes();
         }
         if !self.api_keys.is_empty()
             && let Some(key) = Source::ApiKey.read(facts)
             && let Some(key) = self.api_keys.get(&key)
         {
-            return (&key.plan.quotas, Some(&key.plan), None);
+            return key.plan.name.as_bytes();
         }
-        let name = header.and_then(|header| facts.trusted_header(header));
-        self.plan_named(name.unwrap_or_default(), default)
-    }
-
-    /// The plan of this name, or the default if there is none. An empty name is the default's.
-    fn plan_named<'p>(
-        &'p self,
-        name: &[u8],
-        default: &'p Arc<CheckedPlan>,
-    ) -> (&'p Quotas, Option<&'p Arc<CheckedPlan>>, Option<String>) {
-        let known = std::str::from_utf8(name).ok().and_then(|name| self.plans.get(name));
-        let plan = known.unwrap_or(default);
-        // As much of it as a log line has room for: whoever names it may be wrong in any way.
-        let unknown = || String::from_utf8_lossy(name).chars().take(64).collect();
-        let is_unknown = known.is_none() && !name.is_empty();
-        (&plan.quotas, Some(plan), is_unknown.then(unknown))
+        header.and_then(|header| facts.trusted_header(header)).unwrap_or_default()
     }
 
     /// The request's identity by a source, unless it is an API key that nobody has issued and such
@@ -330,20 +289,6 @@ impl Policies {
             && source.gives_api_keys()
             && !self.api_keys.contains_key(&identity);
         (!is_ignored).then_some(identity)
-    }
-
-    /// A quota for each window that an account of the policy may have a ledger for, for calls that
-    /// are about an account and not about a request.
-    pub(crate) fn windows_of(&self, policy: &CheckedPolicy) -> Vec<Quota> {
-        let mut quotas: Vec<Quota> = match &policy.limits {
-            Limits::Quotas(quotas) => quotas.as_slice().to_vec(),
-            Limits::Plans { .. } => {
-                self.plans.values().flat_map(|plan| plan.quotas.as_slice()).copied().collect()
-            }
-        };
-        quotas.sort_unstable_by_key(|quota| (quota.window(), std::cmp::Reverse(quota.units())));
-        quotas.dedup_by_key(|quota| quota.window());
-        quotas
     }
 }
 
@@ -406,31 +351,6 @@ impl<'p> Tally<'_, 'p> {
     }
 }
 
-impl CheckedPolicy {
-    fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
-        if !self.methods.is_empty() && !self.methods.contains(facts.method) {
-            return Some(Skip::Method);
-        }
-        if let Some(paths) = &self.paths
-            && !facts.paths().any(|path| paths.contains(path))
-        {
-            return Some(Skip::Path);
-        }
-        self.exempt.find(facts).map(Skip::Exempt)
-    }
-
-    /// The identity as this policy would have read it, so that one account does not become two.
-    pub(crate) fn account_of(&self, identity: Identity) -> Identity {
-        let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
-        let Some(address) = address else { return identity };
-        let prefixes = self.sources.iter().find_map(|source| match source {
-            Source::Ip(prefixes) => Some(*prefixes),
-            _ => None,
-        });
-        Identity::ip(address, prefixes.unwrap_or_default())
-    }
-}
-
 impl Matches<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Match<'_>> {
         self.0.iter()
@@ -444,8 +364,10 @@ impl Matches<'_> {
     }
 
     /// Whom the policies could ban for the request.
-    pub(crate) fn bans(&self) -> impl Iterator<Item = (&Name, &Identity, Ban)> {
-        self.0.iter().filter_map(|m| Some((&m.policy.name, &m.identity, m.policy.ban?)))
+    pub(crate) fn bans(&self) -> impl Iterator<Item = (Account, Ban)> {
+        self.0.iter().filter_map(|Match { policy, identity, .. }| {
+            Some((Account { policy: policy.name.clone(), identity: *identity }, policy.ban?))
+        })
     }
 }
 

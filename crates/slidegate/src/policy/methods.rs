@@ -25,24 +25,25 @@ pub(crate) fn is_known(text: &str) -> bool {
     COMMON.contains(&text) || known().any(|known| known == text)
 }
 
-/// What is wrong with a method that a policy names, if another was probably meant: the policy would
-/// match no request and limit nothing. Methods are case-sensitive. A word in capitals that is not
+/// Refuses a method that a policy names if another was probably meant: the policy would match no
+/// request and limit nothing. Methods are case-sensitive. A word in capitals that is not
 /// close to a common method is taken for an extension method.
-pub(crate) fn problem(method: &Method) -> Option<String> {
+pub(crate) fn check(method: Method) -> Result<Method, String> {
     let text = method.as_str();
     if is_known(text) {
-        return None;
+        return Ok(method);
     }
     let capitals = text.to_ascii_uppercase();
     let is_slip = |common: &&&str| strsim::osa_distance(&capitals, common) == 1;
     if !is_known(&capitals)
         && let Some(meant) = COMMON.iter().find(is_slip)
     {
-        return Some(format!("one letter away from {meant}: did you mean {meant:?}?"));
+        return Err(format!("one letter away from {meant}: did you mean {meant:?}?"));
     }
-    (capitals != text).then(|| {
-        format!("methods are case-sensitive and written in capitals: did you mean {capitals:?}?")
-    })
+    if capitals == text {
+        return Ok(method);
+    }
+    Err(format!("methods are case-sensitive and written in capitals: did you mean {capitals:?}?"))
 }
 
 #[cfg(test)]
@@ -54,7 +55,7 @@ mod tests {
         let real = ["TRACK", "BCOPY", "BMOVE", "BDELETE", "BPROPFIND", "BPROPPATCH"];
         let extensions = ["FIND", "READ", "BATCH", "LIST", "REFRESH", "X-RUN", "LOCKS"];
         for text in known().chain(real).chain(extensions) {
-            assert_eq!(problem(&text.parse().unwrap()), None, "{text}");
+            assert!(check(text.parse().unwrap()).is_ok(), "{text}");
         }
         assert!(known().is_sorted());
     }
@@ -68,14 +69,14 @@ mod tests {
             ("PUTT", "PUT"),
             ("OPTION", "OPTIONS"),
         ] {
-            let problem = problem(&text.parse().unwrap()).unwrap();
+            let problem = check(text.parse().unwrap()).unwrap_err();
             let expected = format!("one letter away from {meant}: did you mean {meant:?}?");
             assert_eq!(problem, expected, "{text}");
         }
         for (text, meant) in
             [("post", "POST"), ("propfind", "PROPFIND"), ("Batch", "BATCH"), ("refresh", "REFRESH")]
         {
-            let problem = problem(&text.parse().unwrap()).unwrap();
+            let problem = check(text.parse().unwrap()).unwrap_err();
             let expected = format!("written in capitals: did you mean {meant:?}?");
             assert!(problem.ends_with(&expected), "{text}: {problem}");
         }

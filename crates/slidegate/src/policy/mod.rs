@@ -8,6 +8,7 @@ pub(crate) mod api_key;
 pub(crate) mod bad_request;
 pub(crate) mod ban;
 pub(crate) mod builder;
+pub(crate) mod checked;
 pub(crate) mod digest;
 pub(crate) mod explain;
 pub(crate) mod facts;
@@ -15,7 +16,6 @@ pub(crate) mod identity;
 pub(crate) mod matching;
 mod methods;
 pub(crate) mod network;
-mod outline;
 pub(crate) mod overrides;
 mod paths;
 pub(crate) mod plan;
@@ -27,6 +27,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, Method};
 
+use self::paths::Paths;
 use crate::limit::Quota;
 
 pub use self::access_list::{AccessList, ListMatch};
@@ -34,12 +35,12 @@ pub use self::api_key::{ApiKey, ApiKeyDigestError, UnknownKeys};
 pub use self::bad_request::BadRequest;
 pub use self::ban::{ActiveBan, Ban, BanStats};
 pub use self::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
+pub use self::checked::CheckedPolicy;
 pub use self::explain::{Effect, ExplainedCharge, ExplainedPolicy, Explanation};
 pub use self::facts::{Facts, without_query};
 pub use self::identity::{Identity, IdentityError};
 pub use self::matching::{NamedCharge, NamedChargeError, Policies, Skip};
 pub use self::network::{Network, NetworkError, PrefixError, Prefixes};
-pub use self::outline::PolicyOutline;
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::plan::{CheckedPlan, Plan};
 pub use self::source::{Source, SourceError};
@@ -61,11 +62,12 @@ pub use self::source::{Source, SourceError};
 pub struct Policy {
     pub(crate) name: String,
     pub(crate) methods: Vec<Method>,
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Paths,
     pub(crate) sources: Vec<Source>,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
-    pub(crate) cost: CostRule,
+    /// None is as the scope has it.
+    pub(crate) cost: Option<Cost>,
     pub(crate) count_denied: bool,
     pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
@@ -74,18 +76,15 @@ pub struct Policy {
     pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: AccessList,
-    /// What could not be read: key, value and problem.
-    pub(crate) invalid: Vec<(&'static str, String, String)>,
+    pub(crate) invalid: Vec<InvalidValue>,
 }
 
-/// What a request costs, as it is written down.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum CostRule {
-    /// As the policy's scope has it.
-    #[default]
-    Unset,
-    Units(u32),
-    Request,
+/// A value that cannot be used; an error when the policies are built.
+#[derive(Debug, Clone)]
+pub(crate) struct InvalidValue {
+    pub(crate) key: &'static str,
+    pub(crate) value: String,
+    pub(crate) problem: String,
 }
 
 /// How a policy that goes by plans finds a request's plan.
@@ -101,11 +100,11 @@ impl Policy {
         Self {
             name: name.into(),
             methods: Vec::new(),
-            paths: Vec::new(),
+            paths: Paths::default(),
             sources: vec![Source::ip()],
             quotas: Vec::new(),
             plans: None,
-            cost: CostRule::default(),
+            cost: None,
             count_denied: false,
             ban: None,
             shadow: false,
@@ -125,10 +124,9 @@ impl Policy {
         M: TryInto<Method, Error: fmt::Display> + fmt::Display,
     {
         let text = method.to_string();
-        match method.try_into() {
-            Ok(method) => self.methods.push(method),
-            Err(error) => self.invalid.push(("method", text, error.to_string())),
-        }
+        let method = method.try_into().map_err(|error| error.to_string());
+        let method = self.accept("method", text, method.and_then(methods::check));
+        self.methods.extend(method);
         self
     }
 
@@ -137,7 +135,9 @@ impl Policy {
     /// policies are built.
     #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
-        self.paths.push(pattern.into());
+        let pattern = pattern.into();
+        let inserted = self.paths.insert(&pattern);
+        self.accept("path", pattern, inserted);
         self
     }
 
@@ -156,11 +156,8 @@ impl Policy {
     where
         Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
     {
-        let text = quota.to_string();
-        match quota.try_into() {
-            Ok(quota) => self.quotas.push(quota),
-            Err(error) => self.invalid.push(("quotas", text, error.to_string())),
-        }
+        let quota = self.accept("quotas", quota.to_string(), quota.try_into());
+        self.quotas.extend(quota);
         self
     }
 
@@ -185,7 +182,8 @@ impl Policy {
     /// a [local](Scope::Local) one charges one unit: a flood guard counts requests.
     #[must_use]
     pub fn cost(mut self, units: u32) -> Self {
-        self.cost = CostRule::Units(units);
+        let units = NonZeroU32::new(units).ok_or("expected at least 1");
+        self.cost = self.accept("cost", "0".to_owned(), units).map(Cost::Units);
         self
     }
 
@@ -193,7 +191,7 @@ impl Policy {
     /// [local](Scope::Local) policy too.
     #[must_use]
     pub fn request_cost(mut self) -> Self {
-        self.cost = CostRule::Request;
+        self.cost = Some(Cost::Request);
         self
     }
 
@@ -260,6 +258,17 @@ impl Policy {
     pub fn exempt(mut self, list: AccessList) -> Self {
         self.exempt = list;
         self
+    }
+
+    /// The value, if it is good; else it is kept as an error.
+    fn accept<T>(
+        &mut self,
+        key: &'static str,
+        value: String,
+        checked: Result<T, impl fmt::Display>,
+    ) -> Option<T> {
+        let reject = |problem: String| self.invalid.push(InvalidValue { key, value, problem });
+        checked.map_err(|error| reject(error.to_string())).ok()
     }
 }
 

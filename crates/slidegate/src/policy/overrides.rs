@@ -9,9 +9,9 @@ use http::Method;
 
 use crate::limit::clock::Timestamp;
 use crate::limit::name::Name;
+use crate::policy::checked::CheckedPolicy;
 use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::matching::CheckedPolicy;
 use crate::policy::source::Source;
 
 /// A grant, exemption or ban of one identity that an operator sets until a time on the gate's clock

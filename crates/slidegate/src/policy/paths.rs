@@ -7,9 +7,23 @@ use percent_encoding::percent_decode;
 
 /// A set of path patterns such as `/users/{id}` and `/static/{*rest}`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Paths(Router<()>);
+pub(crate) struct Paths {
+    /// As they were written.
+    pub(crate) patterns: Vec<String>,
+    router: Router<()>,
+}
+
+impl PartialEq for Paths {
+    fn eq(&self, other: &Self) -> bool {
+        self.patterns == other.patterns
+    }
+}
 
 impl Paths {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
     pub(crate) fn insert(&mut self, pattern: &str) -> Result<(), String> {
         if !pattern.starts_with('/') {
             return Err("expected a path that starts with /, such as /users/{id}".to_owned());
@@ -17,15 +31,17 @@ impl Paths {
         if let Some(problem) = foreign_syntax(pattern) {
             return Err(problem);
         }
-        self.0.insert(pattern, ()).map_err(|error| {
+        self.router.insert(pattern, ()).map_err(|error| {
             format!(
                 "{error}; expected a pattern such as /login, /users/{{id}} or /static/{{*rest}}"
             )
-        })
+        })?;
+        self.patterns.push(pattern.to_owned());
+        Ok(())
     }
 
     pub(crate) fn contains(&self, path: &str) -> bool {
-        self.0.at(path).is_ok()
+        self.router.at(path).is_ok()
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, Uri};
-use slidegate::policy::{Network, PolicyOutline};
+use slidegate::policy::{CheckedPolicy, Network};
 use slidegate::{Account, AccountError, Identity, Name, Source, Store};
 
 use super::Operator;
@@ -112,15 +112,15 @@ impl<S: Store> Operator<S> {
             )));
         }
         let mut accounts = Vec::new();
-        for outline in policies.outlines() {
-            if policy.as_deref().is_some_and(|policy| *outline.name != *policy) {
+        for counting in policies.iter() {
+            if policy.as_deref().is_some_and(|policy| *counting.name != *policy) {
                 continue;
             }
-            let account = Account { policy: outline.name.clone(), identity };
+            let account = Account { policy: counting.name.clone(), identity };
             let seen = self.observer.plan_of(&account);
             let account = self.look(&account, plan.or(seen.as_deref())).await;
             let account = account.map_err(OverrideError::Account)?;
-            let is_asked_for = policy.is_some() || counts(&outline, &identity);
+            let is_asked_for = policy.is_some() || counts(counting, &identity);
             if is_asked_for || !account.is_untouched() {
                 accounts.push(account);
             }
@@ -149,7 +149,7 @@ impl<S: Store> Operator<S> {
 }
 
 /// Whether requests under the policy can be counted for such an identity.
-fn counts(policy: &PolicyOutline, identity: &Identity) -> bool {
+fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
     let kind = identity.kind();
     let gives = |source: &Source| match source {
         Source::User => kind == "user",

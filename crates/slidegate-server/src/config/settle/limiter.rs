@@ -54,7 +54,7 @@ pub(super) fn rules(
 /// Whether the error only follows from another: a plan that is there is not found because it is
 /// wrong itself.
 fn follows(written: &Written, error: &PolicyError) -> bool {
-    error.key() == "plan" && written.plans.iter().any(|plan| plan.name.value == error.value())
+    error.key == "plan" && written.plans.iter().any(|plan| plan.name.value == error.value)
 }
 
 /// Reports names that two policies have. The library looks only at policies that are otherwise
@@ -204,16 +204,16 @@ impl KeyIndex {
     /// An error of the library with its place in the file. Of two that have one name, the later is
     /// the one that is wrong.
     fn problem(&self, error: &PolicyError) -> ConfigError {
-        let key = |entry: &&IndexedKey| entry.key == error.key();
+        let key = |entry: &&IndexedKey| entry.key == error.key;
         let value = |entry: &&IndexedKey| {
-            key(entry) && entry.value.as_deref().is_none_or(|value| value == error.value())
+            key(entry) && entry.value.as_deref().is_none_or(|value| value == error.value)
         };
-        let here = self.0.get(error.place()).map_or(&[][..], Vec::as_slice);
+        let here = self.0.get(&error.place).map_or(&[][..], Vec::as_slice);
         let found = here.iter().rev().find(value).or_else(|| here.iter().rev().find(key));
         let found = found.or(here.last()).map(|entry| entry.location.clone());
-        let location = found.unwrap_or_else(|| Location::default_of(error.place()));
-        let problem = ConfigError::new(location, error.problem());
-        match error.value() {
+        let location = found.unwrap_or_else(|| Location::default_of(&error.place));
+        let problem = ConfigError::new(location, &*error.problem);
+        match error.value.as_str() {
             "" => problem,
             value => problem.with_value(format!("{value:?}")),
         }

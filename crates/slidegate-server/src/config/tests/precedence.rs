@@ -107,13 +107,13 @@ const SEVERAL: &str = "[plans.free]\nquotas = '60/min'\n\
 fn the_environment_tunes_a_policy_of_the_file_and_adds_none() {
     let quotas = |variables: &[(&str, &str)], line: &str| -> Vec<String> {
         let config = loaded(SEVERAL, line, variables);
-        let outlines: Vec<_> = config.rules.policies.outlines().collect();
-        assert_eq!(outlines.len(), 4, "{variables:?}");
-        assert_eq!(outlines[1].paths, ["/login"], "{variables:?}");
+        let policies: Vec<_> = config.rules.policies.iter().collect();
+        assert_eq!(policies.len(), 4, "{variables:?}");
+        assert_eq!(policies[1].paths(), ["/login"], "{variables:?}");
         let list = |quotas: &[slidegate::Quota]| {
             quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
-        outlines.iter().take(3).map(|outline| list(&outline.quotas)).collect()
+        policies.iter().take(3).map(|policy| list(policy.quotas())).collect()
     };
     let name = |policy| ("RATE_LIMIT_POLICY", policy);
     for (variables, line, expected) in [

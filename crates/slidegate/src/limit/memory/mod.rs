@@ -18,10 +18,9 @@ use self::planned::{AccountKey, PlannedCharge, account_key};
 use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
 use crate::limit::charge::Charges;
-use crate::limit::clock::{Clock, SystemClock, Timestamp};
+use crate::limit::clock::{Clock, SystemClock, Timestamp, Warning};
 use crate::limit::quota::Quota;
 use crate::limit::store::{Receipt, Spent, Standing, Standings, Store, StoreError};
-use crate::limit::warning::Warning;
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///

@@ -1,43 +1,41 @@
-//! What policies say, for those who look at them from outside.
+//! A set of policies that has been checked, for those who look at it from outside.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
 use crate::limit::name::Name;
-use crate::limit::quota::Quota;
+use crate::limit::quota::{Quota, Quotas};
 use crate::policy::access_list::AccessList;
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::ban::Ban;
+use crate::policy::facts::Facts;
 use crate::policy::identity::Identity;
-use crate::policy::matching::{CheckedPolicy, Limits, Policies};
+use crate::policy::matching::{Policies, Skip};
+use crate::policy::paths::Paths;
 use crate::policy::plan::CheckedPlan;
 use crate::policy::source::Source;
 use crate::policy::{Cost, OnStoreError, Scope};
 
-/// What one policy says.
-#[derive(Debug, Clone, PartialEq)]
+/// A policy that has been checked.
+#[derive(Debug)]
 #[non_exhaustive]
-pub struct PolicyOutline {
+pub struct CheckedPolicy {
     /// Its name.
     pub name: Name,
     /// The methods that it is for; empty for all.
     pub methods: Vec<Method>,
-    /// The patterns of paths that it is for; empty for all.
-    pub paths: Vec<String>,
+    pub(crate) paths: Paths,
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
-    /// Its quotas; empty if it goes by plans.
-    pub quotas: Vec<Quota>,
-    /// The plan of requests that have no other, if it goes by plans.
-    pub default_plan: Option<Name>,
-    /// The header that names the plan.
-    pub plan_header: Option<HeaderName>,
+    pub(crate) limits: Limits,
+    pub(crate) windows: Quotas,
     /// What each request costs.
     pub cost: Cost,
     /// Whether denied requests count too.
     pub count_denied: bool,
-    /// When an identity is banned.
+    /// When an identity is banned. A policy that only watches bans nobody.
     pub ban: Option<Ban>,
     /// Whether it only watches.
     pub shadow: bool,
@@ -51,10 +49,75 @@ pub struct PolicyOutline {
     pub exempt: AccessList,
 }
 
+/// Where a policy's quotas come from.
+#[derive(Debug)]
+pub(crate) enum Limits {
+    Quotas(Quotas),
+    Plans { header: Option<HeaderName>, default: Arc<CheckedPlan> },
+}
+
+impl CheckedPolicy {
+    /// The patterns of paths that it is for; empty for all.
+    pub fn paths(&self) -> &[String] {
+        &self.paths.patterns
+    }
+
+    /// Its quotas; empty if it goes by plans.
+    pub fn quotas(&self) -> &[Quota] {
+        match &self.limits {
+            Limits::Quotas(quotas) => quotas.as_slice(),
+            Limits::Plans { .. } => &[],
+        }
+    }
+
+    /// The plan of requests that have no other, if it goes by plans.
+    pub fn default_plan(&self) -> Option<&CheckedPlan> {
+        match &self.limits {
+            Limits::Quotas(_) => None,
+            Limits::Plans { default, .. } => Some(default),
+        }
+    }
+
+    /// The header that names the plan.
+    pub fn plan_header(&self) -> Option<&HeaderName> {
+        match &self.limits {
+            Limits::Quotas(_) => None,
+            Limits::Plans { header, .. } => header.as_ref(),
+        }
+    }
+
+    /// A quota for each window that an account may have a ledger for, under whichever plan.
+    pub fn windows(&self) -> &Quotas {
+        &self.windows
+    }
+
+    /// Why the policy passes over a request, if it does.
+    pub(crate) fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
+        if !self.methods.is_empty() && !self.methods.contains(facts.method) {
+            return Some(Skip::Method);
+        }
+        if !self.paths.is_empty() && !facts.paths().any(|path| self.paths.contains(path)) {
+            return Some(Skip::Path);
+        }
+        self.exempt.find(facts).map(Skip::Exempt)
+    }
+
+    /// The identity as this policy would have read it, so that one account does not become two.
+    pub(crate) fn account_of(&self, identity: Identity) -> Identity {
+        let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
+        let Some(address) = address else { return identity };
+        let prefixes = self.identity.iter().find_map(|source| match source {
+            Source::Ip(prefixes) => Some(*prefixes),
+            _ => None,
+        });
+        Identity::ip(address, prefixes.unwrap_or_default())
+    }
+}
+
 impl Policies {
-    /// What each policy says, in order.
-    pub fn outlines(&self) -> impl Iterator<Item = PolicyOutline> {
-        self.policies.iter().map(PolicyOutline::of)
+    /// The policies, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &CheckedPolicy> {
+        self.policies.iter()
     }
 
     /// All plans, by name.
@@ -106,39 +169,11 @@ impl Policies {
 
     /// Who passes uncounted.
     pub fn exempt(&self) -> &AccessList {
-        self.exempt.list()
+        &self.exempt
     }
 
     /// Who may not pass.
     pub fn blocked(&self) -> &AccessList {
-        self.blocked.list()
-    }
-}
-
-impl PolicyOutline {
-    fn of(policy: &CheckedPolicy) -> Self {
-        let (quotas, default_plan, plan_header) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas.as_slice().to_vec(), None, None),
-            Limits::Plans { header, default } => {
-                (Vec::new(), Some(default.name.clone()), header.clone())
-            }
-        };
-        Self {
-            name: policy.name.clone(),
-            methods: policy.methods.clone(),
-            paths: policy.patterns.clone(),
-            identity: policy.sources.clone(),
-            quotas,
-            default_plan,
-            plan_header,
-            cost: policy.cost,
-            count_denied: policy.count_denied,
-            ban: policy.ban,
-            shadow: policy.shadow,
-            scope: policy.scope,
-            in_headers: policy.in_headers,
-            on_store_error: policy.on_store_error,
-            exempt: policy.exempt.list().clone(),
-        }
+        &self.blocked
     }
 }
