@@ -5,16 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gate::{Gate, Rules};
-use crate::limit::charge::{Account, Charge, Charges};
-use crate::limit::clock::Timestamp;
-use crate::limit::name::Name;
-use crate::limit::quota::Quotas;
-use crate::limit::store::{Receipt, Spent, Standing, Store, StoreError};
-use crate::policy::ban::{ActiveBan, Ban, BanStats};
-use crate::policy::checked::CheckedPolicy;
-use crate::policy::matching::{NamedCharge, Policies};
-use crate::policy::overrides::Overrides;
-use crate::policy::{OnStoreError, Scope};
+use crate::limit::{
+    Account, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store, StoreError, Timestamp,
+};
+use crate::policy::{
+    ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides, Policies, Scope,
+};
 
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
 #[derive(Debug)]

@@ -37,10 +37,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::limit::charge::{Charge, Charges};
-use crate::limit::name::Name;
-use crate::limit::quota::{Quota, Quotas};
-use crate::limit::store::{Receipt, Spent, Standing, Store};
+use crate::limit::{Charge, Charges, Name, Quota, Quotas, Receipt, Spent, Standing, Store};
 use crate::policy::identity::Identity;
 
 /// Makes stores for the suite and moves their clock.

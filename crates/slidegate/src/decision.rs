@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::clock::Timestamp;
-use crate::limit::name::Name;
-use crate::limit::store::{Receipt, Standing, Standings};
-use crate::policy::identity::Identity;
+use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::Match;
-use crate::policy::plan::CheckedPlan;
+use crate::policy::{CheckedPlan, Identity};
 
 /// Whether a request may pass, and where every quota that it touched stands.
 #[must_use]

@@ -10,21 +10,15 @@ use arc_swap::ArcSwap;
 
 use crate::admin::Admin;
 use crate::decision::{Block, Decision};
-use crate::limit::charge::Charges;
 use crate::limit::clock::{Timestamp, Warning};
-use crate::limit::memory::MemoryStore;
-use crate::limit::name::Name;
-use crate::limit::store::{Receipt, Spent, Store, StoreError};
-use crate::policy::bad_request::BadRequest;
+use crate::limit::memory::{Commit, MemoryStore};
+use crate::limit::{Charges, Name, Receipt, Spent, Store, StoreError};
 use crate::policy::ban::{ActiveBan, Bans};
-use crate::policy::checked::CheckedPolicy;
-use crate::policy::explain::Explanation;
-use crate::policy::facts::Facts;
 use crate::policy::matching::{
     Match, Matches, NamedCharge, NamedChargeError, Policies, Resolution,
 };
 use crate::policy::overrides::{Overrides, OverridesAt};
-use crate::policy::{OnStoreError, Scope};
+use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, OnStoreError, Scope};
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -145,14 +139,14 @@ impl<S: Store> Gate<S> {
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
         let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(resolution, Intent::Spend).await
+        self.charge(resolution, Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
         let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(resolution, Intent::Peek).await
+        self.charge(resolution, Commit::Nothing).await
     }
 
     /// Takes back what a request spent, for instance because its work was not done.
@@ -204,7 +198,7 @@ impl<S: Store> Gate<S> {
         &self,
         charges: &[NamedCharge<'_>],
     ) -> Result<Decision, NamedChargeError> {
-        self.run_named(charges, Intent::Spend).await
+        self.run_named(charges, Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
@@ -212,7 +206,7 @@ impl<S: Store> Gate<S> {
         &self,
         charges: &[NamedCharge<'_>],
     ) -> Result<Decision, NamedChargeError> {
-        self.run_named(charges, Intent::Peek).await
+        self.run_named(charges, Commit::Nothing).await
     }
 
     /// Tells which policies a request falls under, for which identity, and why not the others.
@@ -259,11 +253,11 @@ impl<S: Store> Gate<S> {
     async fn run_named(
         &self,
         charges: &[NamedCharge<'_>],
-        intent: Intent,
+        commit: Commit,
     ) -> Result<Decision, NamedChargeError> {
         let rules = self.rules.load();
         let resolution = rules.policies.resolve_named(charges, self.overrides_now(&rules))?;
-        Ok(self.charge(resolution, intent).await?)
+        Ok(self.charge(resolution, commit).await?)
     }
 
     /// The overrides as of now, if there are any.
@@ -276,7 +270,7 @@ impl<S: Store> Gate<S> {
     async fn charge(
         &self,
         resolution: Resolution<'_>,
-        intent: Intent,
+        commit: Commit,
     ) -> Result<Decision, StoreError> {
         let matches = match resolution {
             Resolution::Matched(matches) => matches,
@@ -298,22 +292,22 @@ impl<S: Store> Gate<S> {
         let mut decision = Decision::with_capacity(matches.iter().count());
         let local = matches.charges(is_local);
         if !local.is_empty() {
-            let receipt = self.ask_local(&local, intent)?;
+            let receipt = self.local.attempt(&local, commit)?;
             decision.add(matches.iter().filter(|m| is_local(m.policy)), &receipt);
-            decision.spent.local = intent.spent(&receipt);
+            decision.spent.local = spent_at(&receipt, commit);
         }
         let shared = matches.charges(is_shared);
         if decision.is_allowed() && !shared.is_empty() {
-            let answer = match intent {
-                Intent::Spend => self.store.spend(&shared).await,
-                Intent::Peek => self.store.peek(&shared).await,
+            let answer = match commit {
+                Commit::Spend => self.store.spend(&shared).await,
+                Commit::Nothing => self.store.peek(&shared).await,
             };
             let answer = answer.map(|receipt| {
                 decision.add(matches.iter().filter(|m| is_shared(m.policy)), &receipt);
-                decision.spent.shared = intent.spent(&receipt);
+                decision.spent.shared = spent_at(&receipt, commit);
             });
             let answer = answer
-                .or_else(|error| self.fall_back(&matches, &shared, intent, error, &mut decision));
+                .or_else(|error| self.fall_back(&matches, &shared, commit, error, &mut decision));
             if (answer.is_err() || !decision.is_allowed())
                 && let Some(at) = decision.spent.local.take()
             {
@@ -321,7 +315,7 @@ impl<S: Store> Gate<S> {
             }
             answer?;
         }
-        if intent == Intent::Spend && !decision.is_allowed() {
+        if commit == Commit::Spend && !decision.is_allowed() {
             self.count_denial(&matches, &mut decision);
         }
         Ok(decision)
@@ -332,7 +326,7 @@ impl<S: Store> Gate<S> {
         &self,
         matches: &Matches<'_>,
         shared: &Charges<'_>,
-        intent: Intent,
+        commit: Commit,
         error: StoreError,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
@@ -343,18 +337,11 @@ impl<S: Store> Gate<S> {
         decision.degraded = true;
         let fallback = matches.charges(falls_back);
         if !fallback.is_empty() {
-            let receipt = self.ask_local(&fallback, intent)?;
+            let receipt = self.local.attempt(&fallback, commit)?;
             decision.add(matches.iter().filter(|m| falls_back(m.policy)), &receipt);
-            decision.spent.fallback = intent.spent(&receipt);
+            decision.spent.fallback = spent_at(&receipt, commit);
         }
         Ok(())
-    }
-
-    fn ask_local(&self, charges: &Charges<'_>, intent: Intent) -> Result<Receipt, StoreError> {
-        match intent {
-            Intent::Spend => self.local.spend_now(charges),
-            Intent::Peek => self.local.peek_now(charges),
-        }
     }
 
     /// Undoes a local spend whose request was denied after all, but for policies that count it.
@@ -450,16 +437,7 @@ fn ready_now<T>(future: Pin<&mut impl Future<Output = T>>) -> T {
     }
 }
 
-/// Whether a decision is for real.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Intent {
-    Spend,
-    Peek,
-}
-
-impl Intent {
-    /// When the charges were spent, if they were.
-    fn spent(self, receipt: &Receipt) -> Option<Timestamp> {
-        (self == Self::Spend && receipt.spent).then_some(receipt.at)
-    }
+/// When the charges of a receipt were spent, if they were.
+fn spent_at(receipt: &Receipt, commit: Commit) -> Option<Timestamp> {
+    (commit == Commit::Spend && receipt.spent).then_some(receipt.at)
 }

@@ -5,10 +5,8 @@ use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use crate::limit::name::Name;
-use crate::limit::quota::Quotas;
-use crate::policy::OnStoreError;
-use crate::policy::identity::Identity;
+use crate::limit::{Name, Quotas};
+use crate::policy::{Identity, OnStoreError};
 
 /// One account that a request would spend from: an identity's under a policy, with all its quotas.
 #[derive(Debug, Clone, Copy)]

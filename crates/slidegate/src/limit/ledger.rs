@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::limit::clock::Timestamp;
 use crate::limit::entries::Entries;
 use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
-use crate::limit::store::Standing;
+use crate::limit::{Standing, Timestamp};
 
 /// The spends of one account in the last window, oldest first.
 ///

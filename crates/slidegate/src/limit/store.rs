@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limit::charge::Charges;
-use crate::limit::clock::Timestamp;
-use crate::limit::quota::Quota;
+use crate::limit::{Charges, Quota, Timestamp};
 
 /// Keeps the ledgers of all accounts, on one clock of its own.
 ///

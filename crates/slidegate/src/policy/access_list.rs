@@ -3,11 +3,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
-use crate::policy::network::Network;
 use crate::policy::paths::{Paths, has_one_meaning};
-use crate::policy::source::Source;
+use crate::policy::{Facts, Identity, Network, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,47 +78,39 @@ impl AccessList {
     /// The entry that the request is on the list for, if there is no doubt.
     #[inline]
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<ListMatch> {
-        if self.is_empty() {
-            return None;
-        }
-        let listed = |identity: &Identity| self.identities.contains(identity);
         let by_path =
             || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
-        self.find_place(facts, by_path).or_else(|| {
-            let mut identities = self.sources.iter().filter_map(|source| source.read(facts));
-            identities.find(listed).map(ListMatch::Identity)
-        })
+        self.search(facts, by_path, |source, listed| source.read(facts).filter(listed))
     }
 
     /// The entry that the request may be on the list for.
     #[inline]
     pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<ListMatch> {
-        if self.is_empty() {
+        let by_path = || facts.paths().any(|path| self.paths.contains(path));
+        self.search(facts, by_path, |source, listed| source.find_listed(facts, listed))
+    }
+
+    #[inline]
+    fn search(
+        &self,
+        facts: &Facts<'_>,
+        by_path: impl Fn() -> bool,
+        by_source: impl Fn(&Source, &dyn Fn(&Identity) -> bool) -> Option<Identity>,
+    ) -> Option<ListMatch> {
+        // Most lists are empty.
+        if self.sources.is_empty() && self.networks.is_empty() && self.paths.is_empty() {
             return None;
         }
-        let by_path = || facts.paths().any(|path| self.paths.contains(path));
-        self.find_place(facts, by_path).or_else(|| {
-            let listed = |identity: &Identity| self.identities.contains(identity);
-            let find = |source: &Source| source.find_listed(facts, listed);
-            self.sources.iter().find_map(find).map(ListMatch::Identity)
-        })
-    }
-
-    /// Whether nothing is listed, as in most lists.
-    fn is_empty(&self) -> bool {
-        self.sources.is_empty() && self.networks.is_empty() && self.paths.is_empty()
-    }
-
-    fn find_place(&self, facts: &Facts<'_>, by_path: impl Fn() -> bool) -> Option<ListMatch> {
         if !self.paths.is_empty() && by_path() {
             return Some(ListMatch::Path);
         }
-        if let Some(client) = facts.client
-            && let Some(network) = self.networks.iter().find(|n| n.contains(client))
-        {
+        let around = |client| self.networks.iter().find(|network| network.contains(client));
+        if let Some(network) = facts.client.and_then(around) {
             return Some(ListMatch::Network(*network));
         }
-        None
+        let listed = |identity: &Identity| self.identities.contains(identity);
+        let found = self.sources.iter().find_map(|source| by_source(source, &listed));
+        found.map(ListMatch::Identity)
     }
 }
 

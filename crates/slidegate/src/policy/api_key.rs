@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::limit::name::Name;
-use crate::policy::identity::Identity;
-use crate::policy::plan::CheckedPlan;
+use crate::policy::{CheckedPlan, Identity};
 
 /// An API key that the operator has issued, as it is written down. Only its digest is kept.
 ///

@@ -3,10 +3,9 @@
 
 use http::{HeaderMap, HeaderName, Method, header};
 
-use crate::policy::facts::Facts;
-use crate::policy::matching::Policies;
 use crate::policy::methods;
 use crate::policy::source::{API_KEY, Source};
+use crate::policy::{Facts, Policies};
 
 /// Why a request is to be refused with `400 Bad Request` before it is counted.
 ///

@@ -8,12 +8,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use crate::limit::charge::Account;
 use crate::limit::clock::{Timestamp, Warning};
-use crate::limit::ledger::Ledger;
-use crate::limit::name::Name;
-use crate::limit::quota::Quota;
-use crate::limit::store::StoreError;
+use crate::limit::{Account, Ledger, Name, Quota, StoreError};
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
 ///

@@ -6,16 +6,11 @@ use std::sync::Arc;
 
 use http::{HeaderName, header};
 
-use crate::limit::name::{Name, NameError};
-use crate::limit::quota::{Quota, Quotas};
-use crate::policy::access_list::AccessList;
+use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
-use crate::policy::ban::Ban;
 use crate::policy::checked::{CheckedPolicy, Limits};
-use crate::policy::identity::Identity;
-use crate::policy::matching::Policies;
-use crate::policy::plan::{CheckedPlan, Plan};
 use crate::policy::source::API_KEY;
+use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
 use crate::policy::{Cost, InvalidValue, Policy, Scope};
 
 /// A set of policies in the making.

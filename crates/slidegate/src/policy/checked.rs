@@ -5,18 +5,13 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
-use crate::limit::name::Name;
-use crate::limit::quota::{Quota, Quotas};
-use crate::policy::access_list::AccessList;
+use crate::limit::{Name, Quota, Quotas};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
-use crate::policy::ban::Ban;
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
-use crate::policy::matching::{Policies, Skip};
 use crate::policy::paths::Paths;
-use crate::policy::plan::CheckedPlan;
-use crate::policy::source::Source;
-use crate::policy::{Cost, OnStoreError, Scope};
+use crate::policy::{
+    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Scope, Skip,
+    Source,
+};
 
 /// A policy that has been checked.
 #[derive(Debug)]

@@ -2,16 +2,10 @@
 
 use std::fmt;
 
-use crate::limit::name::Name;
-use crate::limit::quota::Quota;
-use crate::policy::Scope;
-use crate::policy::access_list::ListMatch;
-use crate::policy::ban::Ban;
-use crate::policy::checked::CheckedPolicy;
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
-use crate::policy::matching::{Policies, Skip};
-use crate::policy::source::Source;
+use crate::limit::{Name, Quota};
+use crate::policy::{
+    Ban, CheckedPolicy, Facts, Identity, ListMatch, Policies, Scope, Skip, Source,
+};
 
 /// Which policies a request falls under, for which identity, and why not under the others.
 #[derive(Debug, Clone)]

@@ -10,21 +10,13 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::decision::Decision;
-use crate::limit::charge::{Account, Charge, Charges};
-use crate::limit::clock::Timestamp;
-use crate::limit::name::Name;
-use crate::limit::quota::Quotas;
-use crate::limit::store::{Standing, StoreError};
-use crate::policy::access_list::{AccessList, ListMatch};
+use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, StoreError, Timestamp};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
-use crate::policy::ban::Ban;
-use crate::policy::builder::PoliciesBuilder;
 use crate::policy::checked::{CheckedPolicy, Limits};
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
-use crate::policy::plan::CheckedPlan;
-use crate::policy::source::Source;
+use crate::policy::{
+    AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PoliciesBuilder, Source,
+};
 
 /// A set of policies that can be enforced: everything in it has been checked.
 ///

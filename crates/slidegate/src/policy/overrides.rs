@@ -7,12 +7,8 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 use http::Method;
 
-use crate::limit::clock::Timestamp;
-use crate::limit::name::Name;
-use crate::policy::checked::CheckedPolicy;
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
-use crate::policy::source::Source;
+use crate::limit::{Name, Timestamp};
+use crate::policy::{CheckedPolicy, Facts, Identity, Source};
 
 /// A grant, exemption or ban of one identity that an operator sets until a time on the gate's clock
 /// ([`Gate::now`](crate::Gate::now)).
@@ -208,13 +204,10 @@ impl OverridesAt<'_> {
     }
 
     fn sum(self, identity: &Identity, is_meant: impl Fn(&Override) -> bool) -> OverrideEffect {
-        let mut effect = OverrideEffect::default();
-        let Some(range) = self.overrides.by_identity.get(identity) else { return effect };
+        let Some(range) = self.overrides.by_identity.get(identity) else { return <_>::default() };
         let in_force = |entry: &&Override| entry.until > self.now && is_meant(entry);
-        for entry in self.overrides.list[range.clone()].iter().filter(in_force) {
-            effect.add(entry);
-        }
-        effect
+        let in_force = self.overrides.list[range.clone()].iter().filter(in_force);
+        in_force.map(OverrideEffect::of).fold(OverrideEffect::default(), OverrideEffect::and)
     }
 }
 
@@ -228,12 +221,12 @@ impl OverrideEffect {
         }
     }
 
-    fn add(&mut self, entry: &Override) {
-        let until = Some(entry.until);
+    fn of(entry: &Override) -> Self {
+        let (until, none) = (Some(entry.until), Self::default());
         match entry.action {
-            Action::Exempt => self.exempt_until = self.exempt_until.max(until),
-            Action::Ban => self.banned_until = self.banned_until.max(until),
-            Action::Grant(units) => self.granted = self.granted.saturating_add(units.get()),
+            Action::Exempt => Self { exempt_until: until, ..none },
+            Action::Ban => Self { banned_until: until, ..none },
+            Action::Grant(units) => Self { granted: units.get(), ..none },
         }
     }
 }

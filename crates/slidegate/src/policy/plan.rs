@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use crate::limit::name::Name;
-use crate::limit::quota::{Quota, Quotas};
+use crate::limit::{Name, Quota, Quotas};
 
 /// A named set of quotas that a customer buys, as it is written down.
 ///

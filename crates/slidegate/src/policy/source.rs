@@ -6,9 +6,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, header};
 
-use crate::policy::facts::Facts;
-use crate::policy::identity::Identity;
-use crate::policy::network::Prefixes;
+use crate::policy::{Facts, Identity, Prefixes};
 
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,9 +2,7 @@
 
 use compact_str::CompactString;
 
-use crate::limit::clock::Timestamp;
-use crate::limit::ledger::Ledger;
-use crate::limit::quota::Quota;
+use crate::limit::{Ledger, Quota, Timestamp};
 
 /// The ledgers of one account, one for each window.
 ///

@@ -5,7 +5,6 @@ mod planned;
 mod shard;
 mod snapshot;
 
-use std::future::{Future, ready};
 use std::hash::BuildHasher;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +16,8 @@ use smallvec::SmallVec;
 use self::planned::{AccountKey, PlannedCharge, account_key};
 use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
-use crate::limit::charge::Charges;
 use crate::limit::clock::{Clock, SystemClock, Timestamp, Warning};
-use crate::limit::quota::Quota;
-use crate::limit::store::{Receipt, Spent, Standing, Standings, Store, StoreError};
+use crate::limit::{Charges, Quota, Receipt, Spent, Standing, Standings, Store, StoreError};
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///
@@ -203,7 +200,12 @@ impl MemoryStore {
         }
     }
 
-    fn attempt(&self, charges: &Charges<'_>, commit: Commit) -> Result<Receipt, StoreError> {
+    /// Spends every charge or none, or tells whether it would.
+    pub(crate) fn attempt(
+        &self,
+        charges: &Charges<'_>,
+        commit: Commit,
+    ) -> Result<Receipt, StoreError> {
         let charges = charges.as_slice();
         // One charge to an account that is there, as nearly always: one lock and one look-up.
         if let [charge] = charges {
@@ -216,14 +218,8 @@ impl MemoryStore {
             };
             account.expire(now);
             charge.will_spend = charge.fits(Some(account));
-            match commit {
-                Commit::Spend if charge.will_spend => {
-                    for quota in charge.quotas {
-                        account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
-                    }
-                }
-                Commit::Spend => charge.count_denied(account, now),
-                Commit::Nothing => {}
+            if commit == Commit::Spend {
+                charge.write(account, now);
             }
             let spent = charge.will_spend || charge.shadow;
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
@@ -374,32 +370,22 @@ impl std::fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     const NEVER_WAITS: bool = true;
 
-    fn spend(
-        &self,
-        charges: &Charges<'_>,
-    ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
-        ready(self.attempt(charges, Commit::Spend))
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.spend_now(charges)
     }
 
-    fn peek(
-        &self,
-        charges: &Charges<'_>,
-    ) -> impl Future<Output = Result<Receipt, StoreError>> + Send {
-        ready(self.attempt(charges, Commit::Nothing))
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.peek_now(charges)
     }
 
-    fn refund(
-        &self,
-        charges: &Charges<'_>,
-        spent: Spent,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+    async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.refund_now(charges, spent);
-        ready(Ok(()))
+        Ok(())
     }
 
-    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.reset_now(charges);
-        ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -425,7 +411,7 @@ fn find_slots(
     Ok(())
 }
 
-/// Whether an attempt is for real.
+/// Whether something is spent for real, or only looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Commit {
     Spend,

@@ -5,11 +5,8 @@ use smallvec::SmallVec;
 
 use super::account::AccountEntry;
 use super::shard::Slot;
-use crate::limit::charge::Charge;
-use crate::limit::clock::Timestamp;
 use crate::limit::name::MAX_NAME_LEN;
-use crate::limit::quota::Quota;
-use crate::limit::store::{Standing, Standings};
+use crate::limit::{Charge, Quota, Standing, Standings, Timestamp};
 use crate::policy::OnStoreError;
 use crate::policy::identity::MAX_IDENTITY_LEN;
 
@@ -82,21 +79,19 @@ impl<'a> PlannedCharge<'a> {
     }
 
     /// Records what is spent, or denied and to be counted all the same.
+    #[inline]
     pub(super) fn write(&mut self, account: &mut AccountEntry, now: Timestamp) {
-        if !self.will_spend {
-            return self.count_denied(account, now);
+        if !self.will_spend && !self.counts_denied {
+            return;
         }
         for quota in self.quotas {
-            account.ledger_or_new(*quota).spend(*quota, self.cost, now);
-        }
-    }
-
-    /// Records a denied request, if those count.
-    pub(super) fn count_denied(&mut self, account: &mut AccountEntry, now: Timestamp) {
-        for quota in self.quotas.iter().filter(|_| self.counts_denied) {
             let ledger = account.ledger_or_new(*quota);
-            self.had_room.push(ledger.admits(*quota, self.cost));
-            ledger.spend_denied(*quota, self.cost, now);
+            if self.will_spend {
+                ledger.spend(*quota, self.cost, now);
+            } else {
+                self.had_room.push(ledger.admits(*quota, self.cost));
+                ledger.spend_denied(*quota, self.cost, now);
+            }
         }
     }
 

@@ -8,8 +8,7 @@ use hashbrown::HashTable;
 
 use super::account::AccountEntry;
 use super::planned::PlannedCharge;
-use crate::limit::clock::Timestamp;
-use crate::limit::store::StoreError;
+use crate::limit::{StoreError, Timestamp};
 use crate::policy::OnStoreError;
 
 /// How many buckets one sweep looks through. A sweep goes on where the last one ended, so every

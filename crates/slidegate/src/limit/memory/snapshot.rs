@@ -16,9 +16,8 @@ use sha2::{Digest, Sha256};
 use super::MemoryStore;
 use super::account::{AccountEntry, MAX_LEDGERS};
 use crate::limit::clock::{NANOS_PER_MILLI, Timestamp};
-use crate::limit::ledger::Ledger;
-use crate::limit::name::Name;
 use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
+use crate::limit::{Ledger, Name};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
 const VERSION: &[u8] = b"1\n";
