@@ -69,7 +69,7 @@ impl<'g, S: Store> Admin<'g, S> {
         matched.raise(effect.granted);
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let rest = |until: Timestamp| until.saturating_since(now);
-        let begun = self.gate.bans.retry_after(&counted, || self.gate.now());
+        let begun = self.gate.bans.retry_after(&counted);
         Ok(Inspection {
             standings: receipt.standings.to_vec(),
             banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned_until.map(rest)),
@@ -109,8 +109,7 @@ impl<'g, S: Store> Admin<'g, S> {
             let mut standings = receipt.standings.iter();
             standings.all(|standing| standing.remaining() >= standing.quota().units().get())
         };
-        if self.gate.bans.has_record(&account, || self.gate.now())
-            || !is_unspent(&self.gate.local.peek_now(&charges)?)
+        if self.gate.bans.has_record(&account) || !is_unspent(&self.gate.local.peek_now(&charges)?)
         {
             return Ok(false);
         }
@@ -185,7 +184,7 @@ impl<'g, S: Store> Admin<'g, S> {
         let rules = self.gate.rules.load();
         let (policy, account) = resolve(&rules.policies, account)?;
         let ban = ban_of(policy)?.lasting(length);
-        Ok(self.gate.bans.begin(&account, ban, || self.gate.now())?)
+        Ok(self.gate.bans.begin(&account, ban)?)
     }
 
     /// Puts a ban in force that another gate has begun, or this one before a restart. A ban that is
@@ -194,7 +193,7 @@ impl<'g, S: Store> Admin<'g, S> {
         let rules = self.gate.rules.load();
         let (policy, account) = resolve(&rules.policies, &active.account)?;
         let active = ActiveBan { account, ..*active };
-        Ok(self.gate.bans.adopt(&active, ban_of(policy)?, || self.gate.now())?)
+        Ok(self.gate.bans.adopt(&active, ban_of(policy)?)?)
     }
 
     /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
@@ -207,7 +206,7 @@ impl<'g, S: Store> Admin<'g, S> {
     /// All bans in force that denials began, here or at a gate that shared them, or that were begun
     /// by hand. An operator's [overrides](Self::overrides) are not among them.
     pub fn active_bans(&self) -> Vec<ActiveBan> {
-        self.gate.bans.active(self.gate.rules.load().policies.banning(), self.gate.now())
+        self.gate.bans.active(self.gate.rules.load().policies.banning())
     }
 
     /// How many bans there were, and what room there is for more.

@@ -67,7 +67,7 @@ impl<S: Store> Gate<S> {
     /// A gate whose own store, for local policies and for when `store` fails, is given too. Bans
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
-        let bans = Bans::new(local.capacity());
+        let bans = Bans::new(local.capacity(), Arc::clone(&local.clock));
         let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
         let unknown_plans = Warning::default();
         Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }
@@ -363,7 +363,7 @@ impl<S: Store> Gate<S> {
             return None;
         }
         let in_force = matches.bans().filter_map(|(account, _)| {
-            let retry_after = self.bans.retry_after(&account, || self.now())?;
+            let retry_after = self.bans.retry_after(&account)?;
             Some((account.policy, retry_after))
         });
         in_force.reduce(|longest, next| if next.1 > longest.1 { next } else { longest })
@@ -379,7 +379,7 @@ impl<S: Store> Gate<S> {
         let denied_for = decision.retry_after().unwrap_or_default();
         for (account, ban) in matches.bans() {
             if decision.violates(&account.policy)
-                && let Some(wait) = self.bans.count(account, ban, denied_for, || self.now())
+                && let Some(wait) = self.bans.count(account, ban, denied_for)
             {
                 decision.deny(wait);
             }

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use crate::limit::clock::{Timestamp, Warning};
+use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::{Account, Ledger, Name, Quota, StoreError};
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
@@ -94,10 +95,10 @@ pub struct BanStats {
 ///
 /// It has room for a fixed number. Those whose ban and denials are over make way; when all are
 /// live, the denials of a newcomer are not counted, so a full table bans nobody by mistake.
-///
-/// Every call gets a clock, which it reads under the lock, so that time does not go back.
 pub(crate) struct Bans {
     table: Mutex<BanTable>,
+    /// Read under the lock, so that time does not go back.
+    clock: Arc<dyn Clock>,
     /// Read without the lock: nearly always nobody is banned or on the way to it.
     accounts: AtomicUsize,
     warning: Warning,
@@ -138,7 +139,7 @@ const SWEEP_PER_NEW: usize = 16;
 const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
 
 impl Bans {
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
         let table = BanTable {
             records: HashMap::default(),
             stats: BanStats { capacity, ..BanStats::default() },
@@ -147,6 +148,7 @@ impl Bans {
         };
         Self {
             table: Mutex::new(table),
+            clock,
             accounts: AtomicUsize::new(0),
             warning: Warning::default(),
             listener: None,
@@ -164,14 +166,9 @@ impl Bans {
     }
 
     /// When an account is to come back, if it is banned.
-    pub(crate) fn retry_after(
-        &self,
-        account: &Account,
-        clock: impl Fn() -> Timestamp,
-    ) -> Option<Duration> {
-        self.locked(|table| {
+    pub(crate) fn retry_after(&self, account: &Account) -> Option<Duration> {
+        self.locked(|table, now| {
             let record = table.records.get_mut(account)?;
-            let now = clock();
             let rest = record.rest(now);
             if record.is_over(now) {
                 table.records.remove(account);
@@ -181,9 +178,9 @@ impl Bans {
     }
 
     /// Whether an account is banned, or has denials that count towards a ban.
-    pub(crate) fn has_record(&self, account: &Account, clock: impl Fn() -> Timestamp) -> bool {
-        self.locked(|table| {
-            table.records.get(account).is_some_and(|record| !record.is_over(clock()))
+    pub(crate) fn has_record(&self, account: &Account) -> bool {
+        self.locked(|table, now| {
+            table.records.get(account).is_some_and(|record| !record.is_over(now))
         })
     }
 
@@ -195,10 +192,8 @@ impl Bans {
         account: Account,
         ban: Ban,
         denied_for: Duration,
-        clock: impl Fn() -> Timestamp,
     ) -> Option<Duration> {
-        let (rest, begun) = self.locked(|table| {
-            let now = clock();
+        let (rest, begun) = self.locked(|table, now| {
             let Some(record) = self.record(table, &account, ban, now) else { return (None, false) };
             let begun = record.rest(now).is_none() && record.count(ban, denied_for, now);
             let rest = record.rest(now);
@@ -216,14 +211,8 @@ impl Bans {
     }
 
     /// Begins a ban now, whether there is another or not.
-    pub(crate) fn begin(
-        &self,
-        account: &Account,
-        ban: Ban,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), StoreError> {
-        self.locked(|table| {
-            let now = clock();
+    pub(crate) fn begin(&self, account: &Account, ban: Ban) -> Result<(), StoreError> {
+        self.locked(|table, now| {
             let record = self.record(table, account, ban, now).ok_or(StoreError::Full)?;
             record.begin(ban, Duration::ZERO, now);
             table.stats.begun += 1;
@@ -233,18 +222,12 @@ impl Bans {
     }
 
     /// Puts a ban in force that began elsewhere, unless the one in force lasts as long.
-    pub(crate) fn adopt(
-        &self,
-        active: &ActiveBan,
-        ban: Ban,
-        clock: impl Fn() -> Timestamp,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn adopt(&self, active: &ActiveBan, ban: Ban) -> Result<(), StoreError> {
         let rest = active.rest.min(Ban::MAX_LENGTH);
         if rest.is_zero() {
             return Ok(());
         }
-        self.locked(|table| {
-            let now = clock();
+        self.locked(|table, now| {
             let record = self.record(table, &active.account, ban, now).ok_or(StoreError::Full)?;
             if record.rest(now).is_none_or(|(own, _)| own < rest) {
                 record.begin(ban.lasting(rest), active.retry_after, now);
@@ -257,13 +240,9 @@ impl Bans {
     }
 
     /// The bans in force under these policies.
-    pub(crate) fn active<'n>(
-        &self,
-        policies: impl Iterator<Item = &'n Name>,
-        now: Timestamp,
-    ) -> Vec<ActiveBan> {
+    pub(crate) fn active<'n>(&self, policies: impl Iterator<Item = &'n Name>) -> Vec<ActiveBan> {
         let policies: HashSet<&Name> = policies.collect();
-        self.locked(|table| {
+        self.locked(|table, now| {
             let records = table.records.iter_mut();
             let active = records.filter(|(account, _)| policies.contains(&account.policy));
             let active = active.filter_map(|(account, record)| {
@@ -276,23 +255,23 @@ impl Bans {
 
     /// Lifts an account's ban and forgets its denials.
     pub(crate) fn forget(&self, account: &Account) {
-        self.locked(|table| table.records.remove(account));
+        self.locked(|table, _| table.records.remove(account));
     }
 
     /// Forgets the accounts of all policies but these.
     pub(crate) fn keep<'n>(&self, policies: impl Iterator<Item = &'n Name>) {
         let kept: HashSet<&Name> = policies.collect();
-        self.locked(|table| table.records.retain(|account, _| kept.contains(&account.policy)));
+        self.locked(|table, _| table.records.retain(|account, _| kept.contains(&account.policy)));
     }
 
     pub(crate) fn stats(&self) -> BanStats {
-        self.locked(|table| BanStats { accounts: table.records.len(), ..table.stats })
+        self.locked(|table, _| BanStats { accounts: table.records.len(), ..table.stats })
     }
 
-    /// Works on the table under its lock, and notes how many accounts it leaves.
-    fn locked<T>(&self, work: impl FnOnce(&mut BanTable) -> T) -> T {
+    /// Works on the table under its lock, as of now, and notes how many accounts it leaves.
+    fn locked<T>(&self, work: impl FnOnce(&mut BanTable, Timestamp) -> T) -> T {
         let mut table = self.table.lock();
-        let output = work(&mut table);
+        let output = work(&mut table, self.clock.now());
         self.accounts.store(table.records.len(), Ordering::Relaxed);
         output
     }

@@ -7,6 +7,7 @@ mod snapshot;
 
 use std::hash::BuildHasher;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
@@ -37,7 +38,7 @@ use crate::limit::{Charges, Quota, Receipt, Spent, Standing, Standings, Store, S
 pub struct MemoryStore {
     shards: Box<[LockedShard]>,
     hasher: RandomState,
-    clock: Box<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     capacity: usize,
     /// Charges that found no room.
     refused: AtomicU64,
@@ -59,7 +60,7 @@ const SHARD_SHIFT: u32 = 32;
 #[must_use]
 pub struct MemoryStoreBuilder {
     capacity: usize,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
 }
 
 impl MemoryStoreBuilder {
@@ -73,7 +74,7 @@ impl MemoryStoreBuilder {
 
     /// Where time comes from.
     pub fn clock(self, clock: impl Clock) -> Self {
-        Self { clock: Box::new(clock), ..self }
+        Self { clock: Arc::new(clock), ..self }
     }
 
     /// Makes the store.
@@ -115,7 +116,7 @@ impl MemoryStore {
 
     /// Starts a store.
     pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder { capacity: 1_000_000, clock: Box::new(SystemClock::new()) }
+        MemoryStoreBuilder { capacity: 1_000_000, clock: Arc::new(SystemClock::new()) }
     }
 
     /// A builder of an empty store with the same capacity and clock.
