@@ -219,8 +219,14 @@ impl MemoryStore {
             };
             account.expire(now);
             charge.will_spend = charge.fits(Some(account));
-            if commit == Commit::Spend {
-                charge.write(account, now);
+            match commit {
+                Commit::Spend if charge.will_spend => {
+                    for quota in charge.quotas {
+                        account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
+                    }
+                }
+                Commit::Spend => charge.write(account, now),
+                Commit::Nothing => {}
             }
             let spent = charge.will_spend || charge.shadow;
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
@@ -372,11 +378,11 @@ impl Store for MemoryStore {
     const NEVER_WAITS: bool = true;
 
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.spend_now(charges)
+        self.attempt(charges, Commit::Spend)
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.peek_now(charges)
+        self.attempt(charges, Commit::Nothing)
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
