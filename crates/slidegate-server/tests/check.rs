@@ -76,7 +76,7 @@ fn a_good_file_is_told_in_words() {
         "  api: by plan (else free) for each api-key, else ip, every request\n",
         "  login: 5/min for each ip, POST /login; banned for 10min after 20/min denials\n",
         "  free: 60/min and 10000/day; upgrade at https://app.example.com/upgrade\n",
-        "  an account of api, plan free: 42 kB here, 30 kB in Redis\n",
+        "  an account of api, plan free: 51 kB here, 30 kB in Redis\n",
         "The configuration is good, with no warnings.\n",
     ] {
         assert!(told.contains(line), "{line}\n{told}");
