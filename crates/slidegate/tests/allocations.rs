@@ -33,6 +33,7 @@ fn decisions_allocate_the_list_of_standings_alone() {
     let store = || MemoryStore::builder().clock(clock.clone()).build();
     let gate = Gate::with_local(policies.build().unwrap(), store(), store());
     plain_decisions(&gate, &clock);
+    allowed_decisions(store());
 
     let ban = Ban::after(Quota::per_second(1)).lasting(Duration::from_secs(600));
     let login = Policy::new("login").quota(Quota::per_hour(1)).ban(ban);
@@ -60,6 +61,25 @@ fn plain_decisions(gate: &Gate, clock: &ManualClock) {
         ALLOCATOR.total_allocated() - before
     };
     assert_eq!(least(round), 2000 * 2 * STANDING);
+}
+
+/// An allowed decision allocates no more, but for when the account's list of spends grows, which it
+/// does to twice its length, and to no more than the quota has.
+fn allowed_decisions(store: MemoryStore) {
+    let policy = Policy::new("api").quota(Quota::per_minute(8));
+    let gate = Gate::new(Policies::builder().policy(policy).build().unwrap(), store);
+    let round = |round: u32| {
+        let client = from(&format!("203.0.113.{round}"));
+        for _ in 0..5 {
+            assert!(gate.decide_now(&client).unwrap().is_allowed());
+        }
+        let before = ALLOCATOR.total_allocated();
+        for _ in 0..3 {
+            assert!(gate.decide_now(&client).unwrap().is_allowed());
+        }
+        ALLOCATOR.total_allocated() - before
+    };
+    assert_eq!(least(round), 3 * STANDING);
 }
 
 fn decisions_on_who_is_banned(gate: &Gate) {
