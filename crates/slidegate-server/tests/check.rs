@@ -71,6 +71,9 @@ fn a_good_file_is_told_in_words() {
     for line in [
         "  gateway    127.0.0.1:8080\n",
         "             / to http://127.0.0.1:3000/\n",
+        "             10000 connections, 1000 of one address; 10000 requests in flight, 1000 of one \
+         address\n",
+        "             bodies of any size within 1h, at 100 bytes/s or more; tunnels idle for 1h\n",
         "  admin      127.0.0.1:9090\n",
         "  Redis at 10.0.2.5:6379, packed, deadline 50 ms\n",
         "  api: by plan (else free) for each api-key, else ip, every request\n",

@@ -7,8 +7,8 @@ use slidegate_redis::KeyTemplate;
 
 use super::memory;
 use crate::config::{
-    Config, ConfigSummary, GatewayConfig, ListenAddress, Loaded, PolicySummary, QuotaSummary,
-    RedisConfig, RouteConfig, StoreConfig,
+    Config, ConfigSummary, GatewayConfig, ListenAddress, Loaded, Period, PolicySummary,
+    QuotaSummary, RedisConfig, RouteConfig, StoreConfig,
 };
 
 /// The default capacity of the store.
@@ -70,6 +70,7 @@ fn listeners(config: &Config) -> Vec<String> {
         let secure = if gateway.tls.is_some() { ", TLS" } else { "" };
         lines.push(format!("gateway    {}{secure}", addresses(&gateway.listen)));
         lines.extend(routes(gateway));
+        lines.extend(bounds(gateway));
     }
     if let Some(decisions) = &config.decisions {
         lines.push(format!("decisions  {}", addresses(&decisions.listen)));
@@ -85,6 +86,29 @@ fn routes(gateway: &GatewayConfig) -> impl Iterator<Item = String> {
         format!("           {} to {}{http2}", route.prefix, servers.join(", "))
     };
     gateway.routes.iter().map(route)
+}
+
+/// What one client can take of the gateway.
+fn bounds(gateway: &GatewayConfig) -> [String; 2] {
+    let (bounds, timeouts) = (&gateway.bounds, &gateway.timeouts);
+    let [total, each] = [bounds.connections, bounds.connections_per_address];
+    let [all, own] = [bounds.in_flight, bounds.in_flight_per_address];
+    let size = match bounds.body_bytes {
+        Some(most) => format!("at most {}", bytes(most)),
+        None => "any size".to_owned(),
+    };
+    let rate = match bounds.body_rate {
+        0 => String::new(),
+        rate => format!(", at {rate} bytes/s or more"),
+    };
+    let (body, tunnel) = (Period(timeouts.body), Period(timeouts.tunnel));
+    [
+        format!(
+            "           {total} connections, {each} of one address; \
+             {all} requests in flight, {own} of one address"
+        ),
+        format!("           bodies of {size} within {body}{rate}; tunnels idle for {tunnel}"),
+    ]
 }
 
 fn addresses(listen: &[ListenAddress]) -> String {

@@ -67,6 +67,10 @@ pub(crate) struct Timeouts {
     pub(crate) response: Duration,
     /// Drain timeout: for requests in flight at shutdown.
     pub(crate) drain: Duration,
+    /// For all of a request's body.
+    pub(crate) body: Duration,
+    /// Idle timeout of an upgraded connection, such as a WebSocket.
+    pub(crate) tunnel: Duration,
 }
 
 impl Default for Timeouts {
@@ -77,6 +81,8 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             response: Duration::from_secs(60),
             drain: Duration::from_secs(30),
+            body: Duration::from_secs(3600),
+            tunnel: Duration::from_secs(3600),
         }
     }
 }
@@ -88,15 +94,40 @@ pub(crate) struct Bounds {
     pub(crate) head_bytes: usize,
     /// Client connections, over all workers.
     pub(crate) connections: usize,
+    /// Client connections from one address, over all workers; at most `connections`.
+    pub(crate) connections_per_address: usize,
     /// Requests that wait for upstream, over all workers.
     pub(crate) in_flight: usize,
+    /// Requests of one address that wait for upstream, over all workers; at most `in_flight`.
+    pub(crate) in_flight_per_address: usize,
     /// Connections that are kept open to one upstream server, for each worker.
     pub(crate) idle_upstream: usize,
+    /// Bytes of a request's body; without, there is no limit.
+    pub(crate) body_bytes: Option<u64>,
+    /// Bytes per second that a request's body must reach on average after its first 10 seconds;
+    /// 0 is no minimum.
+    pub(crate) body_rate: u32,
+}
+
+impl Bounds {
+    /// The default share of one address: a tenth of the total, rounded up.
+    pub(super) fn per_address(total: usize) -> usize {
+        total.div_ceil(10)
+    }
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { head_bytes: 64 * 1024, connections: 10_000, in_flight: 10_000, idle_upstream: 256 }
+        Self {
+            head_bytes: 64 * 1024,
+            connections: 10_000,
+            connections_per_address: 1000,
+            in_flight: 10_000,
+            in_flight_per_address: 1000,
+            idle_upstream: 256,
+            body_bytes: None,
+            body_rate: 100,
+        }
     }
 }
 

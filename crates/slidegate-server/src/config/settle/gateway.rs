@@ -37,7 +37,7 @@ pub(super) fn gateway(
         },
         workers: section.workers.map_or_else(processors, usize::from),
         timeouts: timeouts(section),
-        bounds: bounds(section),
+        bounds: bounds(section, problems),
     })
 }
 
@@ -112,17 +112,37 @@ fn timeouts(section: &WrittenGateway) -> Timeouts {
         connect: written.connect.unwrap_or(default.connect),
         response: written.response.unwrap_or(default.response),
         drain: written.drain.unwrap_or(default.drain),
+        body: written.body.unwrap_or(default.body),
+        tunnel: written.tunnel.unwrap_or(default.tunnel),
     }
 }
 
-fn bounds(section: &WrittenGateway) -> Bounds {
+fn bounds(section: &WrittenGateway, problems: &mut Vec<ConfigError>) -> Bounds {
     let (written, default) = (&section.bounds, Bounds::default());
     let or = |number: Option<u32>, default| number.map_or(default, |number| number as usize);
+    let connections = or(written.connections, default.connections);
+    let in_flight = or(written.in_flight, default.in_flight);
+    let mut share = |written: &Option<Sourced<u32>>, (key, total): (&str, usize)| {
+        let Some(sourced) = written else { return Bounds::per_address(total) };
+        if sourced.value as usize > total {
+            let expected = format!("expected at most {key}, which is {total}");
+            let problem = ConfigError::new(sourced.location.clone(), expected);
+            problems.push(problem.with_value(sourced.value.to_string()));
+        }
+        sourced.value as usize
+    };
     Bounds {
         head_bytes: or(written.head_bytes, default.head_bytes),
-        connections: or(written.connections, default.connections),
-        in_flight: or(written.in_flight, default.in_flight),
+        connections,
+        connections_per_address: share(
+            &written.connections_per_address,
+            ("connections", connections),
+        ),
+        in_flight,
+        in_flight_per_address: share(&written.in_flight_per_address, ("in_flight", in_flight)),
         idle_upstream: or(written.idle_upstream, default.idle_upstream),
+        body_bytes: written.body_bytes.or(default.body_bytes),
+        body_rate: written.body_rate.unwrap_or(default.body_rate),
     }
 }
 

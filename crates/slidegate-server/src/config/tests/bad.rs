@@ -105,6 +105,18 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: gateway.bounds.head_bytes = 10: expected a whole number from 8192 to 16777216",
     ),
     (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nconnections = 5\nconnections_per_address = 6",
+        "test.toml:5: gateway.bounds.connections_per_address = 6: expected at most connections, which is 5",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nin_flight_per_address = 10001",
+        "test.toml:4: gateway.bounds.in_flight_per_address = 10001: expected at most in_flight, which is 10000",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nbody_rate = -1",
+        "test.toml:4: gateway.bounds.body_rate = -1: expected a whole number from 0 to 4294967295",
+    ),
+    (
         "[gateway]\nupstream = 'http://a'\n[[gateway.route]]\nprefix = '/'\nupstream = 'http://b'",
         "test.toml:4: gateway.route[0].prefix = \"/\": another route has this prefix",
     ),

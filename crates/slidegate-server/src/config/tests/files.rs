@@ -6,7 +6,7 @@ use slidegate::Facts;
 use slidegate_tower::AddressSource;
 
 use super::file;
-use crate::config::{GatewayConfig, StoreConfig};
+use crate::config::{Bounds, GatewayConfig, StoreConfig, Timeouts};
 
 /// The example that the design of the configuration began with.
 const FIRST: &str = r#"
@@ -99,4 +99,35 @@ fn routes_are_found_longest_first() {
     assert_eq!(routes, ["/api/grpc", "/api", "/"]);
     assert!(gateway.routes[0].http2 && !gateway.routes[1].http2);
     assert_eq!(gateway.routes[2].servers.len(), 2);
+}
+
+#[test]
+fn one_address_has_a_tenth_of_the_bounds_unless_the_file_says_otherwise() {
+    let of = |rest: &str| gateway(&format!("[gateway]\nupstream = 'http://a'\n{rest}"));
+    let default = of("");
+    assert_eq!(default.bounds, Bounds::default());
+    assert_eq!(default.timeouts, Timeouts::default());
+    let bounds = of("[gateway.bounds]\nconnections = 25\nin_flight = 5\n").bounds;
+    assert_eq!((bounds.connections_per_address, bounds.in_flight_per_address), (3, 1));
+    let config = of("[gateway.timeouts]\nbody = '5min'\ntunnel = '10min'\n\
+                     [gateway.bounds]\nconnections_per_address = 10000\n\
+                     in_flight_per_address = 7\nbody_bytes = 1048576\nbody_rate = 0\n");
+    assert_eq!(
+        config.timeouts,
+        Timeouts {
+            body: Duration::from_secs(300),
+            tunnel: Duration::from_secs(600),
+            ..Timeouts::default()
+        }
+    );
+    assert_eq!(
+        config.bounds,
+        Bounds {
+            connections_per_address: 10_000,
+            in_flight_per_address: 7,
+            body_bytes: Some(1_048_576),
+            body_rate: 0,
+            ..Bounds::default()
+        }
+    );
 }

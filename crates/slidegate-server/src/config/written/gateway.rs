@@ -56,6 +56,8 @@ pub(in crate::config) struct WrittenTimeouts {
     pub(in crate::config) connect: Option<Duration>,
     pub(in crate::config) response: Option<Duration>,
     pub(in crate::config) drain: Option<Duration>,
+    pub(in crate::config) body: Option<Duration>,
+    pub(in crate::config) tunnel: Option<Duration>,
 }
 
 /// `[gateway.bounds]`.
@@ -63,8 +65,12 @@ pub(in crate::config) struct WrittenTimeouts {
 pub(in crate::config) struct WrittenBounds {
     pub(in crate::config) head_bytes: Option<u32>,
     pub(in crate::config) connections: Option<u32>,
+    pub(in crate::config) connections_per_address: Option<Sourced<u32>>,
     pub(in crate::config) in_flight: Option<u32>,
+    pub(in crate::config) in_flight_per_address: Option<Sourced<u32>>,
     pub(in crate::config) idle_upstream: Option<u32>,
+    pub(in crate::config) body_bytes: Option<u64>,
+    pub(in crate::config) body_rate: Option<u32>,
 }
 
 /// A longer timeout is probably a wrong unit.
@@ -151,6 +157,8 @@ impl WrittenTimeouts {
             connect: period("connect"),
             response: period("response"),
             drain: period("drain"),
+            body: period("body"),
+            tunnel: period("tunnel"),
         }
     }
 }
@@ -161,8 +169,14 @@ impl WrittenBounds {
         Self {
             head_bytes: number("head_bytes", HEAD_BYTES),
             connections: number("connections", AT_ONCE),
+            connections_per_address: table
+                .sourced("connections_per_address", |value| value.number(AT_ONCE)),
             in_flight: number("in_flight", AT_ONCE),
+            in_flight_per_address: table
+                .sourced("in_flight_per_address", |value| value.number(AT_ONCE)),
             idle_upstream: number("idle_upstream", AT_ONCE),
+            body_bytes: table.get("body_bytes").and_then(|value| value.number(0..=u64::MAX >> 1)),
+            body_rate: number("body_rate", 0..=u32::MAX),
         }
     }
 }
