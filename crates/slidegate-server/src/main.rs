@@ -17,6 +17,7 @@ mod live_config;
 mod logs;
 mod observe;
 mod overrides;
+mod problem;
 mod queue;
 mod reload;
 mod remote;

@@ -1,54 +1,141 @@
 //! The admin endpoint: metrics, health, accounts and overrides.
 
-mod index;
-mod metrics;
-mod operator;
-mod problem;
+mod accounts;
+mod changes;
+mod fields;
 mod readiness;
 #[cfg(test)]
 mod tests;
-mod token;
 pub(crate) mod views;
 
-use axum::routing::get;
-use axum::{Router, middleware};
-use slidegate::Store;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-pub(crate) use self::operator::Operator;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use http::uri::Authority;
+use http::{HeaderValue, StatusCode, header};
+use slidegate::{Policies, Store};
+
 use crate::config::Secret;
-use crate::observe::Observer;
+use crate::observe::{CONTENT_TYPE, Observer};
+use crate::overrides::OverrideService;
+use crate::problem::Problem;
 use crate::shutdown::Shutdown;
-use crate::token::Token;
+use crate::token::{Token, bearer};
 
-/// The operator's pages: those for probes, which have no token, and those that need one if there
-/// is one.
+/// What the operator's requests are answered from.
+#[derive(Debug)]
+pub(crate) struct Operator<S> {
+    pub(crate) overrides: Arc<OverrideService<S>>,
+    pub(crate) observer: Observer,
+}
+
+impl<S: Store> Operator<S> {
+    fn policies(&self) -> Arc<Policies> {
+        self.overrides.gate().policies()
+    }
+}
+
+/// A plain-text index for browsers and curl.
+const INDEX: &str = concat!(
+    "slidegate ",
+    env!("CARGO_PKG_VERSION"),
+    "
+
+/metrics   metrics for Prometheus, in the OpenMetrics text format
+/healthz   200 while the process lives
+/readyz    200 while requests can be decided, and how the store is
+
+GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied
+GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.113.7; ?policy=, ?plan=
+POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reason\": \"...\"}
+POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
+POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
+POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy\": \"...\" for one policy only
+GET    /v1/overrides                        grants, exemptions and bans in force
+DELETE /v1/overrides/ID                     lifts one                   {\"reason\": \"...\"}
+
+The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift
+
+If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
+"
+);
+
+/// All routes. Probes and the index need no token; metrics and the API do, if there is one.
 pub(crate) fn router<S: Store>(
     operator: Operator<S>,
     shutdown: Shutdown,
     token: Option<&Secret>,
 ) -> Router {
-    let observer = operator.observer.clone();
-    let guarded = guarded(operator);
-    let guarded = match token.map(Token::new) {
-        Some(token) => guarded.route_layer(middleware::from_fn(move |request, next| {
-            token::demand(token.clone(), request, next)
-        })),
-        None => guarded.route_layer(middleware::from_fn(token::demand_plain_host)),
-    };
-    let ready = move |observer: Observer| async move { readiness::answer(&observer, &shutdown) };
+    let (scraped, probed) = (operator.observer.clone(), operator.observer.clone());
+    let guarded = Router::new()
+        .route("/v1/accounts", get(accounts::list::<S>))
+        .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
+        .route("/v1/accounts/{identity}/{action}", post(changes::act::<S>))
+        .route("/v1/overrides", get(changes::list::<S>))
+        .route("/v1/overrides/{id}", delete(changes::lift::<S>))
+        .with_state(Arc::new(operator))
+        .route("/metrics", get(async move || metrics(&scraped)))
+        .route_layer(from_fn_with_state(token.map(Token::new), authorize));
     Router::new()
-        .route("/", get(index::answer))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(move || ready(observer)))
+        .route("/", get(INDEX))
+        .route("/healthz", get("ok\n"))
+        .route("/readyz", get(async move || readiness::respond(&probed, &shutdown)))
         .merge(guarded)
-        .fallback(problem::not_found)
-        .method_not_allowed_fallback(problem::method_not_allowed)
+        .fallback(async || Problem::not_found("There is no such page. GET / tells what there is."))
+        .method_not_allowed_fallback(async || {
+            let detail = "This cannot be done here. GET / tells what can.";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+        })
+        .layer(map_response(no_store))
 }
 
-/// The routes that need the token.
-fn guarded<S: Store>(operator: Operator<S>) -> Router {
-    let observer = operator.observer.clone();
-    Router::new()
-        .route("/metrics", get(move || async move { metrics::answer(&observer) }))
-        .merge(operator::routes(operator))
+fn metrics(observer: &Observer) -> Result<Response, Problem> {
+    let page = observer.page().map_err(|error| {
+        tracing::error!(%error, "cannot encode metrics");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "The metrics could not be encoded.")
+    })?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response())
+}
+
+async fn no_store(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Lets requests pass that present the token. Where there is none, requests must address this
+/// machine by an IP address or as localhost. That keeps web pages out: with DNS rebinding a page can
+/// have its own name resolve to this machine, but its requests carry that name.
+async fn authorize(State(token): State<Option<Token>>, request: Request, next: Next) -> Response {
+    match token {
+        Some(token) if !bearer(request.headers()).is_some_and(|given| token.is(given)) => {
+            let detail = "This page needs the operator's token: Authorization: Bearer TOKEN.";
+            let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
+            ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+        }
+        None if request.uri().path() != "/metrics" && !has_local_host(&request) => {
+            let detail =
+                "Without a token, this is only for requests to an address or to localhost.";
+            Problem::new(StatusCode::FORBIDDEN, detail).into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// Whether the host is an IP address, localhost or missing.
+fn has_local_host(request: &Request) -> bool {
+    let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+    let authority = match (request.uri().authority(), host) {
+        (Some(authority), _) => Ok(authority.clone()),
+        (None, None | Some(b"")) => return true,
+        (None, Some(host)) => Authority::try_from(host),
+    };
+    authority.is_ok_and(|authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
+    })
 }

@@ -1,7 +1,7 @@
 //! Whether requests can be decided.
 
-use axum::response::{IntoResponse, Response};
-use http::{StatusCode, header};
+use axum::Json;
+use http::StatusCode;
 use serde::Serialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
@@ -10,18 +10,18 @@ use slidegate_redis::{BreakerState, KeyError, ResilienceStats};
 use crate::observe::{GateReport, Observer, breaker_word};
 use crate::shutdown::Shutdown;
 
-pub(super) fn answer(observer: &Observer, shutdown: &Shutdown) -> Response {
+pub(super) fn respond(observer: &Observer, shutdown: &Shutdown) -> (StatusCode, Json<Readiness>) {
     let readiness = Readiness::of(observer.gate(), shutdown.has_begun());
     let status = match readiness.ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, [(header::CACHE_CONTROL, "no-store")], axum::Json(readiness)).into_response()
+    (status, Json(readiness))
 }
 
 /// The JSON of `/readyz`.
 #[derive(Debug, Serialize)]
-struct Readiness {
+pub(super) struct Readiness {
     /// Whether requests should be sent here.
     ready: bool,
     /// Whether the store is in trouble; then policies go by `on_store_error`.

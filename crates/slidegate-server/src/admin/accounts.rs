@@ -1,0 +1,192 @@
+//! Accounts: those nearest to a quota or most denied, and all of one identity.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Query, State};
+use serde_json::Value;
+use slidegate::policy::{CheckedPolicy, Network};
+use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
+
+use super::Operator;
+use super::fields::{Fields, expected, text};
+use super::views::{AccountList, AccountSort, AccountView, IdentityView, OverrideView};
+use crate::decisions::identity::from_text;
+use crate::overrides::{OverrideError, OverrideRecord};
+use crate::problem::{InvalidMember, Problem};
+
+const DEFAULT_LIMIT: usize = 20;
+/// Each is a call to the store.
+const MAX_LIMIT: usize = 100;
+
+/// `GET /v1/accounts`
+pub(super) async fn list<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    Query(parameters): Query<Vec<(String, String)>>,
+) -> Result<Json<AccountList>, Problem> {
+    let mut query = Fields::of_query(parameters);
+    let sort = query.read("sort", |value| match value.as_str() {
+        Some("nearest") => Ok(AccountSort::Nearest),
+        Some("denied") => Ok(AccountSort::Denied),
+        _ => Err(expected("nearest or denied", value)),
+    });
+    let limit = query.read("limit", |value: &Value| {
+        let limit = value.as_str().and_then(|text| text.parse().ok());
+        let what = format_args!("a whole number from 1 to {MAX_LIMIT}");
+        limit.filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| expected(what, value))
+    });
+    query.finish(Some(()))?;
+    let (sort, limit) = (sort.unwrap_or(AccountSort::Nearest), limit.unwrap_or(DEFAULT_LIMIT));
+    let accounts = match sort {
+        AccountSort::Nearest => operator.nearest(limit).await,
+        AccountSort::Denied => operator.most_denied(limit).await,
+    };
+    Ok(Json(AccountList { sort, accounts }))
+}
+
+/// `GET /v1/accounts/{identity}`
+pub(super) async fn inspect<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    path: Result<Path<String>, PathRejection>,
+    Query(parameters): Query<Vec<(String, String)>>,
+) -> Result<Json<IdentityView>, Problem> {
+    let Path(identity_text) = path?;
+    let identity = identity(&identity_text, &operator.policies())?;
+    let mut query = Fields::of_query(parameters);
+    let policy = query.read("policy", |value| text(value).map(str::to_owned));
+    let plan = query.read("plan", |value| text(value).map(str::to_owned));
+    query.finish(Some(()))?;
+    operator.inspect(identity, policy, plan.as_deref()).await.map(Json)
+}
+
+impl<S: Store> Operator<S> {
+    /// The accounts that were last seen near a quota, as they stand now.
+    async fn nearest(&self, limit: usize) -> Vec<AccountView> {
+        let mut accounts = Vec::new();
+        // Some may have been seen long ago, and others been nearer since.
+        for seen in self.observer.nearest(limit * 2) {
+            accounts.extend(self.look(&seen.account, seen.plan.as_deref()).await.ok());
+        }
+        accounts.retain(|account| account.used > 0.0);
+        accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
+        accounts.truncate(limit);
+        accounts
+    }
+
+    async fn most_denied(&self, limit: usize) -> Vec<AccountView> {
+        let mut accounts = Vec::new();
+        for denied in self.observer.most_denied(limit) {
+            let account = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
+            accounts.extend(account.ok().map(|account| AccountView {
+                denials: Some(denied.denials),
+                denials_overcount: Some(denied.overcount),
+                ..account
+            }));
+        }
+        accounts
+    }
+
+    async fn inspect(
+        &self,
+        identity: Identity,
+        policy: Option<String>,
+        plan: Option<&str>,
+    ) -> Result<IdentityView, Problem> {
+        let policies = self.policies();
+        let plans: Vec<&str> = policies.plans().iter().map(|plan| &**plan.name()).collect();
+        if let Some(plan) = plan.filter(|plan| !plans.contains(plan)) {
+            let known = plans.join(", ");
+            return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
+        }
+        let mut accounts = Vec::new();
+        let is_wanted = |name: &Name| policy.as_deref().is_none_or(|policy| **name == *policy);
+        for checked in policies.iter().filter(|checked| is_wanted(&checked.name)) {
+            let account = Account { policy: checked.name.clone(), identity };
+            let seen = self.observer.plan_of(&account);
+            let account = self.look(&account, plan.or(seen.as_deref())).await;
+            let account = account.map_err(OverrideError::Account)?;
+            if policy.is_some() || counts(checked, &identity) || !account.is_untouched() {
+                accounts.push(account);
+            }
+        }
+        if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
+            let known = policies.names().map(Name::to_string).collect();
+            return Err(OverrideError::UnknownPolicy { policy, known }.into());
+        }
+        let active = self.overrides.active().await;
+        let own = active.overrides.iter().filter(|record| concerns(record, &identity));
+        let overrides =
+            own.map(|record| OverrideView::at(active.now_ms, record, &policies)).collect();
+        let identity = policies.shown(&identity).into_owned();
+        Ok(IdentityView { identity, accounts, overrides })
+    }
+
+    async fn look(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<AccountView, AccountError> {
+        let inspection = self.overrides.gate().admin().inspect(account, plan).await?;
+        Ok(AccountView::new(account, &inspection, &self.policies()))
+    }
+}
+
+/// Whether requests under the policy can be counted for such an identity.
+fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
+    let kind = identity.kind();
+    let gives = |source: &Source| match source {
+        Source::User => kind == "user",
+        Source::Named(named) => kind == named,
+        Source::ApiKey => kind == "api-key",
+        Source::Authorization => kind == "authorization",
+        Source::Ip(_) => kind == "ip",
+        Source::Header(name) => kind == name.as_str() || kind == "header",
+        Source::Everyone => kind == "everyone",
+    };
+    policy.identity.iter().any(gives) || kind == "anonymous"
+}
+
+/// Whether an override is for the identity, its network, or all.
+fn concerns(record: &OverrideRecord, identity: &Identity) -> bool {
+    let target = &record.target.identity;
+    let around = || {
+        let network: Network = target.value().parse().ok()?;
+        let address: IpAddr = identity.value().parse().ok()?;
+        Some(target.kind() == "ip" && identity.kind() == "ip" && network.contains(address))
+    };
+    target == identity || target.kind() == "everyone" || around().unwrap_or_default()
+}
+
+/// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and
+/// the digest of the name, as our own client sends it.
+pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
+    let parse = |text: &str| {
+        // There may be a secret in it, so it is not repeated.
+        from_text(text).map_err(|problem| {
+            let (member, problem) = ("identity".to_owned(), in_a_path(problem).to_owned());
+            Problem::invalid(vec![InvalidMember { member, problem }])
+        })
+    };
+    let Some(name) = text.strip_prefix("api-key:") else { return parse(text) };
+    let named = match name.strip_prefix('~') {
+        Some(digest) => policies.key_named_by_digest(&parse(&format!("api-key:{digest}"))?),
+        None => policies.key_named(name),
+    };
+    named.map_or_else(|| parse(text), Ok)
+}
+
+/// A path has no room for an object.
+fn in_a_path(problem: &'static str) -> &'static str {
+    if problem.starts_with("expected the digest") {
+        "expected the name of an API key, or the digest of the secret, as logs show it; of the \
+         secret itself it is made by `slidegate inspect api-key:-`, which reads it from standard \
+         input, or api-key:@FILE"
+    } else if problem.starts_with("expected kind:value") {
+        "expected kind:value as logs show it, such as ip:203.0.113.7 or user:42, or everyone, or \
+         anonymous"
+    } else {
+        problem
+    }
+}

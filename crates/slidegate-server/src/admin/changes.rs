@@ -1,0 +1,257 @@
+//! Changes to accounts: resets, and overrides that hold until a time.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde_json::Value;
+use slidegate::policy::Action;
+use slidegate::{Name, Store};
+
+use super::Operator;
+use super::fields::{Fields, expected, parsed, text};
+use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView};
+use crate::calendar::Rfc3339;
+use crate::config::Period;
+use crate::listener::Accepted;
+use crate::observe::{Operation, OperationOutcome};
+use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
+use crate::problem::Problem;
+
+/// Longer reasons belong into a ticket, which the reason can name.
+const MAX_REASON_CHARS: usize = 200;
+/// Of an id in the audit trail: one that is not ours may have any length.
+const MAX_ID_CHARS: usize = 64;
+
+/// `GET /v1/overrides`
+pub(super) async fn list<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    Query(parameters): Query<Vec<(String, String)>>,
+) -> Result<Json<OverrideList>, Problem> {
+    Fields::of_query(parameters).finish(Some(()))?;
+    let active = operator.overrides.active().await;
+    let policies = operator.policies();
+    let view = |record| OverrideView::at(active.now_ms, record, &policies);
+    let overrides = active.overrides.iter().map(view).collect();
+    Ok(Json(OverrideList { overrides, stale: active.is_cut_off }))
+}
+
+/// `POST /v1/accounts/{identity}/{action}`
+pub(super) async fn act<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Path((identity, action)) = path?;
+    if !["reset", "grant", "exempt", "ban"].contains(&action.as_str()) {
+        let detail = "there is reset, grant, exempt and ban to be done to an account";
+        return Err(Problem::not_found(detail));
+    }
+    let identity = super::accounts::identity(&identity, &operator.policies())?;
+    let (by, mut body) = read(request).await?;
+    let policy =
+        body.read("policy", |value| text(value)?.parse::<Name>().map_err(|e| e.to_string()));
+    let action = match action.as_str() {
+        "grant" => body.require("units", "how many more", units).map(Action::Grant),
+        "exempt" => Some(Action::Exempt),
+        "ban" => Some(Action::Ban),
+        _ => {
+            let reason = body.require("reason", "why it is done", reason);
+            let actor = Actor { by, reason: body.finish(reason)? };
+            return operator.reset(Target { identity, policy }, actor).await;
+        }
+    };
+    let expiry = expiry(&mut body);
+    let reason = body.require("reason", "why it is done", reason);
+    let ((action, expiry), reason) = body.finish(action.zip(expiry).zip(reason))?;
+    operator.create(action, Target { identity, policy }, expiry, Actor { by, reason }).await
+}
+
+/// `DELETE /v1/overrides/{id}`
+pub(super) async fn lift<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    path: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let Path(id) = path?;
+    let (by, mut body) = read(request).await?;
+    let reason = body.require("reason", "why it is done", reason);
+    operator.lift(&id, Actor { by, reason: body.finish(reason)? }).await
+}
+
+/// The operator's address and the members of the body.
+async fn read(request: Request) -> Result<(Option<IpAddr>, Fields), Problem> {
+    let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
+    let Query(parameters) = Query::try_from_uri(request.uri()).map_err(Problem::bad_request)?;
+    Fields::of_query(parameters).finish(Some(()))?;
+    Ok((by, Fields::of_body(request).await?))
+}
+
+fn expiry(body: &mut Fields) -> Option<Expiry> {
+    if body.has("for") == body.has("until") {
+        let example = "expected one of for, such as \"1h\", and until, such as \
+                       \"2026-01-01T12:00:00Z\"";
+        body.reject("for", example);
+    }
+    let lasting = body.read("for", parsed::<Period>).map(|period| Expiry::For(period.0));
+    let until = body.read("until", parsed::<Rfc3339>);
+    lasting.or(until.map(|until| Expiry::At(until.0.as_millis())))
+}
+
+fn units(value: &Value) -> Result<NonZeroU32, String> {
+    let units = value.as_u64().and_then(|units| u32::try_from(units).ok());
+    let what = format_args!("a whole number from 1 to {}", u32::MAX);
+    units.and_then(NonZeroU32::new).ok_or_else(|| expected(what, value))
+}
+
+fn reason(value: &Value) -> Result<String, String> {
+    let reason = text(value)?.trim();
+    let is_good = (1..=MAX_REASON_CHARS).contains(&reason.chars().count())
+        && !reason.chars().any(char::is_control);
+    is_good.then(|| reason.to_owned()).ok_or_else(|| {
+        format!("expected 1 to {MAX_REASON_CHARS} characters, none of them a control character")
+    })
+}
+
+impl<S: Store> Operator<S> {
+    async fn create(
+        &self,
+        action: Action,
+        target: Target,
+        expiry: Expiry,
+        actor: Actor,
+    ) -> Result<Response, Problem> {
+        let created = self.overrides.create(action, target.clone(), expiry, actor.clone()).await;
+        let until_ms = match &created {
+            Ok(created) => created.record.until_ms,
+            Err(_) => expiry.end_ms(self.overrides.now_ms().await),
+        };
+        let kind = OperatorAction::Override(action);
+        let operation = Operation {
+            override_id: Some(OverrideRecord::id_of(action, &target)),
+            kind: Some(kind.name()),
+            units: kind.units(),
+            until_ms: Some(until_ms),
+            ..self.operation(kind, Some(&target), &actor)
+        };
+        let created = self.finish(operation, created)?;
+        let policies = self.policies();
+        let view = |record: &OverrideRecord| {
+            OverrideView::at(created.record.created_ms, record, &policies)
+        };
+        let view = OverrideCreated {
+            created: view(&created.record),
+            replaced: created.replaced.as_ref().map(view),
+            others: created.others.iter().map(view).collect(),
+        };
+        Ok(Json(view).into_response())
+    }
+
+    async fn reset(&self, target: Target, actor: Actor) -> Result<Response, Problem> {
+        let reset = self.overrides.reset(target.clone(), actor.clone()).await;
+        let operation = self.operation(OperatorAction::Reset, Some(&target), &actor);
+        let reset = self.finish(operation, reset)?;
+        let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
+        let view = AccountsReset {
+            reset: self.policies().shown(&target.identity).into_owned(),
+            policies: names(&reset.policies),
+            nothing_spent: names(&reset.untouched),
+            reason: actor.reason,
+        };
+        Ok(Json(view).into_response())
+    }
+
+    async fn lift(&self, id: &str, actor: Actor) -> Result<Response, Problem> {
+        let known = self.overrides.find(id).await;
+        let lifted = self.overrides.lift(id, actor.clone()).await;
+        let record = lifted.as_ref().ok().or(known.as_ref());
+        let operation = Operation {
+            override_id: Some(id.chars().take(MAX_ID_CHARS).collect()),
+            kind: record.map(|record| record.action.name()),
+            units: record.and_then(|record| record.action.units()),
+            until_ms: record.map(|record| record.until_ms),
+            ..self.operation(OperatorAction::Lift, record.map(|record| &record.target), &actor)
+        };
+        let lifted = self.finish(operation, lifted)?;
+        let lifted = OverrideView::at(self.overrides.now_ms().await, &lifted, &self.policies());
+        Ok(Json(OverrideLifted { lifted, reason: actor.reason }).into_response())
+    }
+
+    fn operation(
+        &self,
+        action: OperatorAction,
+        target: Option<&Target>,
+        actor: &Actor,
+    ) -> Operation {
+        Operation {
+            action: action.name(),
+            by: actor.by,
+            override_id: None,
+            kind: None,
+            identity: target.map(|target| self.policies().shown(&target.identity).into_owned()),
+            policy: target.and_then(|target| target.policy.clone()),
+            units: None,
+            until_ms: None,
+            reason: actor.reason.clone(),
+            outcome: OperationOutcome::Done,
+            problem: None,
+        }
+    }
+
+    /// Records the operation with its outcome.
+    fn finish<T>(
+        &self,
+        operation: Operation,
+        result: Result<T, OverrideError>,
+    ) -> Result<T, Problem> {
+        let result = result.map_err(Problem::from);
+        let outcome = match &result {
+            Ok(_) => OperationOutcome::Done,
+            Err(problem) if problem.status.is_client_error() => OperationOutcome::Refused,
+            Err(_) => OperationOutcome::Failed,
+        };
+        let problem = result.as_ref().err().map(|problem| problem.detail.clone());
+        self.observer.operated(Operation { outcome, problem, ..operation });
+        result
+    }
+}
+
+impl From<OverrideError> for Problem {
+    fn from(error: OverrideError) -> Self {
+        let status = match error {
+            OverrideError::UnknownPolicy { .. } | OverrideError::UnknownOverride(_) => {
+                StatusCode::NOT_FOUND
+            }
+            OverrideError::Past { .. } | OverrideError::TooLong | OverrideError::Network => {
+                StatusCode::BAD_REQUEST
+            }
+            OverrideError::Full => StatusCode::CONFLICT,
+            OverrideError::SharedMap(_)
+            | OverrideError::Bans(_)
+            | OverrideError::Disk(_)
+            | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut detail = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            // Some errors repeat the text of their cause.
+            let text = error.to_string();
+            if !detail.ends_with(&text) {
+                detail = format!("{detail}: {text}");
+            }
+            cause = error.source();
+        }
+        Self::new(status, detail)
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}

@@ -1,0 +1,67 @@
+//! Problem details (RFC 9457): the body of error responses of the admin and decision APIs.
+
+use std::fmt::Display;
+
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde::Serialize;
+
+/// An error response.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) detail: String,
+    invalid: Vec<InvalidMember>,
+}
+
+/// What is wrong with one member of a JSON body, or one parameter of a query.
+#[derive(Debug, Serialize)]
+pub(crate) struct InvalidMember {
+    pub(crate) member: String,
+    pub(crate) problem: String,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    problems: &'a [InvalidMember],
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Display) -> Self {
+        Self { status, detail: detail.to_string(), invalid: Vec::new() }
+    }
+
+    pub(crate) fn bad_request(detail: impl Display) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// A bad request with everything that is wrong with its members.
+    pub(crate) fn invalid(invalid: Vec<InvalidMember>) -> Self {
+        let texts: Vec<String> =
+            invalid.iter().map(|each| format!("{}: {}", each.member, each.problem)).collect();
+        Self { invalid, ..Self::bad_request(texts.join("; ")) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = ProblemBody {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or_default(),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            problems: &self.invalid,
+        };
+        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
+        (self.status, content_type, axum::Json(body)).into_response()
+    }
+}
