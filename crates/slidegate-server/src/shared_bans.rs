@@ -373,6 +373,7 @@ mod tests {
 
     use super::*;
     use crate::config::{LogConfig, LogFormat};
+    use crate::observe::MetricsFormat;
 
     fn message(kind: BanEventKind, identity: &str) -> BanEvent {
         let account = Account {
@@ -505,7 +506,7 @@ mod tests {
             queue.push(&ban());
         }
         bans.lift(&[ban().account]).await.unwrap();
-        let page = bans.observer.page().unwrap();
+        let page = bans.observer.metrics(MetricsFormat::Text).unwrap();
         assert!(page.contains("slidegate_bans_not_shared_total 7\n"), "{page}");
     }
 }

@@ -17,11 +17,11 @@ use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use http::uri::Authority;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use slidegate::{Policies, Store};
 
 use crate::config::Secret;
-use crate::observe::{CONTENT_TYPE, Observer};
+use crate::observe::{MetricsFormat, Observer};
 use crate::overrides::OverrideService;
 use crate::problem::Problem;
 use crate::shutdown::Shutdown;
@@ -46,7 +46,7 @@ const INDEX: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "
 
-/metrics   metrics for Prometheus, in the OpenMetrics text format
+/metrics   metrics for Prometheus
 /healthz   200 while the process lives
 /readyz    200 while requests can be decided, and how the store is
 
@@ -79,7 +79,7 @@ pub(crate) fn router<S: Store>(
         .route("/v1/overrides", get(changes::list::<S>))
         .route("/v1/overrides/{id}", delete(changes::lift::<S>))
         .with_state(Arc::new(operator))
-        .route("/metrics", get(async move || metrics(&scraped)))
+        .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))
         .route_layer(from_fn_with_state(token.map(Token::new), authorize));
     Router::new()
         .route("/", get(INDEX))
@@ -94,12 +94,13 @@ pub(crate) fn router<S: Store>(
         .layer(map_response(no_store))
 }
 
-fn metrics(observer: &Observer) -> Result<Response, Problem> {
-    let page = observer.page().map_err(|error| {
+fn metrics(observer: &Observer, request: &HeaderMap) -> Result<Response, Problem> {
+    let format = MetricsFormat::accepted_by(request);
+    let page = observer.metrics(format).map_err(|error| {
         tracing::error!(%error, "cannot encode metrics");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "The metrics could not be encoded.")
     })?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response())
+    Ok(([(header::CONTENT_TYPE, format.content_type())], page).into_response())
 }
 
 async fn no_store(mut response: Response) -> Response {

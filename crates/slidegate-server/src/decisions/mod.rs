@@ -37,7 +37,7 @@ use self::validation::{ValidationErrors, refuse};
 use crate::config::Secret;
 use crate::listener::{Accepted, Handler, RequestBody};
 use crate::live_config::LiveConfig;
-use crate::observe::{Endpoint, RequestOutcome};
+use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
 use crate::token::{Token, bearer};
 
 /// What this endpoint does, for programs that read it.
@@ -248,16 +248,18 @@ where
             Ask::Request(request) => (&request.method, &*request.path, request.client),
             Ask::Charges(_) => (&Method::POST, DECIDE, None),
         };
+        let now = self.clock.now();
         (self.observe)(&RequestOutcome {
-            endpoint: Endpoint::Decisions,
+            listener: ListenerKind::Decisions,
             method,
             path: without_query(path),
             client,
             status,
             decision,
-            upstream_error: None,
+            upstream: UpstreamOutcome::NotCalled,
             began: asked_at,
-            at: self.clock.now(),
+            decided: (status != StatusCode::BAD_REQUEST).then_some(now),
+            ended: now,
         });
     }
 
@@ -277,16 +279,18 @@ where
             }
             LimiterOutcome::Refuse(refusal) => auth::refuse(proxy, refusal),
         };
+        let now = self.clock.now();
         (self.observe)(&RequestOutcome {
-            endpoint: Endpoint::Decisions,
+            listener: ListenerKind::Decisions,
             method: &original.method,
             path: without_query(&original.path),
             client: original.client.client,
             status: response.status(),
             decision: response.extensions().get(),
-            upstream_error: None,
+            upstream: UpstreamOutcome::NotCalled,
             began: asked_at,
-            at: self.clock.now(),
+            decided: Some(now),
+            ended: now,
         });
         response.map(Full::new)
     }

@@ -21,6 +21,7 @@ use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
 use crate::listener::{OnUpgrade, RequestBody};
+use crate::observe::UpstreamOutcome;
 
 /// Takes what may pass to upstream.
 #[derive(Clone, Copy)]
@@ -91,11 +92,12 @@ impl Forward<'_> {
             match self.send(server, pending).await {
                 Ok(response) => {
                     server.succeeded();
-                    self.proxy.observer.upstream_answered(response.status());
                     let observer = self.proxy.observer.clone();
                     let pooled =
                         PooledConnection::new(server.pool(self.worker).clone(), permit, observer);
-                    return self.client_response(response, pooled, upgrade);
+                    let mut response = self.client_response(response, pooled, upgrade)?;
+                    response.extensions_mut().insert(UpstreamOutcome::Answered);
+                    return Ok(response);
                 }
                 Err(Failed::Unsent(why)) => problem = why,
                 Err(Failed::Sent(problem)) => return Err(problem),
@@ -107,8 +109,7 @@ impl Forward<'_> {
     fn error_response(&self, problem: GatewayError) -> Response<UpstreamBody> {
         let mut response = problem.response();
         if let Some(error) = problem.upstream_error() {
-            self.proxy.observer.upstream_failed(error);
-            response.extensions_mut().insert(error);
+            response.extensions_mut().insert(UpstreamOutcome::Failed(error));
         }
         response
     }

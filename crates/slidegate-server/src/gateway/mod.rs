@@ -33,7 +33,7 @@ pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
 use crate::listener::{Accepted, Handler, RequestBody};
 use crate::live_config::{HttpSettingsCache, LiveConfig};
-use crate::observe::{Endpoint, Observer, RequestOutcome};
+use crate::observe::{ListenerKind, Observer, RequestOutcome};
 
 /// The gateway, for all workers.
 pub(crate) struct Gateway<S> {
@@ -140,11 +140,14 @@ impl<S: Store> Handler for GatewayWorker<S> {
                 paths: settings.paths,
                 client,
             };
+            let mut decided = None;
             let response = match guard::validate(&request, proxy.headers) {
                 Some(problem) => problem.response(),
                 None => {
                     let head = RequestHead::from(&request).client(client);
-                    match settings.limiter.decide(head).await {
+                    let outcome = settings.limiter.decide(head).await;
+                    decided = Some(proxy.clock.now());
+                    match outcome {
                         LimiterOutcome::Refuse(response) => response.map(UpstreamBody::full),
                         LimiterOutcome::Pass(decision) => {
                             let mut response = forward.call(request).await;
@@ -154,16 +157,17 @@ impl<S: Store> Handler for GatewayWorker<S> {
                     }
                 }
             };
-            proxy.observer.answered(&RequestOutcome {
-                endpoint: Endpoint::Gateway,
+            proxy.observer.record(&RequestOutcome {
+                listener: ListenerKind::Gateway,
                 method: &method,
                 path: path.as_ref().map_or("", PathAndQuery::path),
                 client: client.client,
                 status: response.status(),
                 decision: response.extensions().get(),
-                upstream_error: response.extensions().get().copied(),
+                upstream: response.extensions().get().copied().unwrap_or_default(),
                 began,
-                at: proxy.clock.now(),
+                decided,
+                ended: proxy.clock.now(),
             });
             response
         }

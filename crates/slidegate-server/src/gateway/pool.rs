@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::body::Timed;
 use super::http1::Http1Connection;
 use super::in_flight::InFlightPermit;
-use crate::observe::{Observer, UpstreamError};
+use crate::observe::Observer;
 
 /// Connections of one worker to one upstream server.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl PooledConnection {
 
     /// Upstream broke off or stopped in the middle of the response.
     pub(crate) fn fail(&self) {
-        self.observer.upstream_failed(UpstreamError::Body);
+        self.observer.upstream_body_failed();
     }
 
     /// The response is complete, and its connection free for others.

@@ -9,7 +9,7 @@ pub(super) fn write(answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
     let tightest = answered.decision.and_then(|decision| decision.tightest());
     tracing::info!(
         target: "slidegate::access",
-        endpoint = answered.endpoint.as_str(),
+        listener = answered.listener.as_str(),
         method = answered.method.as_str(),
         path = shortened(answered.path),
         status = answered.status.as_u16(),
@@ -24,5 +24,5 @@ pub(super) fn write(answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
 /// Why the gateway answered 502, 503 or 504, as labelled in metrics.
 fn reason(answered: &RequestOutcome<'_>, verdict: VerdictLabel) -> Option<&'static str> {
     let of_store = (verdict == VerdictLabel::Unavailable).then_some("store");
-    answered.upstream_error.map(UpstreamError::as_str).or(of_store)
+    answered.upstream.error().map(UpstreamError::as_str).or(of_store)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use super::Endpoint;
+use super::ListenerKind;
 use super::exposition::{Label, Page};
 
 /// What a listener knows of its connections: those open now, and the others since the start.
@@ -25,23 +25,23 @@ pub(crate) struct ConnectionStats {
 
 type StatsSource = Box<dyn Fn() -> ConnectionStats + Send + Sync>;
 
-/// Sources of statistics, by endpoint.
+/// Sources of statistics, by listener.
 #[derive(Default)]
-pub(super) struct Connections(Mutex<Vec<(Endpoint, StatsSource)>>);
+pub(super) struct Connections(Mutex<Vec<(ListenerKind, StatsSource)>>);
 
 impl Connections {
-    pub(super) fn add(&self, endpoint: Endpoint, source: StatsSource) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((endpoint, source));
+    pub(super) fn add(&self, listener: ListenerKind, source: StatsSource) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((listener, source));
     }
 
     pub(super) fn expose(&self, page: &mut Page<'_>) -> fmt::Result {
-        let endpoints = self.by_endpoint();
+        let listeners = self.by_listener();
         let labelled = |value: fn(&ConnectionStats) -> u64| {
-            endpoints
+            listeners
                 .iter()
-                .map(move |(endpoint, stats)| ([("endpoint", endpoint.as_str())], value(stats)))
+                .map(move |(listener, stats)| ([("listener", listener.as_str())], value(stats)))
         };
-        let open = labelled(|stats| stats.open).map(|(endpoint, open)| (endpoint, open as f64));
+        let open = labelled(|stats| stats.open).map(|(listener, open)| (listener, open as f64));
         page.gauges("slidegate_connections", "Connections of clients that are open.", open)?;
         page.counters(
             "slidegate_connections_accepted",
@@ -58,29 +58,29 @@ impl Connections {
             "Connections that were closed early, by reason: an untrusted peer where a PROXY header \
              is needed (refused), a failed TLS handshake (tls), a bad PROXY header (proxy-header), \
              a request's head that took too long (timeout).",
-            endpoints.iter().flat_map(|(endpoint, stats)| failures(*endpoint, stats)),
+            listeners.iter().flat_map(|(listener, stats)| failures(*listener, stats)),
         )
     }
 
-    /// An endpoint may have several listeners.
-    fn by_endpoint(&self) -> Vec<(Endpoint, ConnectionStats)> {
+    /// A listener may have several sources, one for each of its sockets.
+    fn by_listener(&self) -> Vec<(ListenerKind, ConnectionStats)> {
         let sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = |endpoint| {
-            let own = sources.iter().filter(|(of, _)| *of == endpoint).map(|(_, source)| source());
-            own.reduce(ConnectionStats::with).map(|sum| (endpoint, sum))
+        let of = |listener| {
+            let own = sources.iter().filter(|(of, _)| *of == listener).map(|(_, source)| source());
+            own.reduce(ConnectionStats::with).map(|sum| (listener, sum))
         };
-        Endpoint::ALL.into_iter().filter_map(of).collect()
+        ListenerKind::ALL.into_iter().filter_map(of).collect()
     }
 }
 
-fn failures(endpoint: Endpoint, stats: &ConnectionStats) -> [([Label<'static>; 2], u64); 4] {
+fn failures(listener: ListenerKind, stats: &ConnectionStats) -> [([Label<'static>; 2], u64); 4] {
     [
         ("refused", stats.refused),
         ("tls", stats.tls_failures),
         ("proxy-header", stats.proxy_header_failures),
         ("timeout", stats.timeouts),
     ]
-    .map(|(reason, value)| ([("endpoint", endpoint.as_str()), ("reason", reason)], value))
+    .map(|(reason, value)| ([("listener", listener.as_str()), ("reason", reason)], value))
 }
 
 impl ConnectionStats {

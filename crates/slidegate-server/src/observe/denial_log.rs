@@ -58,7 +58,7 @@ impl DenialLog {
 
     #[cold]
     fn consider(&self, answered: &RequestOutcome<'_>, denial: &Denial<'_>, gate: &dyn GateReport) {
-        let second = (answered.at.as_millis() / 1000) as u32;
+        let second = (answered.ended.as_millis() / 1000) as u32;
         // In a flood this is the end of it. If no lines are wanted, none is ever taken.
         if self.budget.is_spent(second) {
             count_own(self.left_out.own());
@@ -129,7 +129,7 @@ impl<'a> Denial<'a> {
             remaining,
             retry_after_s = rounded(self.standing.retry_after().as_secs_f64()),
             shadow = self.policy.is_shadow(),
-            endpoint = answered.endpoint.as_str(),
+            listener = answered.listener.as_str(),
             method = answered.method.as_str(),
             path = shortened(answered.path),
             client = answered.client.map(tracing::field::display),

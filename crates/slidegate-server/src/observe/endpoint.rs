@@ -9,11 +9,11 @@ use super::exposition::{Histogram, Label, Page};
 use super::per_thread::{PerThread, count_own};
 use super::timing::Timing;
 use super::verdict::{BlockReason, VerdictLabel};
-use super::{Endpoint, RequestOutcome};
+use super::{ListenerKind, RequestOutcome};
 
 /// The numbers of all endpoints.
 #[derive(Debug, Default)]
-pub(super) struct EndpointMetrics([PerThread<ResponseCounts>; Endpoint::ALL.len()]);
+pub(super) struct EndpointMetrics([PerThread<ResponseCounts>; ListenerKind::RECORDED.len()]);
 
 /// What one endpoint has answered, by one thread.
 #[derive(Debug, Default)]
@@ -23,6 +23,7 @@ struct ResponseCounts {
     classes: [AtomicU64; CLASSES.len()],
     degraded: AtomicU64,
     timing: Timing,
+    decisions: Timing,
 }
 
 /// By the first digit of the status.
@@ -31,10 +32,13 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 impl EndpointMetrics {
     #[inline]
     pub(super) fn count(&self, answered: &RequestOutcome<'_>, verdict: VerdictLabel) {
-        let own = self.0[answered.endpoint as usize].own();
+        let own = self.0[answered.listener as usize].own();
         count_own(&own.verdicts[verdict.index()]);
         count_own(&own.classes[class_index(answered.status)]);
         own.timing.add(answered.took());
+        if let Some(decided) = answered.decided {
+            own.decisions.add(decided.saturating_since(answered.began));
+        }
         if let VerdictLabel::Block(reason) = verdict {
             count_own(&own.blocks[reason.index()]);
         }
@@ -70,7 +74,12 @@ impl EndpointMetrics {
         page.histograms(
             "slidegate_response_seconds",
             "Time from receiving a request's head to sending its response's, upstream included.",
-            self.timings(),
+            self.timings(|own| &own.timing),
+        )?;
+        page.histograms(
+            "slidegate_decision_seconds",
+            "Time from receiving a request's head to the gate's decision, store included.",
+            self.timings(|own| &own.decisions),
         )
     }
 
@@ -80,13 +89,13 @@ impl EndpointMetrics {
         names: [&'static str; N],
         counters: impl Fn(&ResponseCounts) -> &[AtomicU64; N],
     ) -> Vec<([Label<'static>; 2], u64)> {
-        let mut values = Vec::with_capacity(Endpoint::ALL.len() * N);
-        for endpoint in Endpoint::ALL {
-            let answers = &self.0[endpoint as usize];
+        let mut values = Vec::with_capacity(ListenerKind::RECORDED.len() * N);
+        for listener in ListenerKind::RECORDED {
+            let answers = &self.0[listener as usize];
             let numbered = names.into_iter().enumerate();
             values.extend(numbered.map(|(i, name)| {
                 (
-                    [("endpoint", endpoint.as_str()), (label, name)],
+                    [("listener", listener.as_str()), (label, name)],
                     answers.sum(|own| &counters(own)[i]),
                 )
             }));
@@ -98,13 +107,16 @@ impl EndpointMetrics {
         &self,
         value: impl Fn(&PerThread<ResponseCounts>) -> V,
     ) -> impl Iterator<Item = ([Label<'static>; 1], V)> {
-        Endpoint::ALL.into_iter().map(move |endpoint| {
-            ([("endpoint", endpoint.as_str())], value(&self.0[endpoint as usize]))
+        ListenerKind::RECORDED.into_iter().map(move |listener| {
+            ([("listener", listener.as_str())], value(&self.0[listener as usize]))
         })
     }
 
-    fn timings(&self) -> impl Iterator<Item = ([Label<'static>; 1], Histogram)> {
-        self.each(|answers| Timing::histogram(answers, |own| &own.timing))
+    fn timings(
+        &self,
+        timing: impl Fn(&ResponseCounts) -> &Timing,
+    ) -> impl Iterator<Item = ([Label<'static>; 1], Histogram)> {
+        self.each(move |answers| Timing::histogram(answers, &timing))
     }
 }
 

@@ -6,9 +6,6 @@ use std::time::Duration;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The content type of the page.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The page, as it is written.
 pub(super) struct Page<'a>(pub(super) DescriptorEncoder<'a>);
 

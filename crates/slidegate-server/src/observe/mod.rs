@@ -8,6 +8,7 @@ mod connections;
 mod denial_log;
 mod endpoint;
 mod exposition;
+mod format;
 mod min_remaining;
 mod observer;
 mod operations;
@@ -30,24 +31,25 @@ use slidegate::{Decision, Timestamp};
 
 pub(crate) use self::audit::Trail;
 pub(crate) use self::connections::ConnectionStats;
-pub(crate) use self::exposition::CONTENT_TYPE;
+pub(crate) use self::format::MetricsFormat;
 pub(crate) use self::observer::Observer;
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::report::{GateReport, StoreReport};
 pub(crate) use self::store::breaker_word;
-pub(crate) use self::upstream::UpstreamError;
+pub(crate) use self::upstream::{UpstreamError, UpstreamOutcome};
 
-/// Through which endpoint a request came.
+/// Which listener a request came through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Endpoint {
+pub(crate) enum ListenerKind {
     Gateway,
     Decisions,
+    Admin,
 }
 
 /// A request that has been answered.
 #[derive(Debug)]
 pub(crate) struct RequestOutcome<'a> {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) listener: ListenerKind,
     pub(crate) method: &'a Method,
     /// As it was sent, without the query.
     pub(crate) path: &'a str,
@@ -55,18 +57,19 @@ pub(crate) struct RequestOutcome<'a> {
     pub(crate) status: StatusCode,
     /// The decision; `None` if the request was exempt or the store failed.
     pub(crate) decision: Option<&'a Decision>,
-    /// Why there is no response of upstream, if the request was for it.
-    pub(crate) upstream_error: Option<UpstreamError>,
+    pub(crate) upstream: UpstreamOutcome,
     /// When the request's head was there.
     pub(crate) began: Timestamp,
-    /// When the response's head was.
-    pub(crate) at: Timestamp,
+    /// When the gate had decided; `None` if it was not asked.
+    pub(crate) decided: Option<Timestamp>,
+    /// When the response's head was there.
+    pub(crate) ended: Timestamp,
 }
 
 impl RequestOutcome<'_> {
     /// From the request's head to the response's.
     fn took(&self) -> Duration {
-        self.at.saturating_since(self.began)
+        self.ended.saturating_since(self.began)
     }
 }
 
@@ -75,13 +78,16 @@ fn rounded(figure: f64) -> f64 {
     (figure * 1000.0).round() / 1000.0
 }
 
-impl Endpoint {
-    const ALL: [Self; 2] = [Self::Gateway, Self::Decisions];
+impl ListenerKind {
+    const ALL: [Self; 3] = [Self::Gateway, Self::Decisions, Self::Admin];
+    /// Those whose requests are recorded.
+    const RECORDED: [Self; 2] = [Self::Gateway, Self::Decisions];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
             Self::Decisions => "decisions",
+            Self::Admin => "admin",
         }
     }
 }

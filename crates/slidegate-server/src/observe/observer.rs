@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
@@ -18,12 +17,13 @@ use super::connections::{ConnectionStats, Connections};
 use super::denial_log::DenialLog;
 use super::endpoint::EndpointMetrics;
 use super::exposition::Page;
+use super::format::MetricsFormat;
 use super::operations::{Operation, Operations};
 use super::policy::PolicyMeters;
 use super::report::GateReport;
-use super::upstream::{UpstreamError, UpstreamMetrics};
+use super::upstream::{UpstreamError, UpstreamMetrics, UpstreamOutcome};
 use super::verdict::VerdictLabel;
-use super::{Endpoint, RequestOutcome, access, process, store};
+use super::{ListenerKind, RequestOutcome, access, process, store};
 use crate::config::LogConfig;
 
 /// Sees every answer. Clones all are the same observer.
@@ -88,16 +88,25 @@ impl Observer {
         }))
     }
 
-    /// A request was answered.
+    /// Records a request that was answered.
     #[inline]
-    pub(crate) fn answered(&self, answered: &RequestOutcome<'_>) {
+    pub(crate) fn record(&self, answered: &RequestOutcome<'_>) {
         let inner = &*self.0;
         let verdict = VerdictLabel::of(answered);
         inner.endpoints.count(answered, verdict);
         if let Some(decision) = answered.decision {
             inner.policies.count(decision);
             inner.denials.record(answered, decision, &*inner.gate);
-            inner.accounts.record(decision, answered.at);
+            inner.accounts.record(decision, answered.ended);
+        }
+        match answered.upstream {
+            UpstreamOutcome::NotCalled => {}
+            UpstreamOutcome::Answered => {
+                let sent = answered.decided.unwrap_or(answered.began);
+                let took = answered.ended.saturating_since(sent);
+                inner.upstream.answered(answered.status, took);
+            }
+            UpstreamOutcome::Failed(error) => inner.upstream.failed(error),
         }
         if let Some(audit) = &inner.audit {
             audit.answered(answered, verdict, &*inner.gate, &*inner.clock);
@@ -107,23 +116,18 @@ impl Observer {
         }
     }
 
-    /// The head of a response came from upstream.
-    pub(crate) fn upstream_answered(&self, status: StatusCode) {
-        self.0.upstream.answered(status);
+    /// The body of upstream's response broke off, after the request was recorded.
+    pub(crate) fn upstream_body_failed(&self) {
+        self.0.upstream.failed(UpstreamError::Body);
     }
 
-    /// No whole response came from upstream.
-    pub(crate) fn upstream_failed(&self, error: UpstreamError) {
-        self.0.upstream.failed(error);
-    }
-
-    /// Adds a source of connection statistics of an endpoint; one for each listener.
+    /// Adds a source of connection statistics.
     pub(crate) fn connections(
         &self,
-        endpoint: Endpoint,
+        listener: ListenerKind,
         source: impl Fn() -> ConnectionStats + Send + Sync + 'static,
     ) {
-        self.0.connections.add(endpoint, Box::new(source));
+        self.0.connections.add(listener, Box::new(source));
     }
 
     /// The server begins.
@@ -202,14 +206,14 @@ impl Observer {
         &*self.0.gate
     }
 
-    /// The page of metrics, in the OpenMetrics text format.
-    pub(crate) fn page(&self) -> Result<String, fmt::Error> {
+    /// The page of metrics.
+    pub(crate) fn metrics(&self, format: MetricsFormat) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(MetricsCollector(self.0.clone())));
         let mut page = String::with_capacity(16 * 1024);
         text::encode(&mut page, &registry)?;
         self.0.turn_if_due();
-        Ok(page)
+        Ok(format.convert(page))
     }
 }
 

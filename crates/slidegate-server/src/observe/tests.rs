@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 use openmetrics_parser::openmetrics::parse_openmetrics;
+use openmetrics_parser::prometheus::parse_prometheus;
 use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
 use slidegate::limit::SystemClock;
@@ -15,7 +16,10 @@ use slidegate::{
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
-use super::{ConnectionStats, Endpoint, Observer, RequestOutcome, UpstreamError};
+use super::{
+    ConnectionStats, ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError,
+    UpstreamOutcome,
+};
 use crate::config::{LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
 
@@ -24,7 +28,7 @@ struct Read(MetricsExposition<OpenMetricsType, OpenMetricsValue>);
 
 impl Read {
     fn of(observer: &Observer) -> Self {
-        let page = observer.page().unwrap();
+        let page = observer.metrics(MetricsFormat::OpenMetrics).unwrap();
         Self(parse_openmetrics(&page).unwrap_or_else(|error| panic!("{error:?}\n{page}")))
     }
 
@@ -86,17 +90,28 @@ impl Scene {
     }
 
     fn answer(&self, path: &str, status: StatusCode, decision: Option<&Decision>) {
+        self.answer_for(path, status, decision, UpstreamOutcome::NotCalled);
+    }
+
+    fn answer_for(
+        &self,
+        path: &str,
+        status: StatusCode,
+        decision: Option<&Decision>,
+        upstream: UpstreamOutcome,
+    ) {
         let began = self.clock.now();
-        self.observer.answered(&RequestOutcome {
-            endpoint: Endpoint::Gateway,
+        self.observer.record(&RequestOutcome {
+            listener: ListenerKind::Gateway,
             method: &Method::GET,
             path,
             client: Some([10, 0, 0, 9].into()),
             status,
             decision,
-            upstream_error: None,
+            upstream,
             began,
-            at: began + Duration::from_millis(3),
+            decided: decision.map(|_| began + Duration::from_millis(1)),
+            ended: began + Duration::from_millis(3),
         });
     }
 }
@@ -124,7 +139,7 @@ fn known_traffic_is_counted_as_it_was() {
     scene.answer("/exempt", StatusCode::NO_CONTENT, None);
     let read = Read::of(&scene.observer);
     let gateway = |verdict| {
-        read.value("slidegate_requests", &[("endpoint", "gateway"), ("verdict", verdict)])
+        read.value("slidegate_requests", &[("listener", "gateway"), ("verdict", verdict)])
     };
     assert_eq!(gateway("allow"), Some(5.0));
     assert_eq!(gateway("deny"), Some(3.0));
@@ -140,10 +155,10 @@ fn known_traffic_is_counted_as_it_was() {
     assert_eq!(of("rate_limit_remaining", "flood"), Some(95.0));
     assert_eq!(of("rate_limit_reset_seconds", "login"), Some(60.0));
     let other =
-        |family, label, value| read.value(family, &[("endpoint", "gateway"), (label, value)]);
+        |family, label, value| read.value(family, &[("listener", "gateway"), (label, value)]);
     assert_eq!(other("slidegate_blocks", "reason", "listed"), Some(1.0));
     assert_eq!(other("slidegate_responses", "class", "4xx"), Some(4.0));
-    assert_eq!(read.value("slidegate_response_seconds", &[("endpoint", "gateway")]), Some(11.0));
+    assert_eq!(read.value("slidegate_response_seconds", &[("listener", "gateway")]), Some(11.0));
     assert_eq!(read.value("slidegate_memory_accounts", &[("store", "shared")]), Some(2.0));
     assert_eq!(read.value("slidegate_memory_accounts", &[("store", "local")]), Some(1.0));
     assert_eq!(read.value("slidegate_memory_capacity", &[("store", "local")]), Some(1000.0));
@@ -155,23 +170,24 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
     drop(scene.ask("/login", 1));
     scene
         .observer
-        .connections(Endpoint::Gateway, || ConnectionStats { open: 2, ..Default::default() });
+        .connections(ListenerKind::Gateway, || ConnectionStats { open: 2, ..Default::default() });
     scene
         .observer
-        .connections(Endpoint::Gateway, || ConnectionStats { open: 3, ..Default::default() });
-    scene.observer.upstream_answered(StatusCode::BAD_GATEWAY);
-    scene.observer.upstream_failed(UpstreamError::Timeout);
-    let page = scene.observer.page().unwrap();
+        .connections(ListenerKind::Gateway, || ConnectionStats { open: 3, ..Default::default() });
+    scene.answer_for("/", StatusCode::BAD_GATEWAY, None, UpstreamOutcome::Answered);
+    let failed = UpstreamOutcome::Failed(UpstreamError::Timeout);
+    scene.answer_for("/", StatusCode::GATEWAY_TIMEOUT, None, failed);
+    let page = scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap();
     for sample in [
         "rate_limit_exceeded_total{policy=\"login\"} 0",
         "rate_limit_remaining{policy=\"login\"} 1.0",
         "rate_limit_reset_seconds{policy=\"login\"} 60.0",
-        "slidegate_requests_total{endpoint=\"gateway\",verdict=\"allow\"} 1",
-        "slidegate_fallback_decisions_total{endpoint=\"gateway\"} 0",
+        "slidegate_requests_total{listener=\"gateway\",verdict=\"allow\"} 1",
+        "slidegate_fallback_decisions_total{listener=\"gateway\"} 0",
         "slidegate_upstream_responses_total{class=\"5xx\"} 1",
         "slidegate_upstream_errors_total{reason=\"timeout\"} 1",
-        "slidegate_connections{endpoint=\"gateway\"} 5.0",
-        "slidegate_connection_failures_total{endpoint=\"gateway\",reason=\"tls\"} 0",
+        "slidegate_connections{listener=\"gateway\"} 5.0",
+        "slidegate_connection_failures_total{listener=\"gateway\",reason=\"tls\"} 0",
         "slidegate_config_reloads_total{outcome=\"ok\"} 0",
         "slidegate_config_last_reload_timestamp_seconds 1767225600.0",
         "process_start_time_seconds 1767225600.0",
@@ -184,6 +200,26 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
     for (name, family) in &read.0.families {
         assert!(family.help.ends_with('.') && family.help.len() > 10, "{name}: {}", family.help);
         assert_ne!(family.family_type, OpenMetricsType::Unknown, "{name}");
+    }
+}
+
+#[test]
+fn both_formats_say_the_same() {
+    let scene = Scene::new(three_policies());
+    drop(scene.ask("/login", 1));
+    let text = scene.observer.metrics(MetricsFormat::Text).unwrap();
+    let text = parse_prometheus(&text).unwrap_or_else(|error| panic!("{error:?}\n{text}"));
+    let openmetrics = Read::of(&scene.observer).0.families;
+    assert_eq!(text.families.len(), openmetrics.len());
+    for (name, family) in openmetrics {
+        let suffix = match family.family_type {
+            OpenMetricsType::Counter => "_total",
+            OpenMetricsType::Info => "_info",
+            _ => "",
+        };
+        let same = &text.families[&format!("{name}{suffix}")];
+        assert_eq!(same.help, family.help);
+        assert_eq!(same.iter_samples().count(), family.iter_samples().count(), "{name}");
     }
 }
 
@@ -213,7 +249,7 @@ fn every_metric_is_described_in_the_documentation() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), ResilientStore::new(redis));
     let observer = Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new()));
-    observer.connections(Endpoint::Gateway, ConnectionStats::default);
+    observer.connections(ListenerKind::Gateway, ConnectionStats::default);
     let described = include_str!("../../../../docs/operation.md");
     for (name, family) in Read::of(&observer).0.families {
         let suffix = match family.family_type {
@@ -229,14 +265,16 @@ fn every_metric_is_described_in_the_documentation() {
 fn ten_thousand_identities_make_no_more_series_than_one() {
     let scene = Scene::new(three_policies());
     drop(scene.ask("/login", 0));
-    let (bytes, labels) =
-        (scene.observer.page().unwrap().len(), Read::of(&scene.observer).label_values());
+    let (bytes, labels) = (
+        scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len(),
+        Read::of(&scene.observer).label_values(),
+    );
     for client in 0..10_000 {
         drop(scene.ask(&format!("/login/{client}"), client));
         drop(scene.ask("/login", client));
     }
     assert_eq!(Read::of(&scene.observer).label_values(), labels);
-    let grown = scene.observer.page().unwrap().len() - bytes;
+    let grown = scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len() - bytes;
     assert!(grown < 1000, "only digits may have been added, not {grown} bytes");
 }
 
@@ -314,7 +352,7 @@ fn a_denial_has_a_line_with_all_that_an_operator_asks_for() {
         ("remaining", 0.into()),
         ("retry_after_s", 60.0.into()),
         ("shadow", false.into()),
-        ("endpoint", "gateway".into()),
+        ("listener", "gateway".into()),
         ("method", "GET".into()),
         ("path", "/login".into()),
         ("client", "10.0.0.9".into()),

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use http::StatusCode;
 
 use super::exposition::Page;
 use super::per_thread::{PerThread, count_own};
+use super::timing::Timing;
 
 /// Why there is no response of upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,26 @@ pub(crate) enum UpstreamError {
     Body,
 }
 
+/// What upstream did for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum UpstreamOutcome {
+    /// The request was not for it.
+    #[default]
+    NotCalled,
+    /// The response is upstream's.
+    Answered,
+    Failed(UpstreamError),
+}
+
+impl UpstreamOutcome {
+    pub(super) fn error(self) -> Option<UpstreamError> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::NotCalled | Self::Answered => None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct UpstreamMetrics(PerThread<Results>);
 
@@ -30,6 +52,7 @@ pub(super) struct UpstreamMetrics(PerThread<Results>);
 struct Results {
     classes: [AtomicU64; CLASSES.len()],
     errors: [AtomicU64; UpstreamError::NAMES.len()],
+    timing: Timing,
 }
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -43,9 +66,11 @@ impl UpstreamError {
 }
 
 impl UpstreamMetrics {
-    pub(super) fn answered(&self, status: StatusCode) {
+    pub(super) fn answered(&self, status: StatusCode, took: Duration) {
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
-        count_own(&self.0.own().classes[class]);
+        let own = self.0.own();
+        count_own(&own.classes[class]);
+        own.timing.add(took);
     }
 
     pub(super) fn failed(&self, error: UpstreamError) {
@@ -64,6 +89,11 @@ impl UpstreamMetrics {
             "slidegate_upstream_errors",
             "Requests without a complete upstream response, by reason.",
             UpstreamError::NAMES.into_iter().enumerate().map(reason),
+        )?;
+        page.histogram(
+            "slidegate_upstream_seconds",
+            "Time from the gate's decision to the head of upstream's response.",
+            &Timing::histogram(&self.0, |own| &own.timing),
         )
     }
 }

@@ -15,7 +15,7 @@ use crate::gateway::{GatewayWorker, Tunnels};
 use crate::listener::{
     ConnectionCounts, Handler, Listeners, Settings, Sockets, TrustedPeers, serve,
 };
-use crate::observe::{ConnectionStats, Endpoint, Observer, StoreReport};
+use crate::observe::{ConnectionStats, ListenerKind, Observer, StoreReport};
 use crate::router::RouterService;
 use crate::shutdown::{Closing, Shutdown};
 
@@ -52,7 +52,7 @@ impl PublicListeners {
                 .context("gateway")
         });
         let decisions = server.config.decisions.as_ref().map(|config| {
-            let counts = counts(&server.observer, Endpoint::Decisions);
+            let counts = counts(&server.observer, ListenerKind::Decisions);
             let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
             BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
@@ -131,8 +131,7 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
     shutdown: Shutdown,
 ) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
-    // Admin connections are not counted in metrics.
-    let counts = Arc::new(ConnectionCounts::default());
+    let counts = counts(&server.observer, ListenerKind::Admin);
     let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
     let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
@@ -149,7 +148,7 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
 }
 
 fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Settings {
-    let counts = counts(&server.observer, Endpoint::Gateway);
+    let counts = counts(&server.observer, ListenerKind::Gateway);
     let mut settings = Settings::new(&config.timeouts, &config.bounds, counts);
     if config.proxy_protocol {
         let live = server.live.clone();
@@ -163,10 +162,10 @@ fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Set
 }
 
 /// Counts that the observer knows of.
-fn counts(observer: &Observer, endpoint: Endpoint) -> Arc<ConnectionCounts> {
+fn counts(observer: &Observer, listener: ListenerKind) -> Arc<ConnectionCounts> {
     let counts = Arc::new(ConnectionCounts::default());
     let seen = counts.clone();
-    observer.connections(endpoint, move || ConnectionStats {
+    observer.connections(listener, move || ConnectionStats {
         open: seen.open(),
         accepted: seen.accepted(),
         refused: seen.refused(),

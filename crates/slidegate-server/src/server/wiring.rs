@@ -85,7 +85,7 @@ impl<S: Store + StoreReport> Server<S> {
     /// What answers programs that ask.
     pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&RequestOutcome<'_>) + Clone + use<S>> {
         let observer = self.observer.clone();
-        let observe = move |answered: &RequestOutcome<'_>| observer.answered(answered);
+        let observe = move |answered: &RequestOutcome<'_>| observer.record(answered);
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
         Decisions::new(self.live.clone(), observe, self.clock.clone()).with_token(token)
     }

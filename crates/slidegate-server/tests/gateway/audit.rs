@@ -60,7 +60,7 @@ fn the_trail_tells_who_was_refused_and_what_was_changed() {
     assert_eq!(lines[4]["changes"], serde_json::json!(["policy api: quotas 2/h -> 3/h"]));
     let denial = &lines[1];
     for (field, value) in [
-        ("endpoint", "gateway"),
+        ("listener", "gateway"),
         ("method", "GET"),
         ("path", &long[..200]),
         ("client", "127.0.0.1"),

@@ -1,6 +1,7 @@
 //! Metrics, health and logs.
 
 use openmetrics_parser::openmetrics::parse_openmetrics;
+use openmetrics_parser::prometheus::parse_prometheus;
 use slidegate_testbed::RedisServer;
 
 use crate::support::{Upstream, Wire, gateway, options, response, wait_until};
@@ -18,10 +19,16 @@ fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
     }
     let page = front.admin_page("/metrics");
     let content_type = page.value("content-type").unwrap();
-    assert!(content_type.starts_with("application/openmetrics-text;"), "{content_type}");
+    assert!(content_type.starts_with("text/plain; version=0.0.4"), "{content_type}");
     for text in [&before, &page.text()] {
-        parse_openmetrics(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        parse_prometheus(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     }
+    let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2\r\n";
+    let openmetrics = Wire::connect(front.admin()).get("/metrics", accept);
+    let content_type = openmetrics.value("content-type").unwrap();
+    assert!(content_type.starts_with("application/openmetrics-text;"), "{content_type}");
+    parse_openmetrics(&openmetrics.text())
+        .unwrap_or_else(|error| panic!("{error}\n{}", openmetrics.text()));
     for (name, label, expected) in [
         ("rate_limit_exceeded_total", "policy=\"api\"", 2.0),
         ("rate_limit_remaining", "policy=\"api\"", 0.0),

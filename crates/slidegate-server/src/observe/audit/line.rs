@@ -62,7 +62,7 @@ struct OperatorLine<'a> {
 
 #[derive(Serialize)]
 struct DecisionLine<'a> {
-    endpoint: &'static str,
+    listener: &'static str,
     method: &'a str,
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ fn decision(seen: &AuditedDecision) -> DecisionLine<'_> {
     let decision = seen.decision.as_ref();
     let policies = decision.map_or(&[][..], |decision| decision.policies());
     DecisionLine {
-        endpoint: seen.endpoint.as_str(),
+        listener: seen.listener.as_str(),
         method: seen.method.as_str(),
         path: &seen.path,
         client: seen.client,

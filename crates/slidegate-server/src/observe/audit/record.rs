@@ -9,7 +9,7 @@ use slidegate::{Decision, Name, Policies, Timestamp};
 use crate::observe::denial_log::shortened;
 use crate::observe::report::GateReport;
 use crate::observe::verdict::VerdictLabel;
-use crate::observe::{Endpoint, Operation, RequestOutcome};
+use crate::observe::{ListenerKind, Operation, RequestOutcome};
 
 /// Something that happened.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(in crate::observe) enum Event {
 /// A request and what became of it.
 #[derive(Debug)]
 pub(in crate::observe) struct AuditedDecision {
-    pub(super) endpoint: Endpoint,
+    pub(super) listener: ListenerKind,
     pub(super) method: Method,
     pub(super) path: Box<str>,
     pub(super) client: Option<IpAddr>,
@@ -68,7 +68,7 @@ impl AuditedDecision {
         let has_keys = standings.iter().any(|standing| standing.identity().kind() == "api-key");
         Self {
             policies: has_keys.then(|| gate.policies()),
-            endpoint: answered.endpoint,
+            listener: answered.listener,
             method: answered.method.clone(),
             path: shortened(answered.path).into(),
             client: answered.client,
