@@ -12,6 +12,7 @@ mod disk;
 mod explain;
 mod gateway;
 mod http1;
+mod json_body;
 mod listener;
 mod live_config;
 mod logs;

@@ -1,6 +1,6 @@
 //! Problem details (RFC 9457): the body of error responses of the admin and decision APIs.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
@@ -17,6 +17,8 @@ pub(crate) struct Problem {
 /// What is wrong with one member of a JSON body, or one parameter of a query.
 #[derive(Debug, Serialize)]
 pub(crate) struct InvalidMember {
+    /// Empty if it is the body as a whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) member: String,
     pub(crate) problem: String,
 }
@@ -46,9 +48,17 @@ impl Problem {
 
     /// A bad request with everything that is wrong with its members.
     pub(crate) fn invalid(invalid: Vec<InvalidMember>) -> Self {
-        let texts: Vec<String> =
-            invalid.iter().map(|each| format!("{}: {}", each.member, each.problem)).collect();
+        let texts: Vec<String> = invalid.iter().map(InvalidMember::to_string).collect();
         Self { invalid, ..Self::bad_request(texts.join("; ")) }
+    }
+}
+
+impl Display for InvalidMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.member.as_str() {
+            "" => f.write_str(&self.problem),
+            member => write!(f, "{member}: {}", self.problem),
+        }
     }
 }
 

@@ -3,18 +3,13 @@
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use http::{HeaderMap, StatusCode, header};
-use http_body::Body as _;
-use http_body_util::LengthLimitError;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
-use serde_json::error::Category;
 
+use crate::json_body::{self, shortened};
 use crate::problem::{InvalidMember, Problem};
 
 /// Named values. Each is read by its name; what has not been read in the end is unknown.
@@ -30,11 +25,8 @@ pub(super) struct Fields {
 
 /// No valid body has a tenth of it.
 const MAX_BODY_BYTES: usize = 64 * 1024;
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Enough to see what is wrong.
 const MAX_INVALID: usize = 20;
-/// The most characters of a value that a message repeats.
-const MAX_SHOWN_CHARS: usize = 64;
 
 impl Fields {
     pub(super) fn of_query(parameters: Vec<(String, String)>) -> Self {
@@ -44,22 +36,14 @@ impl Fields {
 
     /// Reads a body, which has to be a JSON object.
     pub(super) async fn of_body(request: Request) -> Result<Self, Problem> {
-        // It also keeps web pages out: browsers ask before they send this type to another site.
-        if !is_json(request.headers()) {
-            let detail = "expected Content-Type: application/json";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
-        }
-        let body = read(request.into_body()).await?;
+        let body = json_body::read(request, MAX_BODY_BYTES).await?;
         match serde_json::from_slice(&body) {
             Ok(Members(values)) => Ok(Self::new(values, "member")),
-            Err(error) => Err(Problem::bad_request(match error.classify() {
-                Category::Data => {
-                    let value = serde_json::from_slice(&body).unwrap_or_default();
-                    expected("an object", &value)
-                }
-                Category::Eof => format!("incomplete JSON, at line {}", error.line()),
-                _ => format!("not JSON, at line {} column {}", error.line(), error.column()),
-            })),
+            Err(error) if error.is_data() => {
+                let value = serde_json::from_slice(&body).unwrap_or_default();
+                Err(Problem::bad_request(expected("an object", &value)))
+            }
+            Err(error) => Err(json_body::syntax_error(&error)),
         }
     }
 
@@ -104,7 +88,7 @@ impl Fields {
 
     pub(super) fn reject(&mut self, name: &str, problem: impl Display) {
         if self.invalid.len() < MAX_INVALID {
-            let (member, problem) = (shortened(name), problem.to_string());
+            let (member, problem) = (shortened(name).into_owned(), problem.to_string());
             self.invalid.push(InvalidMember { member, problem });
         }
     }
@@ -139,44 +123,6 @@ pub(super) fn expected(what: impl Display, value: &Value) -> String {
         Value::Array(_) => format!("expected {what}, not a list"),
         Value::Object(_) => format!("expected {what}, not an object"),
         other => format!("expected {what}, not {other}"),
-    }
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
-}
-
-async fn read(body: Body) -> Result<bytes::Bytes, Problem> {
-    let too_large = || {
-        let detail = format!("the body has more than {MAX_BODY_BYTES} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    };
-    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) => {
-            let source = std::error::Error::source(&error);
-            let is_too_large = source.is_some_and(|source| source.is::<LengthLimitError>());
-            Err(if is_too_large {
-                too_large()
-            } else {
-                Problem::bad_request("the body ended early")
-            })
-        }
-        Err(_) => {
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 10 s"))
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Forward-auth: a proxy sends the head of each request here and goes by the status.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use http::{
 use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress, RequestHead, ResolvedClient};
 
-use super::validation::{JsonPath, ValidationErrors};
+use crate::problem::{InvalidMember, Problem};
 
 /// How a proxy describes a request, and how it uses the answer.
 ///
@@ -30,47 +30,42 @@ pub(super) enum AuthProtocol {
 
 pub(super) const ENVOY_PREFIX: &str = "/v1/auth/envoy";
 
-/// What nginx makes the client's answer from, because it drops the one it gets.
+/// What nginx makes the client's response from, because it drops the one it gets.
 const STATUS: HeaderName = HeaderName::from_static("x-slidegate-status");
 const BODY: HeaderName = HeaderName::from_static("x-slidegate-body");
 const CONTENT_TYPE: HeaderName = HeaderName::from_static("x-slidegate-content-type");
 
 /// The request that a proxy asks about.
 #[derive(Debug)]
-pub(super) struct Original<'r> {
+pub(super) struct OriginalRequest<'r> {
     pub(super) method: Cow<'r, Method>,
     pub(super) path: Cow<'r, str>,
     pub(super) client: ResolvedClient,
     headers: &'r HeaderMap,
 }
 
-impl<'r> Original<'r> {
+impl<'r> OriginalRequest<'r> {
     /// The original request as the proxy describes it, or what is missing.
-    pub(super) fn of(
-        proxy: AuthProtocol,
+    pub(super) fn read(
+        protocol: AuthProtocol,
         head: &'r request::Parts,
         peer: Option<IpAddr>,
         clients: &ClientAddress,
-    ) -> Result<Self, ValidationErrors> {
-        let (method, path) = match proxy {
+    ) -> Result<Self, Problem> {
+        let headers = &head.headers;
+        let (method, path) = match protocol {
             AuthProtocol::Forwarding => {
-                original_from(&head.headers, "x-forwarded-method", "x-forwarded-uri")?
+                described(headers, "x-forwarded-method", "x-forwarded-uri")?
             }
-            AuthProtocol::Nginx => {
-                original_from(&head.headers, "x-original-method", "x-original-uri")?
-            }
+            AuthProtocol::Nginx => described(headers, "x-original-method", "x-original-uri")?,
             AuthProtocol::Envoy => (Cow::Borrowed(&head.method), after_prefix(&head.uri)),
         };
-        Ok(Self {
-            method,
-            path,
-            client: ResolvedClient {
-                peer,
-                client: client(clients, peer, &head.headers),
-                is_trusted: peer.is_some_and(|peer| clients.trusts(peer)),
-            },
-            headers: &head.headers,
-        })
+        let client = ResolvedClient {
+            peer,
+            client: client(clients, peer, headers),
+            is_trusted: peer.is_some_and(|peer| clients.trusts(peer)),
+        };
+        Ok(Self { method, path, client, headers })
     }
 
     /// The head of the request. Its refusal is never one of gRPC, whose status a proxy would take
@@ -81,32 +76,30 @@ impl<'r> Original<'r> {
 }
 
 /// The method and the path from a proxy's two headers.
-fn original_from<'r>(
+fn described<'r>(
     headers: &'r HeaderMap,
-    method: &'static str,
-    uri: &'static str,
-) -> Result<(Cow<'r, Method>, Cow<'r, str>), ValidationErrors> {
-    let mut problems = ValidationErrors::default();
-    let mut one = |name| {
+    method_header: &'static str,
+    uri_header: &'static str,
+) -> Result<(Cow<'r, Method>, Cow<'r, str>), Problem> {
+    let only = |name: &'static str| {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) => return Some(value.as_bytes()),
-            (None, _) => {
-                problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header");
-            }
-            _ => problems.add(&JsonPath::ROOT.member(name), "the proxy must send this header once"),
+            (Some(value), None) => Ok(value.as_bytes()),
+            (None, _) => Err(invalid(name, "the proxy must send this header")),
+            _ => Err(invalid(name, "the proxy must send this header once")),
         }
-        None
     };
-    let (named, uri) = (one(method), one(uri));
-    let known = named.and_then(|text| Method::from_bytes(text).ok());
-    if named.is_some() && known.is_none() {
-        problems.add(&JsonPath::ROOT.member(method), "not a method");
+    let method = only(method_header).and_then(|text| {
+        Method::from_bytes(text).map_err(|_| invalid(method_header, "not a method"))
+    });
+    match (method, only(uri_header)) {
+        (Ok(method), Ok(uri)) => Ok((Cow::Owned(method), path_of(uri))),
+        (method, uri) => Err(Problem::invalid(method.err().into_iter().chain(uri.err()).collect())),
     }
-    match (known, uri) {
-        (Some(method), Some(uri)) => Ok((Cow::Owned(method), path_of(uri))),
-        _ => Err(problems),
-    }
+}
+
+fn invalid(header: &str, problem: &str) -> InvalidMember {
+    InvalidMember { member: header.to_owned(), problem: problem.to_owned() }
 }
 
 /// The path of a request's target, which may be in absolute form.
@@ -140,20 +133,15 @@ fn client(clients: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) ->
 }
 
 /// Stands for the proxy that asks, which may have no address. No client can have this one.
-const ASKING: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+const ASKING: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
     let asking: Network = ASKING.to_string().parse().expect("an address is a network");
     ClientAddress::new(AddressSource::XForwardedFor, [asking])
 });
 
-/// A refusal in the form that the proxy passes on to the client.
-pub(super) fn refuse(proxy: AuthProtocol, refusal: Response<Bytes>) -> Response<Bytes> {
-    if proxy == AuthProtocol::Nginx { for_nginx(refusal) } else { refusal }
-}
-
-/// The refusal in headers, under a status that nginx takes for one.
-fn for_nginx(refusal: Response<Bytes>) -> Response<Bytes> {
+/// A refusal in headers, under a status that nginx takes for one.
+pub(super) fn for_nginx(refusal: Response<Bytes>) -> Response<Bytes> {
     let (mut head, body) = refusal.into_parts();
     head.headers.insert(STATUS, head.status.as_u16().into());
     if let Some(content_type) = head.headers.remove(header::CONTENT_TYPE) {

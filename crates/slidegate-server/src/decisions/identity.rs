@@ -1,32 +1,28 @@
-//! Whose account is to be charged, as a caller writes it.
+//! Identities as callers write them.
 //!
-//! There may be a secret in it, so no problem repeats it.
+//! There may be a secret in one, so no problem repeats it.
 
 use std::net::IpAddr;
 
 use http::HeaderName;
+use serde_json_borrow::Value;
 use slidegate::Identity;
 use slidegate::policy::Network;
 
-use super::json::{Json, JsonMembers};
-use super::validation::{JsonPath, ValidationErrors};
+use super::validation::ValidationErrors;
 
-/// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
-/// value as it is.
-pub(crate) fn read(
-    value: &Json<'_>,
-    place: &JsonPath<'_>,
-    problems: &mut ValidationErrors,
-) -> Option<Identity> {
+/// Reads the member `identity`: `"user:42"`, as logs and standings show it, or
+/// `{"kind": "user", "value": "42"}` with the value as it is.
+pub(super) fn read(value: &Value<'_>, problems: &mut ValidationErrors) -> Option<Identity> {
     let read = match value {
-        Json::Text(text) => from_text(text),
-        Json::Object(members) => {
-            let (kind, value) = parts(members, place, problems)?;
+        Value::Str(text) => from_text(text),
+        Value::Object(_) => {
+            let (kind, value) = problems.within("identity", |problems| parts(value, problems))?;
             of_kind(kind, value)
         }
         _ => Err("expected an identity such as \"user:42\""),
     };
-    read.map_err(|problem| problems.add(place, problem)).ok()
+    read.map_err(|problem| problems.add("identity", problem)).ok()
 }
 
 /// Reads what logs and standings show.
@@ -64,30 +60,24 @@ fn of_kind(kind: &str, value: &str) -> Result<Identity, &'static str> {
 }
 
 /// The kind and the value of an identity that is written as an object.
-fn parts<'m>(
-    members: &'m JsonMembers<'_>,
-    place: &JsonPath<'_>,
-    problems: &mut ValidationErrors,
-) -> Option<(&'m str, &'m str)> {
+fn parts<'v>(object: &'v Value<'v>, problems: &mut ValidationErrors) -> Option<(&'v str, &'v str)> {
     let (mut kind, mut value) = (None, None);
-    for (name, member) in members {
-        let place = place.member(name);
-        let known = match &**name {
+    for (name, member) in problems.object(object)?.iter() {
+        let known = match name {
             "kind" => &mut kind,
             "value" => &mut value,
             _ => {
-                problems.add(&place, "unknown member; expected kind and value");
+                problems.add(name, "unknown member; expected kind and value");
                 continue;
             }
         };
-        match member {
-            Json::Text(_) if known.is_some() => problems.add(&place, "given twice"),
-            Json::Text(text) => *known = Some(&**text),
-            _ => problems.add(&place, "expected a string"),
+        *known = member.as_str();
+        if known.is_none() {
+            problems.add(name, "expected a string");
         }
     }
     if kind.is_none() {
-        problems.add(&place.member("kind"), "missing");
+        problems.add("kind", "missing");
     }
     Some((kind?, value.unwrap_or_default()))
 }

@@ -1,43 +1,40 @@
 //! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` for any
 //! program, `/v1/auth` for proxies.
 
-pub(crate) mod ask;
+mod answer;
 mod auth;
-pub(crate) mod body;
-mod charges;
 pub(crate) mod identity;
-pub(crate) mod json;
-mod mode;
-mod quick;
-mod reply;
-mod request;
+mod question;
 #[cfg(test)]
 mod tests;
-pub(crate) mod validation;
-mod writer;
+mod validation;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawQuery, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body::Body;
-use http_body_util::Full;
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use serde::Serialize;
 use slidegate::limit::SystemClock;
 use slidegate::policy::{NamedChargeError, without_query};
-use slidegate::{Clock, Decision, NamedCharge, Store, StoreError, Timestamp};
+use slidegate::{Clock, Decision, NamedCharge, Store, Timestamp};
 use slidegate_tower::{LimiterOutcome, bad_request};
 
-use self::ask::{Ask, Asks};
-use self::auth::{AuthProtocol, ENVOY_PREFIX, Original};
-use self::charges::ChargeAsk;
-use self::mode::DecideMode;
-use self::validation::{ValidationErrors, refuse};
+use self::answer::Answer;
+use self::auth::{AuthProtocol, OriginalRequest};
+use self::question::{DescribedRequest, MAX_BYTES, Question};
 use crate::config::Secret;
-use crate::listener::{Accepted, Handler, RequestBody};
+use crate::json_body;
+use crate::listener::Accepted;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
+use crate::problem::Problem;
 use crate::token::{Token, bearer};
 
 /// What this endpoint does, for programs that read it.
@@ -45,209 +42,176 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 const DECIDE: &str = "/v1/decide";
 const OPENAPI_PATH: &str = "/v1/openapi.json";
-/// Enough for a decision with two standings, so that nearly none has to grow it.
-const REPLY_BYTES: usize = 1024;
 
-type Reply = Response<Full<Bytes>>;
+/// Enough for a decision with two standings.
+const ANSWER_BYTES: usize = 1024;
 
-/// Answers programs that ask.
-///
-/// It must not be public: its callers are trusted, with the token if there is one.
-#[derive(Debug)]
-pub(crate) struct Decisions<S, O> {
-    live: Arc<LiveConfig<S>>,
-    observe: O,
-    clock: Arc<SystemClock>,
-    /// What callers have to present, if anything.
-    token: Option<Token>,
+/// In a forward-auth request `Authorization` is the client's, so the proxy has a header of its own.
+const TOKEN: HeaderName = HeaderName::from_static("x-slidegate-token");
+
+/// Decides what callers ask about.
+pub(crate) struct Decisions<S> {
+    pub(crate) live: Arc<LiveConfig<S>>,
+    /// Is called with every decided request.
+    pub(crate) observe: Box<dyn Fn(&RequestOutcome<'_>) + Send + Sync>,
+    pub(crate) clock: Arc<SystemClock>,
 }
 
-impl<S, O: Clone> Clone for Decisions<S, O> {
-    fn clone(&self) -> Self {
-        let (live, clock) = (self.live.clone(), self.clock.clone());
-        Self { live, observe: self.observe.clone(), clock, token: self.token.clone() }
+/// The routes of the endpoint. It must not be public: callers are trusted, with the token if there
+/// is one.
+pub(crate) fn router<S: Store>(decisions: Decisions<S>, token: Option<&Secret>) -> Router {
+    let auth = |protocol| {
+        any(move |State(decisions): State<Arc<Decisions<S>>>, request: Request| async move {
+            decisions.auth(protocol, request).await
+        })
+    };
+    let router = Router::new()
+        .route(DECIDE, post(decide::<S>).fallback(|| async { not_allowed("POST") }))
+        .route("/v1/auth", auth(AuthProtocol::Forwarding))
+        .route("/v1/auth/nginx", auth(AuthProtocol::Nginx))
+        .route("/v1/auth/envoy", auth(AuthProtocol::Envoy))
+        .route("/v1/auth/envoy/", auth(AuthProtocol::Envoy))
+        .route("/v1/auth/envoy/{*path}", auth(AuthProtocol::Envoy))
+        .route(OPENAPI_PATH, get(openapi).fallback(|| async { not_allowed("GET, HEAD") }))
+        .fallback(not_found)
+        .with_state(Arc::new(decisions));
+    match token {
+        Some(token) => router.layer(from_fn_with_state(Token::new(token), require_token)),
+        None => router,
     }
 }
 
-impl<S, O> Handler for Decisions<S, O>
-where
-    S: Store,
-    O: Fn(&RequestOutcome<'_>) + Clone + Send + Sync + 'static,
-{
-    type Body = Full<Bytes>;
-
-    async fn answer(&mut self, accepted: Accepted, request: Request<RequestBody>) -> Reply {
-        self.respond(accepted.peer, request).await
+/// `POST /v1/decide`
+async fn decide<S: Store>(
+    State(decisions): State<Arc<Decisions<S>>>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Result<Response, Problem> {
+    let mode = DecideMode::read(query.as_deref().unwrap_or_default())?;
+    let body = json_body::read(request, MAX_BYTES).await?;
+    let json = question::parse(&body)?;
+    let questions = Question::read(&json, &decisions.live.gate().policies())?;
+    let mut answers = Vec::with_capacity(questions.len());
+    for question in &questions {
+        answers.push(decisions.answer(question, mode).await?);
+    }
+    match &*answers {
+        // The only question is about a malformed request. In a list such a request is refused like
+        // any other, because the rest was decided.
+        [answer] if !json.is_array() && answer.is_bad_request() => {
+            Ok(json_response(StatusCode::BAD_REQUEST, answer))
+        }
+        [answer] if !json.is_array() => Ok(json_response(StatusCode::OK, answer)),
+        answers => Ok(json_response(StatusCode::OK, answers)),
     }
 }
 
-impl<S, O> Decisions<S, O>
-where
-    S: Store,
-    O: Fn(&RequestOutcome<'_>) + Send + Sync,
-{
-    /// Reports every decided request to the observer, timed by this clock.
-    pub(crate) fn new(live: Arc<LiveConfig<S>>, observe: O, clock: Arc<SystemClock>) -> Self {
-        Self { live, observe, clock, token: None }
-    }
+/// Whether a question spends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DecideMode {
+    Spend,
+    Peek,
+}
 
-    /// Asks callers for a token, if there is one.
-    pub(crate) fn with_token(self, token: Option<&Secret>) -> Self {
-        Self { token: token.map(Token::new), ..self }
-    }
-
-    async fn respond<B>(&self, peer: Option<IpAddr>, request: Request<B>) -> Reply
-    where
-        B: Body<Data = Bytes>,
-    {
-        // The head stays here: it is large, and would be moved at every step.
-        let (head, body) = request.into_parts();
-        if self.token.as_ref().is_some_and(|token| !presents(&head, token)) {
-            return unauthorized();
-        }
-        match head.uri.path() {
-            DECIDE => self.decide(&head, body).await,
-            "/v1/auth" => self.auth(AuthProtocol::Forwarding, peer, &head).await,
-            "/v1/auth/nginx" => self.auth(AuthProtocol::Nginx, peer, &head).await,
-            OPENAPI_PATH => openapi(&head.method),
-            path if is_envoys(path) => self.auth(AuthProtocol::Envoy, peer, &head).await,
-            _ => refuse(
-                StatusCode::NOT_FOUND,
-                "there is /v1/decide, /v1/auth, /v1/auth/nginx, \
-                                                /v1/auth/envoy and /v1/openapi.json",
-            ),
+impl DecideMode {
+    /// Reads a query: nothing, or `peek=true`, in whatever case a language writes its booleans.
+    fn read(query: &str) -> Result<Self, Problem> {
+        match query.to_ascii_lowercase().as_str() {
+            "" | "peek=false" | "peek=0" => Ok(Self::Spend),
+            "peek=true" | "peek=1" => Ok(Self::Peek),
+            _ => Err(Problem::bad_request("the query can only be peek=true or peek=false")),
         }
     }
+}
 
-    async fn decide<B>(&self, head: &Parts, body: B) -> Reply
-    where
-        B: Body<Data = Bytes>,
-    {
-        if head.method != Method::POST {
-            return not_allowed("POST");
-        }
-        let intent = match DecideMode::of(head.uri.query()) {
-            Ok(intent) => intent,
-            Err(problems) => return problems.response(),
-        };
-        let body = match body::read(&head.headers, body).await {
-            Ok(body) => body,
-            Err(refusal) => return refusal,
-        };
-        let answered = async {
-            let asks = Asks::parse(&body, || self.live.gate().policies())?;
-            self.reply(&asks, intent).await
-        };
-        match answered.await {
-            Ok((status, json)) => {
-                let mut response = json_reply(json);
-                *response.status_mut() = status;
-                response
+impl<S: Store> Decisions<S> {
+    /// Decides one question, and reports it to the observer unless it only peeks.
+    async fn answer(&self, question: &Question<'_>, mode: DecideMode) -> Result<Answer, Problem> {
+        let began = self.clock.now();
+        let (answer, method, path, client) = match question {
+            Question::Request(request) => {
+                let answer = self.decide_request(request, mode).await;
+                (answer, &request.method, request.path, request.client)
             }
-            Err(problems) => problems.response(),
-        }
-    }
-
-    /// The reply, and its status: 400 if the only question is about a request that is malformed. In
-    /// a list such a request is refused like any other, because the rest was decided.
-    async fn reply(
-        &self,
-        asks: &Asks<'_>,
-        intent: DecideMode,
-    ) -> Result<(StatusCode, Vec<u8>), ValidationErrors> {
-        let mut out = Vec::with_capacity(REPLY_BYTES);
-        let mut status = StatusCode::OK;
-        match asks {
-            Asks::One(ask) => status = self.reply_to(ask, intent, &mut out).await?,
-            Asks::Many(asks) => {
-                out.push(b'[');
-                for (i, ask) in asks.iter().enumerate() {
-                    if i > 0 {
-                        out.push(b',');
-                    }
-                    self.reply_to(ask, intent, &mut out).await?;
-                }
-                out.push(b']');
+            Question::Charges(charges) => {
+                let answer = self.decide_charges(charges, mode).await?;
+                (answer, &Method::POST, DECIDE, None)
             }
-        }
-        Ok((status, out))
-    }
-
-    async fn reply_to(
-        &self,
-        ask: &Ask<'_>,
-        intent: DecideMode,
-        out: &mut Vec<u8>,
-    ) -> Result<StatusCode, ValidationErrors> {
-        let (gate, asked_at) = (self.live.gate(), self.clock.now());
-        match ask {
-            Ask::Request(request) => {
-                let other_paths = self.live.settings().paths.readings(&request.path);
-                let facts = request.facts(&other_paths);
-                if let Err(error) = gate.check(&facts) {
-                    let response = bad_request(&error);
-                    reply::write_bad_request(out, &response);
-                    self.record_outcome(ask, intent, asked_at, response.status(), None);
-                    return Ok(response.status());
-                }
-                let outcome = match intent {
-                    DecideMode::Spend => gate.decide(&facts).await,
-                    DecideMode::Peek => gate.peek(&facts).await,
-                };
-                self.write_reply(ask, intent, asked_at, &outcome, out);
-            }
-            Ask::Charges(charges) => {
-                let outcome = match intent {
-                    DecideMode::Spend => gate.decide_named(&named(charges)).await,
-                    DecideMode::Peek => gate.peek_named(&named(charges)).await,
-                };
-                let outcome = match outcome {
-                    Ok(decision) => Ok(decision),
-                    Err(NamedChargeError::Store(error)) => Err(error),
-                    // The policies have changed since the question was read.
-                    Err(error) => return Err(ValidationErrors::one(error)),
-                };
-                self.write_reply(ask, intent, asked_at, &outcome, out);
-            }
-        }
-        Ok(StatusCode::OK)
-    }
-
-    /// Writes the reply to a question, and records it.
-    fn write_reply(
-        &self,
-        ask: &Ask<'_>,
-        intent: DecideMode,
-        asked_at: Timestamp,
-        outcome: &Result<Decision, StoreError>,
-        out: &mut Vec<u8>,
-    ) {
-        let nothing = HeaderMap::new();
-        let headers = match ask {
-            Ask::Request(request) => &request.headers,
-            Ask::Charges(_) => &nothing,
         };
-        let refusal = reply::write(out, outcome, &self.live.settings().answers, headers);
-        let status = refusal.map_or(StatusCode::OK, |response| response.status());
-        self.record_outcome(ask, intent, asked_at, status, outcome.as_ref().ok());
+        if mode == DecideMode::Spend {
+            let decision = answer.decision.as_ref();
+            self.record(began, method, path, client, answer.client_status(), decision);
+        }
+        Ok(answer)
     }
 
-    /// Records an answered question, unless it only peeked.
-    fn record_outcome(
+    async fn decide_request(&self, request: &DescribedRequest<'_>, mode: DecideMode) -> Answer {
+        let (gate, settings) = (self.live.gate(), Arc::clone(&self.live.settings()));
+        let other_paths = settings.paths.readings(request.path);
+        let facts = request.facts(&other_paths);
+        if let Err(error) = gate.check(&facts) {
+            return Answer::bad_request(bad_request(&error));
+        }
+        let outcome = match mode {
+            DecideMode::Spend => gate.decide(&facts).await,
+            DecideMode::Peek => gate.peek(&facts).await,
+        };
+        Answer::new(outcome, &settings.answers, &request.headers)
+    }
+
+    async fn decide_charges(
         &self,
-        ask: &Ask<'_>,
-        intent: DecideMode,
-        asked_at: Timestamp,
+        charges: &[NamedCharge<'_>],
+        mode: DecideMode,
+    ) -> Result<Answer, Problem> {
+        let gate = self.live.gate();
+        let outcome = match mode {
+            DecideMode::Spend => gate.decide_named(charges).await,
+            DecideMode::Peek => gate.peek_named(charges).await,
+        };
+        let outcome = match outcome {
+            Ok(decision) => Ok(decision),
+            Err(NamedChargeError::Store(error)) => Err(error),
+            // The policies have changed since the question was read.
+            Err(error) => return Err(Problem::bad_request(error)),
+        };
+        Ok(Answer::new(outcome, &self.live.settings().answers, &HeaderMap::new()))
+    }
+
+    /// `/v1/auth`, `/v1/auth/nginx` and `/v1/auth/envoy`
+    async fn auth(&self, protocol: AuthProtocol, request: Request) -> Result<Response, Problem> {
+        let began = self.clock.now();
+        let settings = Arc::clone(&self.live.settings());
+        let (head, _) = request.into_parts();
+        let peer = head.extensions.get::<Accepted>().and_then(|accepted| accepted.peer);
+        let original = OriginalRequest::read(protocol, &head, peer, &settings.client_address)?;
+        let response = match settings.limiter.decide(original.head()).await {
+            LimiterOutcome::Pass(decision) => {
+                let mut allowed = http::Response::new(Bytes::new());
+                settings.limiter.annotate(decision, &mut allowed);
+                allowed
+            }
+            LimiterOutcome::Refuse(refusal) if protocol == AuthProtocol::Nginx => {
+                auth::for_nginx(refusal)
+            }
+            LimiterOutcome::Refuse(refusal) => refusal,
+        };
+        let (status, decision) = (response.status(), response.extensions().get());
+        let client = original.client.client;
+        self.record(began, &original.method, &original.path, client, status, decision);
+        Ok(response.map(Body::from))
+    }
+
+    /// Reports a decided request to the observer.
+    fn record(
+        &self,
+        began: Timestamp,
+        method: &Method,
+        path: &str,
+        client: Option<IpAddr>,
         status: StatusCode,
         decision: Option<&Decision>,
     ) {
-        if intent != DecideMode::Spend {
-            return;
-        }
-        let (method, path, client) = match ask {
-            Ask::Request(request) => (&request.method, &*request.path, request.client),
-            Ask::Charges(_) => (&Method::POST, DECIDE, None),
-        };
         let now = self.clock.now();
         (self.observe)(&RequestOutcome {
             listener: ListenerKind::Decisions,
@@ -257,96 +221,50 @@ where
             status,
             decision,
             upstream: UpstreamOutcome::NotCalled,
-            began: asked_at,
+            began,
             decided: (status != StatusCode::BAD_REQUEST).then_some(now),
             ended: now,
         });
     }
-
-    async fn auth(&self, proxy: AuthProtocol, peer: Option<IpAddr>, head: &Parts) -> Reply {
-        let asked_at = self.clock.now();
-        let original = Original::of(proxy, head, peer, &self.live.settings().client_address);
-        let original = match original {
-            Ok(original) => original,
-            Err(problems) => return problems.response(),
-        };
-        let settings = Arc::clone(&self.live.settings());
-        let response = match settings.limiter.decide(original.head()).await {
-            LimiterOutcome::Pass(decision) => {
-                let mut allowed = Response::new(Bytes::new());
-                settings.limiter.annotate(decision, &mut allowed);
-                allowed
-            }
-            LimiterOutcome::Refuse(refusal) => auth::refuse(proxy, refusal),
-        };
-        let now = self.clock.now();
-        (self.observe)(&RequestOutcome {
-            listener: ListenerKind::Decisions,
-            method: &original.method,
-            path: without_query(&original.path),
-            client: original.client.client,
-            status: response.status(),
-            decision: response.extensions().get(),
-            upstream: UpstreamOutcome::NotCalled,
-            began: asked_at,
-            decided: Some(now),
-            ended: now,
-        });
-        response.map(Full::new)
-    }
 }
 
-/// In a forward-auth request `Authorization` is the client's, so the proxy has a header of its own.
-const TOKEN: HeaderName = HeaderName::from_static("x-slidegate-token");
-
-/// Whether a request presents the token, or needs none. Of two tokens neither counts: a client may
-/// have sent one of them.
-fn presents(head: &Parts, token: &Token) -> bool {
-    let path = head.uri.path();
-    if path == OPENAPI_PATH {
-        return true;
-    }
-    let mut own = head.headers.get_all(TOKEN).iter();
+/// Lets requests pass that present the token, and those for the description. Of two tokens neither
+/// counts: a client may have sent one of them.
+async fn require_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let mut own = request.headers().get_all(TOKEN).iter();
     let presented = match (own.next(), own.next()) {
         (Some(value), None) => Some(value.as_bytes()),
-        (None, _) if path == DECIDE => bearer(&head.headers),
+        (None, _) if path == DECIDE => bearer(request.headers()),
         _ => None,
     };
-    presented.is_some_and(|presented| token.is(presented))
-}
-
-fn unauthorized() -> Reply {
+    if path == OPENAPI_PATH || presented.is_some_and(|presented| token.is(presented)) {
+        return next.run(request).await;
+    }
     let detail = "expected the token of this service in X-Slidegate-Token, or for /v1/decide in \
                   Authorization: Bearer TOKEN";
-    let mut response = refuse(StatusCode::UNAUTHORIZED, detail);
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    response
+    let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
+    ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
 }
 
-fn named<'a>(charges: &'a [ChargeAsk<'_>]) -> Vec<NamedCharge<'a>> {
-    charges.iter().map(ChargeAsk::named).collect()
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-fn is_envoys(path: &str) -> bool {
-    path.strip_prefix(ENVOY_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+async fn not_found() -> Problem {
+    let detail = "there is /v1/decide, /v1/auth, /v1/auth/nginx, /v1/auth/envoy and \
+                  /v1/openapi.json";
+    Problem::not_found(detail)
 }
 
-fn openapi(method: &Method) -> Reply {
-    match *method {
-        Method::GET | Method::HEAD => json_reply(OPENAPI),
-        _ => not_allowed("GET, HEAD"),
-    }
+fn not_allowed(methods: &'static str) -> Response {
+    let detail = format_args!("expected {methods}");
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+    ([(header::ALLOW, methods)], problem).into_response()
 }
 
-fn json_reply(body: impl Into<Bytes>) -> Reply {
-    let mut response = Response::new(Full::new(body.into()));
-    let json = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
-}
-
-fn not_allowed(methods: &'static str) -> Reply {
-    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("expected {methods}"));
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
-    response
+fn json_response(status: StatusCode, answer: &(impl Serialize + ?Sized)) -> Response {
+    let mut json = Vec::with_capacity(ANSWER_BYTES);
+    serde_json::to_writer(&mut json, answer).expect("an answer can be JSON");
+    (status, [(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response()
 }

@@ -8,13 +8,14 @@ use slidegate::limit::SystemClock;
 use slidegate_redis::EventLog;
 
 use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
-use crate::decisions::Decisions;
+use crate::decisions::{self, Decisions};
 use crate::gateway::Gateway;
 use crate::listener::Tls;
 use crate::live_config::LiveConfig;
 use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Fixed};
+use crate::router::RouterService;
 use crate::shared_bans::{self, SharedBans};
 
 /// What all endpoints share, and where it came from.
@@ -83,11 +84,15 @@ impl<S: Store + StoreReport> Server<S> {
     }
 
     /// What answers programs that ask.
-    pub(crate) fn decisions(&self) -> Decisions<S, impl Fn(&RequestOutcome<'_>) + Clone + use<S>> {
+    pub(crate) fn decisions(&self) -> RouterService {
         let observer = self.observer.clone();
         let observe = move |answered: &RequestOutcome<'_>| observer.record(answered);
+        let (live, clock) = (self.live.clone(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
-        Decisions::new(self.live.clone(), observe, self.clock.clone()).with_token(token)
+        RouterService(decisions::router(
+            Decisions { live, observe: Box::new(observe), clock },
+            token,
+        ))
     }
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.

@@ -3,17 +3,12 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use slidegate::Store;
+use slidegate::MemoryStore;
 use slidegate_tower::{Refusal, Responder};
 
 use super::{DecisionsApi, Down, Got, api, rules};
 
-async fn ask<S: Store>(
-    api: &DecisionsApi<S>,
-    peer: &str,
-    target: &str,
-    headers: &[(&str, &str)],
-) -> Got {
+async fn ask(api: &DecisionsApi, peer: &str, target: &str, headers: &[(&str, &str)]) -> Got {
     let request = Request::get(target);
     let request =
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
@@ -21,14 +16,14 @@ async fn ask<S: Store>(
 }
 
 /// Asks as Caddy does.
-async fn forwarded<S: Store>(api: &DecisionsApi<S>, method: &str, uri: &str, client: &str) -> Got {
+async fn forwarded(api: &DecisionsApi, method: &str, uri: &str, client: &str) -> Got {
     let headers =
         [("x-forwarded-method", method), ("x-forwarded-uri", uri), ("x-forwarded-for", client)];
     ask(api, "127.0.0.1", "/v1/auth", &headers).await
 }
 
 /// Asks as nginx does.
-async fn original<S: Store>(api: &DecisionsApi<S>, method: &str, uri: &str, client: &str) -> Got {
+async fn original(api: &DecisionsApi, method: &str, uri: &str, client: &str) -> Got {
     let headers =
         [("x-original-method", method), ("x-original-uri", uri), ("x-forwarded-for", client)];
     ask(api, "127.0.0.1", "/v1/auth/nginx", &headers).await
@@ -84,7 +79,7 @@ async fn a_refusal_of_several_lines_leaves_nginx_the_status() {
     let two_lines = Refusal::template("text/plain", "slow\ndown").unwrap();
     let rules =
         crate::config::LimiterConfig { answers: Responder::new().refusal(two_lines), ..rules() };
-    let api = DecisionsApi::new(rules, slidegate::MemoryStore::new());
+    let api = DecisionsApi::new(rules, MemoryStore::new());
     original(&api, "POST", "/login", "203.0.113.7").await;
     let got = original(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!(got.header("x-slidegate-status"), Some("429"));
@@ -249,9 +244,8 @@ async fn a_key_that_is_there_twice_is_refused() {
 
 #[tokio::test]
 async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
-    let mut api = api();
     let secret = "hunter2".parse().unwrap();
-    api.decisions = api.decisions.with_token(Some(&secret));
+    let api = DecisionsApi::with_token(rules(), MemoryStore::new(), Some(&secret));
     let forwarded = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/login")];
     let original = [("x-original-method", "GET"), ("x-original-uri", "/login")];
     let bearer = ("authorization", "Bearer hunter2");

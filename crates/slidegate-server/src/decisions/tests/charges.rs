@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DecisionsApi, Down, api, rules};
 
-async fn remaining(api: &DecisionsApi<slidegate::MemoryStore>, charge: &Value) -> u64 {
+async fn remaining(api: &DecisionsApi, charge: &Value) -> u64 {
     let reply = api.peek(json!({"charges": [charge]})).await;
     reply["standings"][0]["remaining"].as_u64().unwrap()
 }

@@ -6,7 +6,7 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use super::api;
-use crate::decisions::body::MOST_BYTES;
+use crate::decisions::question::MAX_BYTES;
 
 /// Each question, and what is said of it: member, then a part of the problem.
 #[tokio::test]
@@ -167,8 +167,8 @@ async fn header_lines_and_problems_are_bounded() {
 async fn bodies_are_bounded() {
     let api = api();
     let padded = |bytes| format!("{{}}{}", " ".repeat(bytes - 2));
-    assert_eq!(api.post("/v1/decide", padded(MOST_BYTES)).await.status, 200);
-    assert_eq!(api.post("/v1/decide", padded(MOST_BYTES + 1)).await.status, 413);
+    assert_eq!(api.post("/v1/decide", padded(MAX_BYTES)).await.status, 200);
+    assert_eq!(api.post("/v1/decide", padded(MAX_BYTES + 1)).await.status, 413);
 }
 
 #[tokio::test]

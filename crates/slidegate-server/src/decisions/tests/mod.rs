@@ -12,6 +12,8 @@ mod several;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use axum::Router;
+use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -22,17 +24,17 @@ use slidegate::{
     Store, StoreError, Timestamp,
 };
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
+use tower_service::Service;
 
-use super::Decisions;
-use crate::config::LimiterConfig;
+use super::{Decisions, router};
+use crate::config::{LimiterConfig, Secret};
+use crate::listener::Accepted;
 use crate::live_config::LiveConfig;
 use crate::observe::RequestOutcome;
 
-type Observer = Box<dyn Fn(&RequestOutcome<'_>) + Send + Sync>;
-
 /// The endpoint, and what was observed of it.
-struct DecisionsApi<S> {
-    decisions: Decisions<S, Observer>,
+struct DecisionsApi {
+    router: Router,
     observed: Arc<Mutex<Vec<String>>>,
 }
 
@@ -81,28 +83,37 @@ fn rules() -> LimiterConfig {
     LimiterConfig::new(policies, Responder::new(), client_address)
 }
 
-fn api() -> DecisionsApi<MemoryStore> {
+fn api() -> DecisionsApi {
     let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
     DecisionsApi::new(rules(), MemoryStore::builder().clock(clock).build())
 }
 
-impl<S: Store> DecisionsApi<S> {
-    fn new(mut rules: LimiterConfig, store: S) -> Self {
+impl DecisionsApi {
+    fn new(rules: LimiterConfig, store: impl Store) -> Self {
+        Self::with_token(rules, store, None)
+    }
+
+    fn with_token(mut rules: LimiterConfig, store: impl Store, token: Option<&Secret>) -> Self {
         let observed = Arc::new(Mutex::new(Vec::new()));
         let seen = observed.clone();
-        let observe: Observer = Box::new(move |answered| {
+        let observe = move |answered: &RequestOutcome<'_>| {
             let RequestOutcome { method, path, client, status, decision, .. } = answered;
             let allowed = decision.map(slidegate::Decision::is_allowed);
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             seen.lock().unwrap().push(line);
-        });
+        };
         let live = Arc::new(LiveConfig::new(&mut rules, store));
-        Self { decisions: Decisions::new(live, observe, Arc::new(SystemClock::new())), observed }
+        let clock = Arc::new(SystemClock::new());
+        let decisions = Decisions { live, observe: Box::new(observe), clock };
+        Self { router: router(decisions, token), observed }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {
         let peer = (!peer.is_empty()).then(|| peer.parse::<IpAddr>().unwrap());
-        let (head, body) = self.decisions.respond(peer, request).await.into_parts();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(Accepted { peer, secure: false });
+        let Ok(response) = self.router.clone().call(request).await;
+        let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let got = Got { status: head.status, headers: head.headers, body };
         openapi::check(&got);

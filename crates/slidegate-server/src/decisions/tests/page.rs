@@ -48,7 +48,7 @@ fn request(line: &str) -> Request<Full<Bytes>> {
 /// What `curl -i` shows, but for the headers that a server adds.
 fn shown(got: &Got) -> String {
     let mut text = format!("HTTP/1.1 {}\n", got.status);
-    for (name, value) in &got.headers {
+    for (name, value) in got.headers.iter().filter(|(name, _)| *name != "content-length") {
         text += &format!("{name}: {}\n", value.to_str().unwrap());
     }
     format!("{text}\n{}", got.text()).trim_end().to_owned()

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::api;
-use crate::decisions::ask::MOST_ASKS;
+use crate::decisions::question::MAX_QUESTIONS;
 
 fn verdicts(replies: &Value) -> Vec<&str> {
     replies.as_array().unwrap().iter().map(|reply| reply["verdict"].as_str().unwrap()).collect()
@@ -32,8 +32,8 @@ async fn there_can_be_none_and_not_too_many() {
     let api = api();
     assert_eq!(api.ask(json!([])).await, json!([]));
     let many = |count| Value::Array(vec![json!({}); count]).to_string();
-    assert_eq!(api.post("/v1/decide", many(MOST_ASKS)).await.status, 200);
-    assert_eq!(api.post("/v1/decide", many(MOST_ASKS + 1)).await.status, 400);
+    assert_eq!(api.post("/v1/decide", many(MAX_QUESTIONS)).await.status, 200);
+    assert_eq!(api.post("/v1/decide", many(MAX_QUESTIONS + 1)).await.status, 400);
 }
 
 #[tokio::test]

@@ -1,0 +1,172 @@
+//! The answer to a question, as JSON.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use serde::{Serialize, Serializer};
+use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
+use slidegate_tower::{Reason, Refused, Responder};
+
+/// The answer to a question.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    degraded: bool,
+    #[serde(rename = "standings", serialize_with = "standings")]
+    pub(super) decision: Option<Decision>,
+    /// The status of the client's response, if the request is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(serialize_with = "headers")]
+    headers: HeaderMap,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text")]
+    body: Option<Bytes>,
+}
+
+const BAD_REQUEST: &str = "bad-request";
+
+impl Answer {
+    /// The answer to a question about a request with these headers.
+    pub(super) fn new(
+        outcome: Result<Decision, StoreError>,
+        responder: &Responder,
+        request: &HeaderMap,
+    ) -> Self {
+        let refused = Refused::of(&outcome);
+        let reason = refused.as_ref().map(|refused| reason(refused.reason()));
+        // To the millisecond, unlike the header, which also covers the windows that it shows.
+        let retry_after = match &outcome {
+            Ok(decision) => decision.retry_after(),
+            Err(_) => refused.as_ref().and_then(Refused::retry_after),
+        };
+        let refusal = responder.refuse(&outcome, request);
+        let is_refused = refusal.is_some();
+        let mut response = refusal.unwrap_or_default();
+        if let Ok(decision) = &outcome
+            && !is_refused
+        {
+            responder.annotate(decision, &mut response);
+        }
+        let (head, body) = response.into_parts();
+        Self {
+            verdict: verdict(&outcome),
+            reason,
+            retry_after_ms: retry_after.map(ceil_ms),
+            degraded: outcome.as_ref().map_or(true, Decision::is_degraded),
+            decision: outcome.ok(),
+            status: is_refused.then_some(head.status.as_u16()),
+            headers: head.headers,
+            body: is_refused.then_some(body),
+        }
+    }
+
+    pub(super) fn is_bad_request(&self) -> bool {
+        self.reason == Some(BAD_REQUEST)
+    }
+
+    /// The status that the client is to get, as far as it is known here.
+    pub(super) fn client_status(&self) -> StatusCode {
+        let status = self.status.map(StatusCode::from_u16);
+        status.and_then(Result::ok).unwrap_or(StatusCode::OK)
+    }
+
+    /// The answer to a question about a malformed request, whose client is to get this response.
+    pub(super) fn bad_request(response: Response<Bytes>) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            verdict: "block",
+            reason: Some(BAD_REQUEST),
+            retry_after_ms: None,
+            degraded: false,
+            decision: None,
+            status: Some(head.status.as_u16()),
+            headers: head.headers,
+            body: Some(body),
+        }
+    }
+}
+
+fn verdict(outcome: &Result<Decision, StoreError>) -> &'static str {
+    match outcome.as_ref().map(Decision::verdict) {
+        Ok(Verdict::Allow) => "allow",
+        Ok(Verdict::Block(_)) => "block",
+        Ok(_) => "deny",
+        Err(_) => "unavailable",
+    }
+}
+
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::CostAboveUnits => "cost-above-units",
+        Reason::Banned => "banned",
+        Reason::Suspended => "suspended",
+        Reason::Blocked => "blocked",
+        Reason::StoreUnavailable => "store-unavailable",
+        _ => "quota-exceeded",
+    }
+}
+
+/// Rounded up, so that a retry is never early.
+fn ceil_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Where one quota stands.
+#[derive(Serialize)]
+struct QuotaStanding<'a> {
+    policy: &'a str,
+    identity: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    plan_unknown: bool,
+    window_ms: u64,
+    units: u32,
+    remaining: u32,
+    reset_after_ms: u64,
+    retry_after_ms: u64,
+    violated: bool,
+    shadow: bool,
+}
+
+impl<'a> QuotaStanding<'a> {
+    fn new(policy: &'a PolicyStanding, standing: &'a Standing) -> Self {
+        let quota = standing.quota();
+        Self {
+            policy: policy.policy(),
+            identity: policy.identity().as_str(),
+            plan: policy.plan().map(|plan| &**plan.name()),
+            plan_unknown: policy.is_plan_unknown(),
+            window_ms: ceil_ms(quota.window()),
+            units: quota.units().get(),
+            remaining: standing.remaining(),
+            reset_after_ms: ceil_ms(standing.reset_after().min(quota.longest_reset())),
+            retry_after_ms: ceil_ms(standing.retry_after()),
+            violated: standing.is_violated(),
+            shadow: policy.is_shadow(),
+        }
+    }
+}
+
+fn standings<S: Serializer>(decision: &Option<Decision>, json: S) -> Result<S::Ok, S::Error> {
+    let policies = decision.as_ref().map_or(&[][..], Decision::policies);
+    json.collect_seq(policies.iter().flat_map(|policy| {
+        policy.standings().iter().map(move |standing| QuotaStanding::new(policy, standing))
+    }))
+}
+
+fn headers<S: Serializer>(headers: &HeaderMap, json: S) -> Result<S::Ok, S::Error> {
+    let lines = headers.iter();
+    json.collect_map(
+        lines.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))),
+    )
+}
+
+fn text<S: Serializer>(body: &Option<Bytes>, json: S) -> Result<S::Ok, S::Error> {
+    json.serialize_str(&String::from_utf8_lossy(body.as_deref().unwrap_or_default()))
+}

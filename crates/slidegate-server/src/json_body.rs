@@ -1,0 +1,147 @@
+//! JSON bodies of requests to the admin and decision APIs.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use axum::extract::Request;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::error::Category;
+use tokio::time::timeout;
+
+use crate::problem::Problem;
+
+/// For all of a body. Callers are near, and what they send is small.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most characters of a request's text that a message repeats.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// Reads a whole body of at most `max_bytes`, whose content type must be JSON.
+pub(crate) async fn read(request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
+    // It also keeps web pages out: a browser sends this type to another origin only after a
+    // preflight request.
+    if !is_json(request.headers()) {
+        let detail = "expected Content-Type: application/json";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let too_large = || {
+        let detail = format!("the body has more than {max_bytes} bytes");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    };
+    let body = request.into_body();
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(too_large());
+    }
+    match timeout(TIMEOUT, Limited::new(body, max_bytes).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Problem::bad_request("the body ended early")),
+        Err(_) => {
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 10 s"))
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
+/// Where a syntax error is, without any of the text, which may be a secret.
+pub(crate) fn syntax_error(error: &serde_json::Error) -> Problem {
+    let what = if error.classify() == Category::Eof { "incomplete JSON" } else { "not JSON" };
+    let (line, column) = (error.line(), error.column());
+    Problem::bad_request(format_args!("{what}, at line {line} column {column}"))
+}
+
+/// A caller's text, short enough for a message.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    const MAX_BYTES: usize = 1000;
+
+    /// A body that comes in parts, and does not say how long it is.
+    struct Parts(VecDeque<Part>);
+
+    #[derive(Clone, Copy)]
+    enum Part {
+        Data(usize),
+        Trailers,
+        Wait,
+        Break,
+        Silence,
+    }
+
+    impl Body for Parts {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            match self.0.pop_front() {
+                None => Poll::Ready(None),
+                Some(Part::Data(bytes)) => {
+                    Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![b'1'; bytes])))))
+                }
+                Some(Part::Trailers) => Poll::Ready(Some(Ok(Frame::trailers(HeaderMap::new())))),
+                Some(Part::Break) => Poll::Ready(Some(Err("broken"))),
+                Some(Part::Silence) => {
+                    self.0.push_front(Part::Silence);
+                    Poll::Pending
+                }
+                Some(Part::Wait) => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
+        }
+    }
+
+    /// The bytes that were read, or the status of the refusal.
+    async fn outcome(parts: &[Part]) -> Result<usize, u16> {
+        let body = axum::body::Body::new(Parts(parts.iter().copied().collect()));
+        let request = Request::post("/").header("content-type", "application/json");
+        let read = read(request.body(body).unwrap(), MAX_BYTES).await;
+        read.map(|body| body.len()).map_err(|refusal| refusal.status.as_u16())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_parts_are_read_and_no_more_than_may_be() {
+        use Part::{Break, Data, Silence, Trailers, Wait};
+        for (parts, expected) in [
+            (&[][..], Ok(0)),
+            (&[Data(7)], Ok(7)),
+            (&[Wait, Data(7), Wait], Ok(7)),
+            (&[Data(7), Wait, Data(0), Data(5), Trailers], Ok(12)),
+            (&[Data(MAX_BYTES)], Ok(MAX_BYTES)),
+            (&[Data(MAX_BYTES + 1)], Err(413)),
+            (&[Data(MAX_BYTES), Data(1), Silence], Err(413)),
+            (&[Data(7), Break], Err(400)),
+            (&[Wait, Break], Err(400)),
+            (&[Silence], Err(408)),
+            (&[Data(7), Silence], Err(408)),
+        ] {
+            assert_eq!(outcome(parts).await, expected, "{} parts", parts.len());
+        }
+    }
+}
