@@ -112,8 +112,7 @@ impl<S: Store> Operator<S> {
             }
         }
         if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
-            let known = policies.names().map(Name::to_string).collect();
-            return Err(OverrideError::UnknownPolicy { policy, known }.into());
+            return Err(OverrideError::unknown_policy(&policy, &policies).into());
         }
         let active = self.overrides.active().await;
         let own = active.overrides.iter().filter(|record| concerns(record, &identity));

@@ -236,17 +236,7 @@ impl From<OverrideError> for Problem {
             | OverrideError::Disk(_)
             | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let mut detail = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            // Some errors repeat the text of their cause.
-            let text = error.to_string();
-            if !detail.ends_with(&text) {
-                detail = format!("{detail}: {text}");
-            }
-            cause = error.source();
-        }
-        Self::new(status, detail)
+        Self::new(status, format_args!("{:#}", anyhow::Error::from(error)))
     }
 }
 

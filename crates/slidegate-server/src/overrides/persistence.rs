@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use slidegate_redis::SharedMap;
 
@@ -33,11 +33,11 @@ impl Persistence {
 }
 
 /// The version of the file format.
-const FORM: u32 = 1;
+const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Contents {
+struct OverrideFile {
     slidegate_overrides: u32,
     overrides: Vec<StoredOverride>,
 }
@@ -52,28 +52,23 @@ struct StoredOverride {
 
 /// Replaces the file atomically.
 pub(super) fn write(path: &Path, overrides: &[OverrideRecord]) -> anyhow::Result<()> {
-    let keep = |record: &OverrideRecord| {
-        let (id, text) = (record.id.clone(), record.text());
-        StoredOverride { id, until_ms: record.until_ms, text }
+    let stored = |record: &OverrideRecord| StoredOverride {
+        id: record.id.clone(),
+        until_ms: record.until_ms,
+        text: record.text(),
     };
-    let overrides = overrides.iter().map(keep).collect();
-    let contents = serde_json::to_vec(&Contents { slidegate_overrides: FORM, overrides })?;
-    disk::replace(path, |file| std::io::Write::write_all(file, &contents))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let overrides = overrides.iter().map(stored).collect();
+    disk::replace_json(path, &OverrideFile { slidegate_overrides: FORMAT, overrides })
 }
 
 /// The overrides in the file; none if there is no file. A damaged file is an error: starting
 /// without an operator's bans must not go unnoticed.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<OverrideRecord>> {
-    let shown = path.display();
-    let text = match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.with_context(|| format!("cannot read {shown}"))?,
+    let Some(file) = disk::read_json::<OverrideFile>(path)? else { return Ok(Vec::new()) };
+    ensure!(file.slidegate_overrides == FORMAT, disk::damaged(path));
+    let parse = |stored: &StoredOverride| {
+        OverrideRecord::parse(&stored.id, &stored.text, stored.until_ms)
+            .with_context(|| disk::damaged(path))
     };
-    let damaged =
-        || format!("cannot read overrides from {shown}; move the file away to start without it");
-    let contents: Contents = serde_json::from_slice(&text).with_context(damaged)?;
-    anyhow::ensure!(contents.slidegate_overrides == FORM, damaged());
-    let read = |kept: &StoredOverride| OverrideRecord::read(&kept.id, &kept.text, kept.until_ms);
-    contents.overrides.iter().map(|kept| read(kept).with_context(damaged)).collect()
+    file.overrides.iter().map(parse).collect()
 }

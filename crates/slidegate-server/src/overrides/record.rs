@@ -1,11 +1,14 @@
-//! One override, reset or lift with its actor and dates, and its text form.
+//! One override, reset or lift with its target, actor and dates, and its text form.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use slidegate::policy::Action;
-use slidegate::{Identity, Name};
+use slidegate::policy::{Action, CheckedPolicy};
+use slidegate::{Account, Identity, Name, Policies, Source};
+
+use super::OverrideError;
 
 /// What an operator does to an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,15 @@ pub(crate) struct Actor {
     pub(crate) reason: String,
 }
 
+/// When an override ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// This long after it is created.
+    For(Duration),
+    /// At this instant, in Unix milliseconds.
+    At(u64),
+}
+
 /// An action that was taken: an override in force, or a reset or lift that other gateways have yet to
 /// apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +60,7 @@ pub(crate) struct OverrideRecord {
 }
 
 /// The version of the text form. Other versions are ignored: a newer release may have written them.
-const FORM: &str = "1";
+const FORMAT: &str = "1";
 /// Enough of the digest to make ten thousand overrides unique.
 const ID_BYTES: usize = 8;
 
@@ -72,7 +84,7 @@ impl OperatorAction {
         }
     }
 
-    fn read(name: &str, units: &str) -> Option<Self> {
+    fn parse(name: &str, units: &str) -> Option<Self> {
         Some(match name {
             "reset" => Self::Reset,
             "grant" => Self::Override(Action::Grant(units.parse().ok()?)),
@@ -84,6 +96,46 @@ impl OperatorAction {
     }
 }
 
+impl Target {
+    /// The account under each policy, or under the one that is named. A network has accounts only
+    /// if one of these policies counts addresses by just such networks.
+    pub(super) fn accounts(&self, policies: &Policies) -> Result<Vec<Account>, OverrideError> {
+        let is_meant = |checked: &&CheckedPolicy| {
+            self.policy.as_ref().is_none_or(|policy| *policy == checked.name)
+        };
+        let meant: Vec<&CheckedPolicy> = policies.iter().filter(is_meant).collect();
+        if let (Some(policy), []) = (&self.policy, &meant[..]) {
+            return Err(OverrideError::unknown_policy(policy, policies));
+        }
+        let identity = self.identity;
+        if let Some((address, _)) =
+            identity.value().split_once('/').filter(|_| identity.kind() == "ip")
+        {
+            let counts = |source: &Source| match (source, address.parse()) {
+                (Source::Ip(prefixes), Ok(address)) => Identity::ip(address, *prefixes) == identity,
+                _ => false,
+            };
+            if !meant.iter().any(|policy| policy.identity.iter().any(counts)) {
+                return Err(OverrideError::Network);
+            }
+        }
+        let account = |checked: &CheckedPolicy| Account { policy: checked.name.clone(), identity };
+        Ok(meant.into_iter().map(account).collect())
+    }
+}
+
+impl Expiry {
+    /// The end, in Unix milliseconds.
+    pub(crate) fn end_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Self::For(lasting) => {
+                now_ms.saturating_add(u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX))
+            }
+            Self::At(until_ms) => until_ms,
+        }
+    }
+}
+
 impl OverrideRecord {
     /// The id. A second ban of the same identity replaces the first, and a command that is repeated
     /// because its answer was lost has no second effect.
@@ -91,7 +143,7 @@ impl OverrideRecord {
         let name = OperatorAction::Override(action).name();
         let policy = target.policy.as_deref().unwrap_or_default();
         let digest = Sha256::digest(format!("{name}\n{}\n{policy}", target.identity));
-        hex(&digest[..ID_BYTES])
+        digest[..ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The text form: one line for each part, because no part can contain a line break. With the
@@ -100,7 +152,7 @@ impl OverrideRecord {
         let units = self.action.units().map(|units| units.to_string()).unwrap_or_default();
         let by = self.actor.by.map(|by| by.to_string()).unwrap_or_default();
         [
-            FORM,
+            FORMAT,
             self.action.name(),
             self.target.identity.as_str(),
             self.target.policy.as_deref().unwrap_or_default(),
@@ -112,34 +164,23 @@ impl OverrideRecord {
         .join("\n")
     }
 
-    /// Reads what [`text`](Self::text) wrote; none if it is something else.
-    pub(super) fn read(id: &str, text: &str, until_ms: u64) -> Option<Self> {
+    /// Parses what [`text`](Self::text) wrote; none if it is something else.
+    pub(super) fn parse(id: &str, text: &str, until_ms: u64) -> Option<Self> {
         let parts: Vec<&str> = text.split('\n').collect();
-        let [FORM, name, identity, policy, units, by, created_ms, reason] = parts[..] else {
+        let [FORMAT, name, identity, policy, units, by, created_ms, reason] = parts[..] else {
             return None;
         };
         let policy = (!policy.is_empty()).then(|| policy.parse()).transpose().ok()?;
         let by = (!by.is_empty()).then(|| by.parse()).transpose().ok()?;
         Some(Self {
             id: id.to_owned(),
-            action: OperatorAction::read(name, units)?,
+            action: OperatorAction::parse(name, units)?,
             target: Target { identity: identity.parse().ok()?, policy },
             actor: Actor { by, reason: reason.to_owned() },
             created_ms: created_ms.parse().ok()?,
             until_ms,
         })
     }
-
-    pub(crate) fn override_action(&self) -> Option<Action> {
-        match self.action {
-            OperatorAction::Override(action) => Some(action),
-            _ => None,
-        }
-    }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -174,7 +215,7 @@ mod tests {
                 ..filed(OperatorAction::Override(Action::Exempt), None, "")
             },
         ] {
-            assert_eq!(OverrideRecord::read("7", &record.text(), 2), Some(record));
+            assert_eq!(OverrideRecord::parse("7", &record.text(), 2), Some(record));
         }
     }
 
@@ -203,7 +244,7 @@ mod tests {
             text.replace("user:42", "nobody"),
             format!("{text}\nmore"),
         ] {
-            assert_eq!(OverrideRecord::read("7", &text, 2), None, "{text}");
+            assert_eq!(OverrideRecord::parse("7", &text, 2), None, "{text}");
         }
     }
 

@@ -1,16 +1,17 @@
-//! The accounts of a store in memory, between two lives of the server.
+//! Saves the accounts of a memory store to files, and restores them at the next start.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use slidegate::limit::SnapshotError;
 use slidegate::policy::ActiveBan;
 use slidegate::{Account, AccountError, Gate, MemoryStore, Timestamp};
+use tokio::sync::Mutex;
 
 use crate::config::SnapshotConfig;
 use crate::disk;
@@ -18,16 +19,12 @@ use crate::observe::Observer;
 
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot(Arc<SnapshotState>);
-
-#[derive(Debug)]
-struct SnapshotState {
+pub(crate) struct Snapshot {
     gate: Arc<Gate<MemoryStore>>,
     observer: Observer,
-    file: PathBuf,
-    every: Option<Duration>,
+    config: SnapshotConfig,
     /// Held while saving: two at once would write one file.
-    saving: Mutex<()>,
+    saving: Arc<Mutex<()>>,
 }
 
 impl Snapshot {
@@ -38,67 +35,102 @@ impl Snapshot {
         gate: Arc<Gate<MemoryStore>>,
         observer: Observer,
     ) -> anyhow::Result<Self> {
-        let (file, every) = (config.file.clone(), config.every);
-        let inner = SnapshotState { gate, observer, file, every, saving: Mutex::new(()) };
-        for (store, path) in inner.parts() {
-            restore(store, &path).context("store.snapshot.file")?;
-            disk::try_writing(&path).context("store.snapshot.file")?;
-        }
-        let bans = inner.bans_file();
-        restore_bans(&inner.gate, &bans).context("store.snapshot.file")?;
-        disk::try_writing(&bans).context("store.snapshot.file")?;
-        Ok(Self(Arc::new(inner)))
+        let paths = paths(&config.file);
+        restore_accounts(gate.store(), &paths.shared)
+            .and_then(|()| restore_accounts(gate.local_store(), &paths.local))
+            .and_then(|()| restore_bans(&gate, &paths.bans))
+            .context("store.snapshot.file")?;
+        Ok(Self { gate, observer, config: config.clone(), saving: Arc::default() })
     }
 
-    /// Saves every so often, if it is to be.
+    /// Saves at the configured interval, if there is one.
     pub(crate) async fn save_repeatedly(self) {
-        let Some(every) = self.0.every else { return };
+        let Some(every) = self.config.every else { return };
         loop {
             tokio::time::sleep(every).await;
             self.save().await;
         }
     }
 
-    /// Saves on a blocking thread. A failure is logged and leaves the file as it
-    /// was.
+    /// Saves on a blocking thread. A failure is logged and leaves the file as it was.
     pub(crate) async fn save(&self) {
-        let inner = self.0.clone();
-        let saved = tokio::task::spawn_blocking(move || inner.save()).await;
+        let _saving = self.saving.lock().await;
+        let (gate, paths) = (self.gate.clone(), paths(&self.config.file));
+        let saved = tokio::task::spawn_blocking(move || save(&gate, &paths)).await;
         match saved.unwrap_or_else(|panicked| Err(panicked.into())) {
-            Ok(()) => self.0.observer.snapshot_saved(),
+            Ok(()) => self.observer.snapshot_saved(),
             Err(error) => {
-                self.0.observer.snapshot_failed();
+                self.observer.snapshot_failed();
                 tracing::error!("cannot save the snapshot: {error:#}");
             }
         }
     }
 }
 
-impl SnapshotState {
-    /// The gate's two stores, each with a file of its own.
-    fn parts(&self) -> [(&MemoryStore, PathBuf); 2] {
-        let local = disk::with_suffix(&self.file, ".local");
-        [(self.gate.store(), self.file.clone()), (self.gate.local_store(), local)]
-    }
+/// The files: the accounts of the gate's two stores, and the bans that policies began.
+struct SnapshotPaths {
+    shared: PathBuf,
+    local: PathBuf,
+    bans: PathBuf,
+}
 
-    fn save(&self) -> anyhow::Result<()> {
-        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        for (store, path) in self.parts() {
-            disk::replace(&path, |file| store.save(file))
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let path = self.bans_file();
-        let bans = serde_json::to_vec(&SavedBans::of(&self.gate))?;
-        disk::replace(&path, |file| file.write_all(&bans))
-            .with_context(|| format!("cannot write {}", path.display()))
-    }
-
-    fn bans_file(&self) -> PathBuf {
-        disk::with_suffix(&self.file, ".bans")
+fn paths(file: &Path) -> SnapshotPaths {
+    SnapshotPaths {
+        shared: file.to_owned(),
+        local: disk::with_suffix(file, ".local"),
+        bans: disk::with_suffix(file, ".bans"),
     }
 }
 
-/// The bans that policies began, as they are kept. Instants are Unix milliseconds.
+fn save(gate: &Gate<MemoryStore>, paths: &SnapshotPaths) -> anyhow::Result<()> {
+    disk::replace(&paths.shared, |file| gate.store().save(file))?;
+    disk::replace(&paths.local, |file| gate.local_store().save(file))?;
+    let now = gate.now();
+    let bans = gate.admin().active_bans().iter().map(|ban| SavedBan::of(ban, now)).collect();
+    disk::replace_json(&paths.bans, &SavedBans { slidegate_bans: BANS_FORMAT, bans })
+}
+
+fn restore_accounts(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            tracing::info!("no snapshot at {shown} yet; starting empty");
+        }
+        file => match store.restore(file.with_context(|| format!("cannot read {shown}"))?) {
+            Ok(accounts) => tracing::info!(accounts, "restored from {shown}"),
+            Err(error @ SnapshotError::TooLarge { .. }) => {
+                bail!("cannot restore {shown}: {error}; raise store.capacity")
+            }
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                bail!("cannot restore {shown}: {error:#}; move the file away to start without it")
+            }
+        },
+    }
+    disk::try_writing(path)
+}
+
+fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    if let Some(file) = disk::read_json::<SavedBans>(path)? {
+        ensure!(file.slidegate_bans == BANS_FORMAT, disk::damaged(path));
+        let now = gate.now();
+        for ban in &file.bans {
+            let ban = ban.at(now).with_context(|| disk::damaged(path))?;
+            match gate.admin().adopt_ban(&ban) {
+                // The policy may have changed since.
+                Ok(()) | Err(AccountError::UnknownPolicy(_) | AccountError::NoBan(_)) => {}
+                Err(error) => bail!("cannot restore {shown}: {error}; raise store.capacity"),
+            }
+        }
+        tracing::info!(bans = gate.admin().ban_stats().adopted, "restored from {shown}");
+    }
+    disk::try_writing(path)
+}
+
+/// The version of the bans' file.
+const BANS_FORMAT: u32 = 1;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedBans {
@@ -106,6 +138,7 @@ struct SavedBans {
     bans: Vec<SavedBan>,
 }
 
+/// A ban that a policy began. Instants are Unix milliseconds.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedBan {
@@ -115,74 +148,22 @@ struct SavedBan {
     retry_at_ms: u64,
 }
 
-/// The format of the file.
-const BANS_FORMAT: u32 = 1;
-
-impl SavedBans {
-    fn of(gate: &Gate<MemoryStore>) -> Self {
-        let now = gate.now();
+impl SavedBan {
+    fn of(ban: &ActiveBan, now: Timestamp) -> Self {
         // Rounded up to a millisecond, so that no ban ends early.
         let ms = |after| (now + after + Duration::from_nanos(999_999)).as_millis();
-        let keep = |ban: ActiveBan| SavedBan {
+        Self {
             policy: ban.account.policy.to_string(),
             identity: ban.account.identity.to_string(),
             until_ms: ms(ban.rest),
             retry_at_ms: ms(ban.retry_after),
-        };
-        let bans = gate.admin().active_bans().into_iter().map(keep).collect();
-        Self { slidegate_bans: BANS_FORMAT, bans }
+        }
     }
-}
 
-impl SavedBan {
     fn at(&self, now: Timestamp) -> anyhow::Result<ActiveBan> {
         let rest = |ms| Timestamp::from_millis(ms).saturating_since(now);
         let account = Account { policy: self.policy.parse()?, identity: self.identity.parse()? };
         let (rest, retry_after) = (rest(self.until_ms), rest(self.retry_at_ms));
         Ok(ActiveBan { account, rest, retry_after })
     }
-}
-
-fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
-    let text = match std::fs::read(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.with_context(|| format!("cannot read {shown}"))?,
-    };
-    let damaged = || format!("cannot restore {shown}; move the file away to start without it");
-    let contents: SavedBans = serde_json::from_slice(&text).with_context(damaged)?;
-    anyhow::ensure!(contents.slidegate_bans == BANS_FORMAT, damaged());
-    let now = gate.now();
-    for ban in &contents.bans {
-        match gate.admin().adopt_ban(&ban.at(now).with_context(damaged)?) {
-            // The policy may have changed since.
-            Ok(()) | Err(AccountError::UnknownPolicy(_) | AccountError::NoBan(_)) => {}
-            Err(error) => bail!("cannot restore {shown}: {error}; raise store.capacity"),
-        }
-    }
-    tracing::info!(bans = gate.admin().ban_stats().adopted, "restored from {shown}");
-    Ok(())
-}
-
-fn restore(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            tracing::info!("no snapshot at {shown} yet; starting empty");
-            return Ok(());
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-    };
-    match store.restore(file) {
-        Ok(accounts) => tracing::info!(accounts, "restored from {shown}"),
-        Err(error @ SnapshotError::TooLarge { .. }) => {
-            bail!("cannot restore {shown}: {error}; raise store.capacity")
-        }
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            bail!("cannot restore {shown}: {error:#}; move the file away to start without it")
-        }
-    }
-    Ok(())
 }
