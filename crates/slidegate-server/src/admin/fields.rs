@@ -1,12 +1,10 @@
 //! The members of a JSON body and the parameters of a query: everything that is wrong with them is
 //! reported at once.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::Request;
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::json_body::{self, shortened};
@@ -37,14 +35,15 @@ impl Fields {
     /// Reads a body, which has to be a JSON object.
     pub(super) async fn of_body(request: Request) -> Result<Self, Problem> {
         let body = json_body::read(request, MAX_BODY_BYTES).await?;
-        match serde_json::from_slice(&body) {
-            Ok(Members(values)) => Ok(Self::new(values, "member")),
-            Err(error) if error.is_data() => {
-                let value = serde_json::from_slice(&body).unwrap_or_default();
-                Err(Problem::bad_request(expected("an object", &value)))
-            }
-            Err(error) => Err(json_body::syntax_error(&error)),
-        }
+        // Unlike a map, it keeps duplicates.
+        let json: serde_json_borrow::Value<'_> =
+            serde_json::from_slice(&body).map_err(|error| json_body::syntax_error(&error))?;
+        let serde_json_borrow::Value::Object(members) = json else {
+            return Err(Problem::bad_request(expected("an object", &json.into())));
+        };
+        let values = members.into_vec().into_iter();
+        let values = values.map(|(name, value)| (name.to_string(), value.into())).collect();
+        Ok(Self::new(values, "member"))
     }
 
     fn new(values: Vec<(String, Value)>, noun: &'static str) -> Self {
@@ -123,32 +122,5 @@ pub(super) fn expected(what: impl Display, value: &Value) -> String {
         Value::Array(_) => format!("expected {what}, not a list"),
         Value::Object(_) => format!("expected {what}, not an object"),
         other => format!("expected {what}, not {other}"),
-    }
-}
-
-/// The members of a JSON object. A map would hide duplicates.
-struct Members(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(MembersVisitor)
-    }
-}
-
-struct MembersVisitor;
-
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Members, A::Error> {
-        let mut values = Vec::new();
-        while let Some(member) = members.next_entry()? {
-            values.push(member);
-        }
-        Ok(Members(values))
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct AccountView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) plan: Option<String>,
     /// Whether the policy is a shadow policy, which refuses nothing.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) shadow: bool,
     /// The spent share of the quota that is spent most, from 0 to 1.
     pub(crate) used: f64,
@@ -54,10 +54,10 @@ pub(crate) struct AccountView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exempt_for_ms: Option<u64>,
     /// Units that an operator has added to each quota.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) granted: u32,
     /// Whether the store failed and these are the process's own ledgers.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) degraded: bool,
     /// Recent denials, in lists of the most denied.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub(crate) struct QuotaView {
 pub(crate) struct OverrideList {
     pub(crate) overrides: Vec<OverrideView>,
     /// Whether there may be others: Redis is unreachable, and these were read last.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) stale: bool,
 }
 
@@ -204,12 +204,6 @@ fn rounded_up_ms(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -72,7 +72,7 @@ impl<S: Store> OverrideService<S> {
             // Until all that was lost is written again, the next read is a full one.
             state.seen = None;
             state.replace(overrides.into_iter().chain(lost.iter().cloned()).collect(), &self.gate);
-            self.apply_resets(state, resets, clock_offset_ms(snapshot.now_ms, asked_at));
+            self.apply_resets(state, &resets, clock_offset_ms(snapshot.now_ms, asked_at));
             if !lost.is_empty() {
                 tracing::warn!(overrides = lost.len(), "Redis lost overrides; writing them again");
             }
@@ -89,7 +89,7 @@ impl<S: Store> OverrideService<S> {
     /// Applies the resets done at other gateways that are new. They are dated by the clock as it was
     /// before the read, so they seem a little older than they are, never younger: what was spent
     /// since has to count.
-    fn apply_resets(&self, state: &mut OverrideState, resets: Vec<OverrideRecord>, offset_ms: i64) {
+    fn apply_resets(&self, state: &mut OverrideState, resets: &[OverrideRecord], offset_ms: i64) {
         let ids = resets.iter().map(|reset| reset.id.clone()).collect();
         let known = std::mem::replace(&mut state.resets, ids);
         let now_ms = self.gate.now().as_millis().saturating_add_signed(offset_ms);
