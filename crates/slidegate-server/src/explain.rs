@@ -85,7 +85,7 @@ impl ExplainArguments {
         }
         let headers = self.headers()?;
         let sent = without_query(&self.path);
-        let readings = rules.paths().readings(sent);
+        let readings = rules.paths.readings(sent);
         let peer = self.peer.or(self.client);
         let client = self.client.or_else(|| rules.client_address.resolve(peer, &headers));
         let mut facts = self.facts().headers(&headers).other_paths(&readings);

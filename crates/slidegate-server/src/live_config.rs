@@ -76,7 +76,7 @@ impl<S: Store> LiveConfig<S> {
 
 impl<S: Store> HttpSettings<S> {
     fn new(gate: &Arc<Gate<S>>, rules: &LimiterConfig) -> Self {
-        let paths = rules.paths();
+        let paths = rules.paths;
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
         let limiter = RequestLimiter::new(gate.clone())
             .responder(answers.clone())

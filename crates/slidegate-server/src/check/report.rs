@@ -8,7 +8,7 @@ use slidegate_redis::KeyTemplate;
 use super::memory;
 use crate::config::{
     Config, ConfigSummary, GatewayConfig, ListenAddress, Loaded, Period, PolicySummary,
-    QuotaSummary, RedisConfig, RouteConfig, StoreConfig,
+    RedisConfig, RouteConfig, StoreConfig,
 };
 
 /// The default capacity of the store.
@@ -171,13 +171,11 @@ fn accounts(config: &Config) -> Vec<String> {
 
 /// The quotas of a policy, or those of each plan that its requests may have.
 fn quotas<'o>(policy: &'o PolicySummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
-    match &policy.limits {
-        QuotaSummary::Quotas(quotas) => vec![(String::new(), quotas.as_slice())],
-        QuotaSummary::Plans { .. } => {
-            let plans = outline.plans.iter();
-            plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
-        }
+    if !policy.quotas.is_empty() {
+        return vec![(String::new(), &policy.quotas)];
     }
+    let plans = outline.plans.iter();
+    plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
 }
 
 fn in_redis(redis: &RedisConfig, policy: &PolicySummary, quotas: &[Quota]) -> String {

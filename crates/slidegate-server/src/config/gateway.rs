@@ -1,11 +1,17 @@
-//! What the proxying endpoint is to do.
+//! `[gateway]`: the proxying endpoint.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
+use http::uri::Authority;
+use http::{HeaderName, Uri};
+use slidegate::Policies;
 
 use crate::config::ListenAddress;
+use crate::config::endpoints::listen;
+use crate::config::reader::{Table, Value};
 
 /// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +60,7 @@ pub(crate) struct HeaderRules {
     pub(crate) refuse_overrides: bool,
 }
 
-/// How long to wait for others.
+/// How long to wait.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Timeouts {
     /// For all of a request's head, and for a TLS handshake or a PROXY header before it.
@@ -71,20 +77,6 @@ pub(crate) struct Timeouts {
     pub(crate) body: Duration,
     /// Idle timeout of an upgraded connection, such as a WebSocket.
     pub(crate) tunnel: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            idle: Duration::from_secs(60),
-            connect: Duration::from_secs(5),
-            response: Duration::from_secs(60),
-            drain: Duration::from_secs(30),
-            body: Duration::from_secs(3600),
-            tunnel: Duration::from_secs(3600),
-        }
-    }
 }
 
 /// How much of everything there may be at once.
@@ -109,31 +101,250 @@ pub(crate) struct Bounds {
     pub(crate) body_rate: u32,
 }
 
-impl Bounds {
-    /// The default share of one address: a tenth of the total, rounded up.
-    pub(super) fn per_address(total: usize) -> usize {
-        total.div_ceil(10)
-    }
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            head_bytes: 64 * 1024,
-            connections: 10_000,
-            connections_per_address: 1000,
-            in_flight: 10_000,
-            in_flight_per_address: 1000,
-            idle_upstream: 256,
-            body_bytes: None,
-            body_rate: 100,
-        }
-    }
-}
-
 /// A certificate chain and its key, as PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+/// A longer timeout is probably a wrong unit.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+impl GatewayConfig {
+    /// Reads the section. Without an upstream there is no gateway, but the section can still say
+    /// how the other endpoints read requests.
+    pub(super) fn read(table: &Table<'_>) -> Option<Self> {
+        let hosts = [("keep", HostRule::Keep), ("upstream", HostRule::Upstream)];
+        let workers = table.read("workers", |value| value.number(1..=1024_u16));
+        let gateway = Self {
+            listen: listen(table, DEFAULT_LISTEN),
+            tls: table.read("tls", |value| TlsFiles::read(&value.table()?)),
+            proxy_protocol: table.boolean("proxy_protocol"),
+            routes: routes(table),
+            host: table.read("host", |value| value.one_of(&hosts)).unwrap_or_default(),
+            headers: HeaderRules {
+                underscores: table.boolean("underscores_in_headers"),
+                refuse_overrides: table.boolean("refuse_overrides"),
+            },
+            workers: workers.map_or_else(processors, usize::from),
+            timeouts: Timeouts::read(&table.table("timeouts")),
+            bounds: Bounds::read(&table.table("bounds")),
+        };
+        if table.has("upstream") || table.has("route") {
+            return Some(gateway);
+        }
+        let is_useful = super::limiter::GATEWAY_KEYS.iter().any(|key| table.has(key));
+        if table.node.is_some() && (table.has("listen") || table.has("tls") || !is_useful) {
+            table.missing("upstream", "where allowed requests go, such as http://127.0.0.1:3000");
+        }
+        None
+    }
+
+    /// Reports headers that policies read and the gateway drops.
+    pub(super) fn check_headers(&self, table: &Table<'_>, policies: &Policies) {
+        let dropped = policies.identity_headers().filter(|name| name.as_str().contains('_'));
+        let names: BTreeSet<&str> = dropped.map(HeaderName::as_str).collect();
+        if !self.headers.underscores && !names.is_empty() {
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            table.report(
+                "underscores_in_headers",
+                format!(
+                    "missing: the gateway drops headers with underscores in their names, so that \
+                     nobody is counted or listed by {names}: expected true, or a name with hyphens"
+                ),
+            );
+        }
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn routes(table: &Table<'_>) -> Vec<RouteConfig> {
+    let rest = table.get("upstream").map(|value| RouteConfig {
+        prefix: "/".to_owned(),
+        servers: servers(&value),
+        http2: table.boolean("http2_upstream"),
+    });
+    let mut routes: Vec<RouteConfig> = rest.into_iter().collect();
+    for value in table.list("route", |value| Some(*value)) {
+        let Some(table) = value.table() else { continue };
+        let Some(route) = RouteConfig::read(&table) else { continue };
+        if routes.iter().any(|other| other.prefix == route.prefix) {
+            let expected = "another route has this prefix: expected each once";
+            table.get("prefix").iter().for_each(|value| value.report(expected));
+        }
+        routes.push(route);
+    }
+    routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+    routes
+}
+
+impl RouteConfig {
+    fn read(table: &Table<'_>) -> Option<Self> {
+        let prefix = table.require("prefix", "the beginning of a path, such as /api", |value| {
+            let text = value.text()?;
+            if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
+                value.report("expected the beginning of a path, such as /api for all below it");
+            }
+            Some(text.to_owned())
+        });
+        let url = "a URL such as http://127.0.0.1:3000";
+        let servers = table.require("upstream", url, |value| Some(servers(value)));
+        let http2 = table.boolean("http2_upstream");
+        Some(Self { prefix: prefix?, servers: servers.unwrap_or_default(), http2 })
+    }
+}
+
+impl TlsFiles {
+    fn read(table: &Table<'_>) -> Option<Self> {
+        let file = |key| table.require(key, "the path of a PEM file", Value::file);
+        let (certificate, key) = (file("certificate"), file("key"));
+        Some(Self { certificate: certificate?, key: key? })
+    }
+}
+
+impl Timeouts {
+    fn read(table: &Table<'_>) -> Self {
+        Self::from(|key, default| {
+            table.read(key, |value| value.period(LONGEST_WAIT)).unwrap_or(default)
+        })
+    }
+
+    /// From each key and its default.
+    fn from(period: impl Fn(&'static str, Duration) -> Duration) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            head: period("head", seconds(10)),
+            idle: period("idle", seconds(60)),
+            connect: period("connect", seconds(5)),
+            response: period("response", seconds(60)),
+            drain: period("drain", seconds(30)),
+            body: period("body", seconds(3600)),
+            tunnel: period("tunnel", seconds(3600)),
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self::from(|_, default| default)
+    }
+}
+
+impl Bounds {
+    fn read(table: &Table<'_>) -> Self {
+        let bounds = Self::from(|key, range| table.read(key, |value| value.number(range)));
+        for (key, each, total_key, total) in [
+            (
+                "connections_per_address",
+                bounds.connections_per_address,
+                "connections",
+                bounds.connections,
+            ),
+            ("in_flight_per_address", bounds.in_flight_per_address, "in_flight", bounds.in_flight),
+        ] {
+            if let Some(value) = table.get(key).filter(|_| each > total) {
+                value.report(format!("expected at most {total_key}, which is {total}"));
+            }
+        }
+        bounds
+    }
+
+    /// From each key, if it is there, and the range of its values.
+    fn from(number: impl Fn(&'static str, RangeInclusive<u64>) -> Option<u64>) -> Self {
+        let size = |key, range, default| {
+            number(key, range).map_or(default, |size| usize::try_from(size).unwrap_or(usize::MAX))
+        };
+        let at_once = |key, default| size(key, 1..=10_000_000, default);
+        let connections = at_once("connections", 10_000);
+        let in_flight = at_once("in_flight", 10_000);
+        let rate = number("body_rate", 0..=u32::MAX.into());
+        Self {
+            // The HTTP server reads at least 8 KiB at once, and a head is in memory as a whole.
+            head_bytes: size("head_bytes", 8192..=16 * 1024 * 1024, 64 * 1024),
+            connections,
+            connections_per_address: at_once("connections_per_address", connections.div_ceil(10)),
+            in_flight,
+            in_flight_per_address: at_once("in_flight_per_address", in_flight.div_ceil(10)),
+            idle_upstream: at_once("idle_upstream", 256),
+            body_bytes: number("body_bytes", 0..=u64::MAX >> 1),
+            body_rate: rate.and_then(|rate| rate.try_into().ok()).unwrap_or(100),
+        }
+    }
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self::from(|_, _| None)
+    }
+}
+
+const EXPECTED_UPSTREAM: &str =
+    "expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:3000";
+
+fn servers(value: &Value<'_>) -> Vec<Uri> {
+    if value.node.elements().is_empty() {
+        value.report(EXPECTED_UPSTREAM);
+    }
+    value.each(|value| {
+        let text = value.text()?;
+        let uri = upstream(text);
+        if uri.is_none() {
+            // Credentials in it would appear in the log.
+            let value = if text.contains('@') { value.hidden() } else { *value };
+            value.report(EXPECTED_UPSTREAM);
+        }
+        uri
+    })
+}
+
+/// An upstream server.
+fn upstream(text: &str) -> Option<Uri> {
+    let uri: Uri = text.parse().ok()?;
+    let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
+    let is_plain = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    (is_known && is_plain && uri.authority().is_some_and(is_server)).then_some(uri)
+}
+
+/// A host and perhaps a port. An authority may also have a user, or a port that is no port.
+fn is_server(authority: &Authority) -> bool {
+    let (text, host) = (authority.as_str(), authority.host());
+    let port = text.strip_prefix(host).map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    !host.is_empty() && (text == host || port.is_some_and(is_port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstreams_are_servers_and_nothing_more() {
+        for good in
+            ["http://127.0.0.1:3000", "https://api.internal", "http://[::1]:80/", "http://a"]
+        {
+            assert!(upstream(good).is_some(), "{good}");
+        }
+        for bad in [
+            "",
+            "127.0.0.1:3000",
+            "localhost",
+            "ftp://a",
+            "http://",
+            "http://a/b",
+            "http://a?b",
+            "http://me:hunter2@a",
+            "http://a:99999",
+            "http://a:",
+            "http://:80",
+            "/x",
+            "*",
+        ] {
+            assert!(upstream(bad).is_none(), "{bad}");
+        }
+    }
 }

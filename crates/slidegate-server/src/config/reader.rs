@@ -1,4 +1,4 @@
-//! Values of the tree, asked for one by one: what is wrong with one does not hide another.
+//! Reads values from the tree one by one: what is wrong with one does not hide another.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -7,179 +7,220 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use crate::config::error::{ConfigError, Location, quoted};
+use crate::config::tree::{Content, Node};
+use crate::config::values::{Period, Secret};
 
-use crate::config::document::Document;
-use crate::config::error::ConfigError;
-use crate::config::location::{Location, Sourced};
-use crate::config::period::Period;
-use crate::config::secret::Secret;
-use crate::config::suggestion::nearest;
+/// Collects the errors of a tree that is read.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// Where relative paths start.
+    pub(super) folder: PathBuf,
+    /// Whether every user of this machine may read the file.
+    pub(super) is_open_to_all: bool,
+    pub(super) errors: RefCell<Vec<ConfigError>>,
+}
 
-/// A table. Keys that are never read are reported as unknown.
-#[derive(Debug)]
-pub(super) struct Table<'d> {
-    document: &'d Document,
-    /// Where it is, such as `policy[2].match`; empty for the whole file.
-    path: String,
-    at: usize,
-    entries: &'d DeTable<'d>,
+/// A table, perhaps an empty one in the place of one that is missing. On drop it reports the keys
+/// that were not asked for.
+pub(super) struct Table<'t> {
+    pub(super) reader: &'t Reader,
+    pub(super) location: Location,
+    /// None if the table is missing, or something else is in its place.
+    pub(super) node: Option<&'t Node>,
     asked: RefCell<Vec<&'static str>>,
 }
 
 /// A value that is there.
-#[derive(Debug, Clone)]
-pub(super) struct Value<'d> {
-    document: &'d Document,
-    path: String,
-    node: &'d Spanned<DeValue<'d>>,
+#[derive(Clone, Copy)]
+pub(super) struct Value<'t> {
+    reader: &'t Reader,
+    pub(super) node: &'t Node,
     is_secret: bool,
 }
 
-impl<'d> Table<'d> {
-    /// Reads all of a document.
-    pub(super) fn root<T>(
-        document: &'d Document,
-        node: &'d Spanned<DeValue<'d>>,
-        read: impl FnOnce(&Table<'_>) -> T,
-    ) -> T {
-        let root = Value { document, path: String::new(), node, is_secret: false };
-        root.table(read).expect("a document is a table")
+impl Reader {
+    pub(super) fn root<'t>(&'t self, node: &'t Node) -> Table<'t> {
+        Table::new(self, node.location.clone(), Some(node))
+    }
+
+    pub(super) fn report(&self, error: ConfigError) {
+        self.errors.borrow_mut().push(error);
+    }
+
+    /// All errors, and those of the text itself. Of a text that is not TOML, parts may have been
+    /// lost or torn apart: what is reported about a value of another line is true, the rest may not
+    /// be.
+    pub(super) fn into_errors(self, syntax_errors: Vec<ConfigError>) -> Vec<ConfigError> {
+        let mut errors = self.errors.into_inner();
+        if !syntax_errors.is_empty() {
+            let is_torn = |error: &ConfigError| {
+                syntax_errors.iter().any(|torn| torn.location.origin == error.location.origin)
+            };
+            errors.retain(|error| {
+                !error.location.is_in_file() || (error.value.is_some() && !is_torn(error))
+            });
+            errors.extend(syntax_errors);
+        }
+        errors
+    }
+}
+
+impl<'t> Table<'t> {
+    fn new(reader: &'t Reader, location: Location, node: Option<&'t Node>) -> Self {
+        Self { reader, location, node, asked: RefCell::default() }
     }
 
     /// The value of a key, if there is one.
-    pub(super) fn get(&self, key: &'static str) -> Option<Value<'d>> {
+    pub(super) fn get(&self, key: &'static str) -> Option<Value<'t>> {
         self.asked.borrow_mut().push(key);
-        let (_, node) = self.entries.get_key_value(key)?;
-        Some(self.value(key, node))
+        let node = self.node?.get(&[key])?;
+        Some(Value { reader: self.reader, node, is_secret: false })
     }
 
-    /// The same, for values that are not to be shown.
-    pub(super) fn get_secret(&self, key: &'static str) -> Option<Value<'d>> {
-        self.get(key).map(|value| Value { is_secret: true, ..value })
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
     }
 
-    /// What `read` makes of a key's value, and where it stands.
-    pub(super) fn sourced<T>(
+    /// What `read` makes of a key's value, if there is one.
+    pub(super) fn read<T>(
         &self,
         key: &'static str,
-        read: impl FnOnce(&Value<'d>) -> Option<T>,
-    ) -> Option<Sourced<T>> {
-        let value = self.get(key)?;
-        read(&value).map(|read| value.location().with_value(read))
+        read: impl FnOnce(&Value<'t>) -> Option<T>,
+    ) -> Option<T> {
+        self.get(key).and_then(|value| read(&value))
     }
 
-    /// Every entry of a table whose keys are names.
-    pub(super) fn entries(&self) -> Vec<(&'d str, Value<'d>)> {
-        let mut entries: Vec<_> = self.entries.iter().collect();
-        entries.sort_by_key(|(key, _)| key.span().start);
-        let named = |(key, node): (&'d Spanned<std::borrow::Cow<'d, str>>, _)| {
-            (key.get_ref().as_ref(), self.value(key.get_ref(), node))
-        };
-        entries.into_iter().map(named).collect()
+    /// The same, for a key that must be there.
+    pub(super) fn require<T>(
+        &self,
+        key: &'static str,
+        expected: impl Display,
+        read: impl FnOnce(&Value<'t>) -> Option<T>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.missing(key, expected);
+        }
+        self.read(key, read)
     }
 
-    pub(super) fn location(&self) -> Location {
-        self.document.location(self.at, &self.path)
+    /// False if the key is missing.
+    pub(super) fn boolean(&self, key: &'static str) -> bool {
+        self.read(key, Value::boolean).unwrap_or_default()
+    }
+
+    /// What `read` makes of each element of a list, or of a value by itself.
+    pub(super) fn list<T>(
+        &self,
+        key: &'static str,
+        read: impl Fn(&Value<'t>) -> Option<T>,
+    ) -> Vec<T> {
+        self.get(key).map(|value| value.each(read)).unwrap_or_default()
+    }
+
+    /// The table of a key, or an empty one.
+    pub(super) fn table(&self, key: &'static str) -> Table<'t> {
+        let missing = || Self::new(self.reader, self.location.below(key), None);
+        self.read(key, Value::table).unwrap_or_else(missing)
+    }
+
+    /// The entries of a table whose keys are names.
+    pub(super) fn names(&self, key: &'static str) -> Vec<(&'t str, Value<'t>)> {
+        self.get(key).map(|value| value.names()).unwrap_or_default()
     }
 
     /// Reports a missing key.
     pub(super) fn missing(&self, key: &str, expected: impl Display) {
-        let location = self.document.location(self.at, &below(&self.path, key));
-        self.document.report(ConfigError::new(location, format!("missing: expected {expected}")));
+        self.report(key, format!("missing: expected {expected}"));
     }
 
-    fn value(&self, key: &str, node: &'d Spanned<DeValue<'d>>) -> Value<'d> {
-        let path = below(&self.path, key);
-        Value { document: self.document, path, node, is_secret: false }
+    /// Reports an error about a key, without its value.
+    pub(super) fn report(&self, key: &str, expected: impl Display) {
+        let below = || self.location.below(key);
+        let location = self.node.map_or_else(below, |node| node.location(&[key]));
+        self.reader.report(ConfigError::new(location, expected));
     }
+}
 
-    fn report_unknown(&self) {
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
         let mut known = self.asked.take();
         known.sort_unstable();
         known.dedup();
-        for (key, _) in self.entries.iter() {
-            let name: &str = key.get_ref();
-            if known.contains(&name) {
+        for (name, node) in self.node.map(Node::entries).unwrap_or_default() {
+            if known.contains(&name.as_str()) {
                 continue;
             }
-            let meant = nearest(name, known.iter().copied());
-            let expected = match meant {
+            let expected = match nearest(name, known.iter().copied()) {
                 Some(meant) => format!("unknown key: did you mean {meant}?"),
                 None => format!("unknown key: expected {}", any_of(&known)),
             };
-            let location = self.document.location(key.span().start, &below(&self.path, name));
-            self.document.report(ConfigError::new(location, expected));
+            self.reader.report(ConfigError::new(node.location.clone(), expected));
         }
     }
 }
 
-impl<'d> Value<'d> {
-    /// What `read` makes of a table.
-    pub(super) fn table<T>(&self, read: impl FnOnce(&Table<'d>) -> T) -> Option<T> {
-        let Some(entries) = self.node.get_ref().as_table() else {
-            self.report_kind("a table");
-            return None;
-        };
-        let (document, path, at) = (self.document, self.path.clone(), self.node.span().start);
-        let table = Table { document, path, at, entries, asked: RefCell::default() };
-        let result = read(&table);
-        table.report_unknown();
-        Some(result)
-    }
-
-    /// Reads a table whose keys are names.
-    pub(super) fn names<T>(&self, read: impl FnOnce(Vec<(&'d str, Value<'d>)>) -> T) -> Option<T> {
-        let Some(entries) = self.node.get_ref().as_table() else {
-            self.report_kind("a table");
-            return None;
-        };
-        let (document, path, at) = (self.document, self.path.clone(), self.node.span().start);
-        let table = Table { document, path, at, entries, asked: RefCell::default() };
-        Some(read(table.entries()))
-    }
-
-    /// A value by itself, or the values of a list.
-    pub(super) fn each<T>(&self, read: impl Fn(&Value<'d>) -> Option<T>) -> Vec<Sourced<T>> {
-        let read = |value: Value<'d>| read(&value).map(|read| value.location().with_value(read));
-        match self.node.get_ref() {
-            DeValue::Array(nodes) => {
-                let element = |(i, node)| {
-                    let path = format!("{}[{i}]", self.path);
-                    Value { path, node, ..self.clone() }
-                };
-                nodes.iter().enumerate().map(element).filter_map(read).collect()
-            }
-            _ => read(self.clone()).into_iter().collect(),
-        }
-    }
-
-    /// How many values `each` looks at.
-    pub(super) fn count(&self) -> usize {
-        self.node.get_ref().as_array().map_or(1, |nodes| nodes.iter().count())
-    }
-
-    pub(super) fn is_table(&self) -> bool {
-        self.node.get_ref().is_table()
+impl<'t> Value<'t> {
+    /// The same value, which no error shows.
+    pub(super) fn hidden(self) -> Self {
+        Self { is_secret: true, ..self }
     }
 
     pub(super) fn is_text(&self) -> bool {
-        self.node.get_ref().is_str()
+        self.node.text().is_some()
     }
 
-    pub(super) fn text(&self) -> Option<&'d str> {
-        let text = self.node.get_ref().as_str();
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.node.content, Content::Table(_))
+    }
+
+    pub(super) fn table(&self) -> Option<Table<'t>> {
+        if !self.is_table() {
+            self.report_kind("a table");
+            return None;
+        }
+        Some(Table::new(self.reader, self.node.location.clone(), Some(self.node)))
+    }
+
+    /// The entries of a table whose keys are names.
+    pub(super) fn names(&self) -> Vec<(&'t str, Self)> {
+        if !self.is_table() {
+            self.report_kind("a table");
+        }
+        let entries = self.node.entries().iter();
+        entries.map(|(name, node)| (name.as_str(), Self { node, ..*self })).collect()
+    }
+
+    pub(super) fn each<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Vec<T> {
+        let elements = self.node.elements().iter();
+        elements.filter_map(|node| read(&Self { node, ..*self })).collect()
+    }
+
+    pub(super) fn text(&self) -> Option<&'t str> {
+        let text = self.node.text();
         if text.is_none() {
             self.report_kind("a string");
         }
         text
     }
 
+    pub(super) fn string(&self) -> Option<String> {
+        self.text().map(str::to_owned)
+    }
+
     /// A string that stands for something.
     pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
         let result = self.text()?.parse();
         result.map_err(|error: T::Err| self.report(error)).ok()
+    }
+
+    /// The same, with an error of our own.
+    pub(super) fn parsed_as<T: FromStr>(&self, expected: &str) -> Option<T> {
+        let result = self.text()?.parse().ok();
+        if result.is_none() {
+            self.report(expected);
+        }
+        result
     }
 
     /// One of some words.
@@ -194,25 +235,22 @@ impl<'d> Value<'d> {
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
-        let value = self.node.get_ref().as_bool();
-        if value.is_none() {
-            self.report("expected true or false");
+        if let Content::Boolean(value) = self.node.content {
+            return Some(value);
         }
-        value
+        self.report("expected true or false");
+        None
     }
 
-    pub(super) fn number<N: TryFrom<i128> + Display + Copy>(
-        &self,
-        range: RangeInclusive<N>,
-    ) -> Option<N>
+    pub(super) fn number<N>(&self, range: RangeInclusive<N>) -> Option<N>
     where
-        i128: From<N>,
+        N: TryFrom<i128> + Display + PartialOrd,
     {
-        let integer = self.node.get_ref().as_integer();
-        let number = integer.and_then(|int| i128::from_str_radix(int.as_str(), int.radix()).ok());
-        let whole = i128::from(*range.start())..=i128::from(*range.end());
-        let number = number.filter(|number| whole.contains(number));
-        let number = number.and_then(|number| N::try_from(number).ok());
+        let number = match self.node.content {
+            Content::Integer(number) => N::try_from(number).ok(),
+            _ => None,
+        };
+        let number = number.filter(|number| range.contains(number));
         if number.is_none() {
             let (least, most) = (range.start(), range.end());
             self.report(format!("expected a whole number from {least} to {most}"));
@@ -237,20 +275,18 @@ impl<'d> Value<'d> {
             self.report("expected the path of a file");
             return None;
         }
-        Some(self.document.resolve(text))
+        Some(self.reader.folder.join(text))
     }
 
-    /// A secret.
     pub(super) fn secret(&self) -> Option<Secret> {
-        let hidden = Self { is_secret: true, ..self.clone() };
+        let hidden = self.hidden();
         let secret = Secret::new(hidden.text()?);
         hidden.not_empty(secret)
     }
 
-    /// The first line of a file with a secret.
+    /// The secret that is in a file.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
-        let path = self.file()?;
-        match std::fs::read_to_string(&path) {
+        match std::fs::read_to_string(self.file()?) {
             Ok(text) => self.not_empty(Secret::new(&text)),
             Err(error) => {
                 self.report(format!("the file cannot be read: {error}"));
@@ -262,66 +298,43 @@ impl<'d> Value<'d> {
     fn not_empty(&self, secret: Secret) -> Option<Secret> {
         if secret.is_empty() {
             self.report("expected at least one character");
+            return None;
         }
-        Some(secret).filter(|secret| !secret.is_empty())
-    }
-
-    pub(super) fn location(&self) -> Location {
-        self.document.location(self.node.span().start, &self.path)
+        Some(secret)
     }
 
     /// Reports what was expected instead of this value.
     pub(super) fn report(&self, expected: impl Display) {
-        let problem = ConfigError::new(self.location(), expected).with_value(self.shown());
-        self.document.report(problem);
+        let error = ConfigError::new(self.node.location.clone(), expected);
+        self.reader.report(match &self.node.content {
+            // A flag or variable has its name alone.
+            _ if self.is_secret && !self.node.location.is_in_file() => error,
+            Content::Text(text) if !self.is_secret => error.with_value(quoted(text)),
+            _ => error.with_value(self.kind()),
+        });
     }
 
-    /// Reports a problem in another file that this value names.
-    pub(super) fn report_elsewhere(&self, problems: Vec<ConfigError>) {
-        problems.into_iter().for_each(|problem| self.document.report(problem));
-    }
-
-    /// The same without the value.
-    pub(super) fn report_hidden(&self, expected: impl Display) {
-        Self { is_secret: true, ..self.clone() }.report(expected);
-    }
-
-    /// The same for a value of the wrong kind, which may be a secret in the wrong place.
+    /// The same for a value of the wrong kind: a string may be a secret in the wrong place.
     fn report_kind(&self, expected: &str) {
-        let problem = ConfigError::new(self.location(), format!("expected {expected}"));
-        self.document.report(problem.with_value(self.kind()));
+        let error = ConfigError::new(self.node.location.clone(), format!("expected {expected}"));
+        self.reader.report(error.with_value(self.kind()));
     }
 
-    fn shown(&self) -> String {
-        match self.node.get_ref() {
-            _ if self.is_secret => self.kind(),
-            DeValue::String(text) => shortened(text),
-            DeValue::Integer(number) => number.to_string(),
-            DeValue::Float(number) => number.to_string(),
-            DeValue::Boolean(value) => value.to_string(),
-            _ => self.kind(),
-        }
+    /// Reports errors of another file, which this value names.
+    pub(super) fn report_elsewhere(&self, errors: Vec<ConfigError>) {
+        self.reader.errors.borrow_mut().extend(errors);
     }
 
     fn kind(&self) -> String {
-        match self.node.get_ref() {
-            _ if self.is_secret => "(hidden)",
-            DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_) => return self.shown(),
-            DeValue::String(_) => "(a string)",
-            DeValue::Datetime(_) => "(a date)",
-            DeValue::Array(_) => "(a list)",
-            DeValue::Table(_) => "(a table)",
+        match &self.node.content {
+            _ if self.is_secret => "(hidden)".to_owned(),
+            Content::Integer(number) => number.to_string(),
+            Content::Boolean(value) => value.to_string(),
+            Content::Other(shown) => shown.clone(),
+            Content::Text(_) => "(a string)".to_owned(),
+            Content::List(_) => "(a list)".to_owned(),
+            Content::Table(_) => "(a table)".to_owned(),
         }
-        .to_owned()
-    }
-}
-
-/// A string in quotes, with its end cut off if it is very long.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-        None => format!("{text:?}"),
     }
 }
 
@@ -334,11 +347,37 @@ fn any_of(words: &[&str]) -> String {
     }
 }
 
-fn below(path: &str, key: &str) -> String {
-    let bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    let key = match key {
-        _ if !key.is_empty() && key.bytes().all(bare) => key.to_owned(),
-        _ => shortened(key),
-    };
-    if path.is_empty() { key } else { format!("{path}.{key}") }
+/// The known word that was probably meant: two slips away, or one if it is short.
+pub(super) fn nearest<'k>(
+    written: &str,
+    known: impl IntoIterator<Item = &'k str>,
+) -> Option<&'k str> {
+    // No key is half as long, and the distance takes time for every pair of letters.
+    let written: String = written.chars().take(64).collect();
+    let distance = |word: &str| strsim::osa_distance(&written, word);
+    let best = known.into_iter().min_by_key(|word| distance(word))?;
+    let slips = if best.len() < 5 { 1 } else { 2 };
+    (distance(best) <= slips).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_seen_and_strangers_are_not() {
+        let known = ["quotas", "listen", "tls", "match", "upstream"];
+        for (written, meant) in [
+            ("qoutas", Some("quotas")),
+            ("quota", Some("quotas")),
+            ("lissten", Some("listen")),
+            ("tsl", Some("tls")),
+            ("ssl", None),
+            ("banana", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(written, known), meant, "{written}");
+        }
+        assert_eq!(nearest("x", []), None);
+    }
 }

@@ -1,15 +1,16 @@
-//! Human-readable summaries of policies and plans.
+//! Summaries of policies and plans, for `slidegate check`.
 
 use std::fmt;
 
-use slidegate::policy::UnknownKeys;
-use slidegate::{Cost, Policies, Quota, Scope};
+use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
+use slidegate::{Cost, OnStoreError, Policies, Quota, Scope};
 
-use crate::config::period::Period;
-use crate::config::written::{Written, WrittenPolicy};
+use crate::config::policy::PolicyConfig;
+use crate::config::tree::Node;
+use crate::config::values::Period;
 
-/// A summary of all limits, without secrets. Equal summaries mean equal limits, secrets aside.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// A summary of all limits, without secrets.
+#[derive(Debug, Default)]
 pub(crate) struct ConfigSummary {
     pub(crate) policies: Vec<PolicySummary>,
     pub(crate) plans: Vec<PlanSummary>,
@@ -21,164 +22,142 @@ pub(crate) struct ConfigSummary {
 }
 
 /// The summary of a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct PolicySummary {
     pub(crate) name: String,
-    /// `every request`, or methods and paths.
-    pub(crate) requests: String,
-    /// Sources in order, the first that a request has.
-    pub(crate) identity: Vec<String>,
-    pub(crate) limits: QuotaSummary,
+    /// Empty if it goes by plans.
+    pub(crate) quotas: Vec<Quota>,
     /// Whether its accounts are in this process, whatever the store.
     pub(crate) is_local: bool,
-    /// Whatever else is not as by default.
-    pub(crate) notes: Vec<String>,
-}
-
-/// Where a policy's quotas come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum QuotaSummary {
-    Quotas(Vec<Quota>),
-    Plans { header: Option<String>, default: String },
+    /// One line: `login: 5/min for each ip, POST /login`.
+    text: String,
 }
 
 /// The summary of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct PlanSummary {
     pub(crate) name: String,
     pub(crate) quotas: Vec<Quota>,
-    pub(crate) upgrade_url: Option<String>,
+    /// One line: `free: 60/min and 10000/day; upgrade at https://…`.
+    text: String,
 }
 
 impl ConfigSummary {
-    pub(super) fn of(written: &Written, policies: &Policies) -> Self {
-        let plan = |plan: &super::written::WrittenPlan| PlanSummary {
-            name: plan.name.value.clone(),
-            quotas: plan.quotas.values(),
-            upgrade_url: plan.upgrade_url.clone(),
-        };
+    /// Of policies as they were checked and as they are written; plans in the order of the file.
+    pub(super) fn new(policies: &Policies, written: &[PolicyConfig<'_>], plans: &[&str]) -> Self {
+        let checked = policies.plans();
+        let plan = |name: &&str| checked.iter().find(|plan| **plan.name() == **name);
         Self {
-            policies: written.policies.iter().map(PolicySummary::of).collect(),
-            plans: written.plans.iter().map(plan).collect(),
-            api_keys: written.api_keys.len(),
+            policies: policies.iter().zip(written).map(PolicySummary::of).collect(),
+            plans: plans.iter().filter_map(plan).map(|plan| PlanSummary::of(plan)).collect(),
+            api_keys: policies.plan_keys().count(),
             ignores_unknown_keys: policies.unknown_keys() == UnknownKeys::Ignore,
-            exempt: written.exempt.shown.clone(),
-            blocked: written.blocked.shown.clone(),
+            exempt: Vec::new(),
+            blocked: Vec::new(),
         }
     }
 }
 
 impl PolicySummary {
-    fn of(policy: &WrittenPolicy) -> Self {
-        let limits = match &policy.plan {
-            Some(plan) => QuotaSummary::Plans {
-                header: plan.header.as_ref().map(ToString::to_string),
-                default: plan.default.value.clone(),
-            },
-            None => QuotaSummary::Quotas(policy.quotas.values()),
+    fn of((policy, written): (&CheckedPolicy, &PolicyConfig<'_>)) -> Self {
+        let limits = match (policy.default_plan().map(CheckedPlan::name), policy.plan_header()) {
+            (Some(default), Some(header)) => format!("by plan (header {header}, else {default})"),
+            (Some(default), None) => format!("by plan (else {default})"),
+            (None, _) => list(policy.quotas()),
         };
+        let whom = match written.identity.as_slice() {
+            [all] if all == "everyone" => "everyone together".to_owned(),
+            sources => format!("each {}", sources.join(", else ")),
+        };
+        let methods: Vec<&str> = policy.methods.iter().map(|method| method.as_str()).collect();
+        let requests = match (methods.join(", "), policy.paths().join(", ")) {
+            (methods, paths) if methods.is_empty() && paths.is_empty() => {
+                "every request".to_owned()
+            }
+            (methods, paths) if methods.is_empty() => paths,
+            (methods, paths) if paths.is_empty() => format!("every {methods}"),
+            (methods, paths) => format!("{methods} {paths}"),
+        };
+        let mut text = format!("{}: {limits} for {whom}, {requests}", policy.name);
+        for note in notes(policy, written) {
+            text.push_str("; ");
+            text.push_str(&note);
+        }
         Self {
-            name: policy.name.value.clone(),
-            requests: requests(policy),
-            identity: policy.identity.iter().map(|source| source.shown.clone()).collect(),
-            limits,
+            name: policy.name.to_string(),
+            quotas: policy.quotas().to_vec(),
             is_local: policy.scope == Scope::Local,
-            notes: notes(policy),
+            text,
         }
     }
 }
 
-fn requests(policy: &WrittenPolicy) -> String {
-    let methods: Vec<&str> = policy.methods.iter().map(|method| method.as_str()).collect();
-    let paths: Vec<&str> = policy.paths.iter().map(|path| path.value.as_str()).collect();
-    match (methods.join(", "), paths.join(", ")) {
-        (methods, paths) if methods.is_empty() && paths.is_empty() => "every request".to_owned(),
-        (methods, paths) if methods.is_empty() => paths,
-        (methods, paths) if paths.is_empty() => format!("every {methods}"),
-        (methods, paths) => format!("{methods} {paths}"),
-    }
-}
-
-fn notes(policy: &WrittenPolicy) -> Vec<String> {
+/// Whatever is not as by default.
+fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> Vec<String> {
+    let is_local = policy.scope == Scope::Local;
     let mut notes = Vec::new();
-    if policy.scope == Scope::Local {
-        notes.push("in this process, before everything else".to_owned());
-    }
-    if policy.shadow {
-        notes.push("only watching".to_owned());
-    }
-    match policy.cost.as_ref().map(|sourced| sourced.value) {
-        Some(Cost::Units(units)) => notes.push(format!("{units} units a request")),
-        Some(Cost::Request) if policy.scope == Scope::Local => {
-            notes.push("takes what a request costs".to_owned());
+    let mut note = |is_so: bool, text: &str| {
+        if is_so {
+            notes.push(text.to_owned());
         }
-        Some(Cost::Request) | None => {}
+    };
+    note(is_local, "in this process, before everything else");
+    note(policy.shadow, "only watching");
+    match policy.cost {
+        Cost::Units(units) if written.node.get(&["cost"]).is_some() => {
+            note(true, &format!("{units} units a request"));
+        }
+        Cost::Request => note(is_local, "takes what a request costs"),
+        Cost::Units(_) => {}
     }
-    let by_default = policy.scope == Scope::Shared;
-    match policy.headers {
-        Some(true) if !by_default => notes.push("in the headers".to_owned()),
-        Some(false) if by_default => notes.push("not in the headers".to_owned()),
-        _ => {}
-    }
-    if policy.count_denied.as_ref().is_some_and(|sourced| sourced.value) {
-        notes.push("denied requests count too".to_owned());
-    }
-    if let Some(ban) = &policy.ban {
+    note(is_local && policy.in_headers, "in the headers");
+    note(!is_local && !policy.in_headers, "not in the headers");
+    note(policy.count_denied, "denied requests count too");
+    if let Some(ban) = policy.ban {
         let (length, denials) = (Period(ban.length()), ban.denials());
-        notes.push(format!("banned for {length} after {denials} denials"));
+        note(true, &format!("banned for {length} after {denials} denials"));
     }
-    let outside = policy.quotas.quotas.iter().find(|quota| !quota.location.is_in_file());
-    if let Some(quota) = outside.filter(|_| policy.location.is_in_file()) {
-        notes.push(format!("{} by {}", quota.value, quota.location));
+    let quotas = written.node.all(&["quotas"]).iter();
+    let mut changed = quotas.filter(|_| written.node.location.is_in_file());
+    if let Some(Node { location, .. }) = changed.find(|quota| !quota.location.is_in_file()) {
+        let quota = written.node.all(&["quotas"]).iter().find(|quota| quota.location == *location);
+        let quota = quota.and_then(Node::text).unwrap_or_default();
+        note(true, &format!("{quota} by {location}"));
     }
-    if policy.on_store_error != slidegate::OnStoreError::default() {
-        notes.push(format!("on a store's error: {}", policy.on_store_error));
+    if policy.on_store_error != OnStoreError::default() {
+        note(true, &format!("on a store's error: {}", policy.on_store_error));
     }
-    if let Some(refusal) = &policy.refusal {
-        notes.push(format!("refusal: {}", refusal.shown));
+    if let Some((_, shown)) = &written.refusal {
+        note(true, &format!("refusal: {shown}"));
     }
-    if !policy.exempt.shown.is_empty() {
-        notes.push(format!("not for {}", policy.exempt.shown.join(", ")));
+    if !written.exempt.shown.is_empty() {
+        note(true, &format!("not for {}", written.exempt.shown.join(", ")));
     }
     notes
 }
 
-impl fmt::Display for PolicySummary {
-    /// One line: `login: 5/min for each ip, POST /login`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, requests, identity, limits, notes, .. } = self;
-        let whom = match identity.as_slice() {
-            [all] if all == "everyone" => "everyone together".to_owned(),
-            sources => format!("each {}", sources.join(", else ")),
-        };
-        write!(f, "{name}: {limits} for {whom}, {requests}")?;
-        notes.iter().try_for_each(|note| write!(f, "; {note}"))
-    }
-}
-
-impl fmt::Display for QuotaSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quotas(quotas) => f.write_str(&list(quotas)),
-            Self::Plans { header: Some(header), default } => {
-                write!(f, "by plan (header {header}, else {default})")
-            }
-            Self::Plans { header: None, default } => write!(f, "by plan (else {default})"),
+impl PlanSummary {
+    fn of(plan: &CheckedPlan) -> Self {
+        let mut text = format!("{}: {}", plan.name(), list(plan.quotas()));
+        if let Some(url) = plan.upgrade_url() {
+            text.push_str(&format!("; upgrade at {url}"));
         }
-    }
-}
-
-impl fmt::Display for PlanSummary {
-    /// One line: `free: 60/min and 10000/day; upgrade at https://…`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, list(&self.quotas))?;
-        match &self.upgrade_url {
-            Some(url) => write!(f, "; upgrade at {url}"),
-            None => Ok(()),
-        }
+        Self { name: plan.name().to_string(), quotas: plan.quotas().to_vec(), text }
     }
 }
 
 fn list(quotas: &[Quota]) -> String {
     quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+impl fmt::Display for PolicySummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Display for PlanSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }

@@ -1,0 +1,276 @@
+//! `[[api_key]]` and the file of `keys_file`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slidegate::Identity;
+use slidegate::policy::{ApiKey, PolicyError};
+
+use crate::config::error::{ConfigError, Location, Origin};
+use crate::config::reader::{Reader, Table, Value, nearest};
+use crate::config::sources;
+use crate::config::tree::Node;
+use crate::reload;
+
+/// The API keys that were issued: those of the configuration, and those of the keys file.
+#[derive(Default)]
+pub(super) struct ApiKeys {
+    pub(super) keys: Vec<IssuedKey>,
+    pub(super) file: Option<KeysFileVersion>,
+    /// Whether the keys file has keys, not only digests, and every user of this machine may read it.
+    pub(super) shows_secrets: bool,
+}
+
+/// An API key that was issued.
+pub(super) struct IssuedKey {
+    identity: Identity,
+    name: Option<(String, Location)>,
+    pub(super) plan: String,
+    plan_location: Location,
+    /// Whether the key itself, not its digest, is in the file.
+    pub(super) is_secret: bool,
+    pub(super) location: Location,
+}
+
+/// A file of API keys as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeysFileVersion {
+    pub(crate) path: PathBuf,
+    /// Changes with the contents.
+    pub(crate) fingerprint: u64,
+}
+
+/// A file with a hundred thousand keys has about 10 MiB.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
+
+impl ApiKeys {
+    pub(super) fn read(root: &Table<'_>) -> Self {
+        let mut all = Self { keys: tables(root), ..Self::default() };
+        root.read("keys_file", |value| all.read_file(value));
+        all
+    }
+
+    /// Adds the keys of a CSV or TOML file.
+    fn read_file(&mut self, value: &Value<'_>) -> Option<()> {
+        let path = value.file()?;
+        let format = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => csv,
+            Some("toml") => toml,
+            _ => {
+                value.report("expected a file whose name ends in .csv or .toml");
+                return None;
+            }
+        };
+        let read = read_bytes(&path).map_err(|error| format!("the file cannot be read: {error}"));
+        let read = read.and_then(|(bytes, is_open_to_all)| {
+            if bytes.len() as u64 > MAX_BYTES {
+                return Err(format!("the file is too large: expected at most {MAX_BYTES} bytes"));
+            }
+            let fingerprint = reload::fingerprint(&bytes);
+            let text = String::from_utf8(bytes).map_err(|_| "the file is not UTF-8 text");
+            Ok((text?, fingerprint, is_open_to_all))
+        });
+        let (text, fingerprint, is_open_to_all) =
+            read.map_err(|expected| value.report(expected)).ok()?;
+        let mut errors = Vec::new();
+        let keys = format(&path, &text, &mut errors);
+        value.report_elsewhere(errors);
+        self.shows_secrets = is_open_to_all && keys.iter().any(|key| key.is_secret);
+        // The warning about secrets in the configuration is not about these.
+        self.keys.extend(keys.into_iter().map(|key| IssuedKey { is_secret: false, ..key }));
+        self.file = Some(KeysFileVersion { path, fingerprint });
+        Some(())
+    }
+}
+
+fn read_bytes(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
+    let file = File::open(path)?;
+    let is_open_to_all = sources::is_open_to_all(&file);
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, is_open_to_all))
+}
+
+impl IssuedKey {
+    fn read(table: &Table<'_>) -> Option<Self> {
+        let given = ["key", "key_file", "digest"].map(|key| table.get(key));
+        let identity = match given {
+            [Some(key), None, None] => {
+                key.secret().map(|key| Identity::api_key(key.reveal().as_bytes()))
+            }
+            [None, Some(file), None] => {
+                file.secret_in_file().map(|key| Identity::api_key(key.reveal().as_bytes()))
+            }
+            [None, None, Some(digest)] => {
+                let identity = of_digest(digest.secret()?.reveal());
+                // It may be the key itself, by mistake.
+                identity.map_err(|error| digest.hidden().report(error)).ok()
+            }
+            [None, None, None] => {
+                table.missing("key", "key, key_file or digest");
+                None
+            }
+            _ => {
+                let expected = "a key is given already: expected one of key, key_file and digest";
+                let second = given.iter().flatten().nth(1);
+                second.iter().for_each(|value| value.hidden().report(expected));
+                None
+            }
+        };
+        let name = table.read("name", Value::string);
+        let plan = table.require("plan", "the name of a plan", Value::string);
+        let at = |key| table.node.map(|node| node.location(&[key]));
+        Some(Self {
+            identity: identity?,
+            name: name.zip(at("name")),
+            plan: plan?,
+            plan_location: at("plan")?,
+            is_secret: given[0].is_some(),
+            location: table.location.clone(),
+        })
+    }
+
+    /// The key as the library knows it.
+    pub(super) fn to_key(&self) -> ApiKey {
+        let key = ApiKey::of_identity(self.identity, self.plan.clone());
+        self.name.iter().fold(key, |key, (name, _)| key.name(name.clone()))
+    }
+
+    /// The name that the library has for it in errors.
+    pub(super) fn place(&self) -> &str {
+        self.identity.as_str()
+    }
+
+    /// Where an error about this key is.
+    pub(super) fn location_of(&self, error: &PolicyError) -> Option<&Location> {
+        match (error.key, &self.name) {
+            ("name", Some((name, location))) if *name == error.value => Some(location),
+            ("plan", _) if self.plan == error.value => Some(&self.plan_location),
+            ("plan", _) if error.value.is_empty() => Some(&self.location),
+            _ => None,
+        }
+    }
+}
+
+fn of_digest(digest: &str) -> Result<Identity, String> {
+    let key = ApiKey::from_digest(digest, "");
+    key.map(|key| *key.identity()).map_err(|error| error.to_string())
+}
+
+/// Every `[[api_key]]` of a file.
+fn tables(root: &Table<'_>) -> Vec<IssuedKey> {
+    let Some(value) = root.get("api_key") else { return Vec::new() };
+    value.hidden().each(|value| IssuedKey::read(&value.table()?))
+}
+
+/// Reads `[[api_key]]` tables, as in the configuration.
+fn toml(path: &Path, text: &str, errors: &mut Vec<ConfigError>) -> Vec<IssuedKey> {
+    let (root, syntax_errors) = Node::parse(&path.display().to_string(), text);
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let reader = Reader { folder, ..Reader::default() };
+    let keys = tables(&reader.root(&root));
+    errors.extend(reader.into_errors(syntax_errors));
+    keys
+}
+
+/// Reads lines of values, under a first line that names them.
+fn csv(path: &Path, text: &str, errors: &mut Vec<ConfigError>) -> Vec<IssuedKey> {
+    let file: Arc<str> = path.display().to_string().into();
+    let location = |line: u64, key: &str| {
+        let line = usize::try_from(line).ok();
+        Location { origin: Origin::File { name: file.clone(), line }, key: key.to_owned() }
+    };
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    let columns = match reader.headers() {
+        Ok(headers) => headers.clone(),
+        Err(error) => {
+            errors.push(ConfigError::new(location(1, ""), not_csv(&error)));
+            return Vec::new();
+        }
+    };
+    if let Some(expected) = wrong_columns(&columns) {
+        errors.push(ConfigError::new(location(line(text, columns.position()), ""), expected));
+        return Vec::new();
+    }
+    let column = |name: &str| columns.iter().position(|column| column == name);
+    let [name, key, digest, plan] = COLUMNS.map(column);
+    let mut keys = Vec::new();
+    for record in reader.records() {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => {
+                let line = line(text, error.position());
+                errors.push(ConfigError::new(location(line, ""), not_csv(&error)));
+                continue;
+            }
+        };
+        let line = line(text, record.position());
+        let field = |column: Option<usize>| record.get(column?).filter(|field| !field.is_empty());
+        let identity = match (field(key), field(digest)) {
+            (Some(key), None) => Ok(Identity::api_key(key.as_bytes())),
+            (None, Some(digest)) => of_digest(digest),
+            _ => Err("expected either a key or a digest".to_owned()),
+        };
+        if field(plan).is_none() {
+            let expected = "missing: expected the name of a plan";
+            errors.push(ConfigError::new(location(line, "plan"), expected));
+        }
+        match (identity, field(plan)) {
+            (Err(expected), _) => errors.push(ConfigError::new(location(line, ""), expected)),
+            (Ok(_), None) => {}
+            (Ok(identity), Some(plan)) => keys.push(IssuedKey {
+                identity,
+                name: field(name).map(|name| (name.to_owned(), location(line, "name"))),
+                plan: plan.to_owned(),
+                plan_location: location(line, "plan"),
+                is_secret: field(key).is_some(),
+                location: location(line, ""),
+            }),
+        }
+    }
+    keys
+}
+
+/// The line of a record. The reader's own position is that of the empty lines and comments before.
+fn line(text: &str, position: Option<&csv::Position>) -> u64 {
+    let Some(position) = position else { return 1 };
+    let start = usize::try_from(position.byte()).unwrap_or(usize::MAX);
+    let lines = text.get(start..).unwrap_or_default().lines();
+    let skipped = lines.take_while(|line| line.is_empty() || line.starts_with('#')).count();
+    position.line() + skipped as u64
+}
+
+fn wrong_columns(columns: &csv::StringRecord) -> Option<String> {
+    let expected = "expected a first line with the columns plan, key or digest, and perhaps name";
+    for (i, column) in columns.iter().enumerate() {
+        if !COLUMNS.contains(&column) {
+            // A file without such a line would have a key here, which is not to be shown.
+            return Some(match nearest(column, COLUMNS) {
+                Some(meant) => format!("unknown column: did you mean {meant}? {expected}"),
+                None => expected.to_owned(),
+            });
+        }
+        if columns.iter().take(i).any(|other| other == column) {
+            return Some(format!("the column {column} is there twice: {expected}"));
+        }
+    }
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    (!has("plan") || !(has("key") || has("digest"))).then(|| expected.to_owned())
+}
+
+/// What is wrong with the text, without any of it.
+fn not_csv(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("expected {expected_len} values, as in the first line, not {len}")
+        }
+        _ => "this is not CSV".to_owned(),
+    }
+}
