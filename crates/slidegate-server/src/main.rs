@@ -19,7 +19,6 @@ mod logs;
 mod observe;
 mod overrides;
 mod problem;
-mod queue;
 mod reload;
 mod remote;
 mod router;

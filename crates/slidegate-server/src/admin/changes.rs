@@ -136,7 +136,7 @@ impl<S: Store> Operator<S> {
             override_id: Some(OverrideRecord::id_of(action, &target)),
             kind: Some(kind.name()),
             units: kind.units(),
-            until_ms: Some(until_ms),
+            until: Some(Rfc3339::from_millis(until_ms)),
             ..self.operation(kind, Some(&target), &actor)
         };
         let created = self.finish(operation, created)?;
@@ -174,7 +174,7 @@ impl<S: Store> Operator<S> {
             override_id: Some(id.chars().take(MAX_ID_CHARS).collect()),
             kind: record.map(|record| record.action.name()),
             units: record.and_then(|record| record.action.units()),
-            until_ms: record.map(|record| record.until_ms),
+            until: record.map(|record| Rfc3339::from_millis(record.until_ms)),
             ..self.operation(OperatorAction::Lift, record.map(|record| &record.target), &actor)
         };
         let lifted = self.finish(operation, lifted)?;
@@ -194,9 +194,9 @@ impl<S: Store> Operator<S> {
             override_id: None,
             kind: None,
             identity: target.map(|target| self.policies().shown(&target.identity).into_owned()),
-            policy: target.and_then(|target| target.policy.clone()),
+            policy: target.and_then(|target| target.policy.as_deref()).map(str::to_owned),
             units: None,
-            until_ms: None,
+            until: None,
             reason: actor.reason.clone(),
             outcome: OperationOutcome::Done,
             problem: None,
@@ -216,7 +216,7 @@ impl<S: Store> Operator<S> {
             Err(_) => OperationOutcome::Failed,
         };
         let problem = result.as_ref().err().map(|problem| problem.detail.clone());
-        self.observer.operated(Operation { outcome, problem, ..operation });
+        self.observer.operated(&Operation { outcome, problem, ..operation });
         result
     }
 }

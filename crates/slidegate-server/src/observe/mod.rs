@@ -1,30 +1,23 @@
-//! What is seen from outside: metrics and logs of every answer.
+//! What is seen from outside: metrics, logs and the audit trail.
 
-mod access;
-mod accounts;
-mod attempts;
 mod audit;
 mod connections;
-mod denial_log;
-mod endpoint;
-mod exposition;
 mod format;
-mod min_remaining;
+mod gate_metrics;
 mod observer;
 mod operations;
-mod per_thread;
-mod policy;
+mod page;
+mod policy_metrics;
 mod process;
 mod report;
-mod store;
+mod request_log;
+mod request_metrics;
 #[cfg(test)]
 mod tests;
-mod timing;
-mod upstream;
+mod top_accounts;
 mod verdict;
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
 use slidegate::{Decision, Timestamp};
@@ -32,19 +25,10 @@ use slidegate::{Decision, Timestamp};
 pub(crate) use self::audit::Trail;
 pub(crate) use self::connections::ConnectionStats;
 pub(crate) use self::format::MetricsFormat;
+pub(crate) use self::gate_metrics::breaker_word;
 pub(crate) use self::observer::Observer;
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::report::{GateReport, StoreReport};
-pub(crate) use self::store::breaker_word;
-pub(crate) use self::upstream::{UpstreamError, UpstreamOutcome};
-
-/// Which listener a request came through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ListenerKind {
-    Gateway,
-    Decisions,
-    Admin,
-}
 
 /// A request that has been answered.
 #[derive(Debug)]
@@ -66,28 +50,56 @@ pub(crate) struct RequestOutcome<'a> {
     pub(crate) ended: Timestamp,
 }
 
-impl RequestOutcome<'_> {
-    /// From the request's head to the response's.
-    fn took(&self) -> Duration {
-        self.ended.saturating_since(self.began)
-    }
+/// Which listener a request came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ListenerKind {
+    Gateway,
+    Decisions,
+    /// Only its connections are counted.
+    Admin,
 }
 
-/// A figure for a log line, to three decimals.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1000.0).round() / 1000.0
+/// What upstream did for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum UpstreamOutcome {
+    /// The request was not for it.
+    #[default]
+    NotCalled,
+    /// The response is upstream's.
+    Answered,
+    Failed(UpstreamError),
+}
+
+/// Why there is no response of upstream, or not all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpstreamError {
+    /// No server took a connection.
+    Connect,
+    /// There was no connection, or no head of a response, in time.
+    Timeout,
+    /// The connection broke before the head of a response.
+    Broken,
+    /// Too many requests are waiting for upstream.
+    Crowded,
+    /// The response began and did not end.
+    Body,
 }
 
 impl ListenerKind {
-    const ALL: [Self; 3] = [Self::Gateway, Self::Decisions, Self::Admin];
-    /// Those whose requests are recorded.
-    const RECORDED: [Self; 2] = [Self::Gateway, Self::Decisions];
-
     fn as_str(self) -> &'static str {
         match self {
             Self::Gateway => "gateway",
             Self::Decisions => "decisions",
             Self::Admin => "admin",
         }
+    }
+}
+
+impl UpstreamError {
+    /// In the order of the variants.
+    const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
+
+    fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
     }
 }

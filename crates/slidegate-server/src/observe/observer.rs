@@ -2,62 +2,59 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use slidegate::{Account, Clock, Name, Policies, Timestamp};
 
-use super::accounts::{Accounts, DeniedAccount, SeenAccount};
-use super::attempts::Attempts;
-use super::audit::{self, Event, Recorder};
+use super::audit::{AuditEvent, DecisionEvent, Recorder};
 use super::connections::{ConnectionStats, Connections};
-use super::denial_log::DenialLog;
-use super::endpoint::EndpointMetrics;
-use super::exposition::Page;
 use super::format::MetricsFormat;
-use super::operations::{Operation, Operations};
-use super::policy::PolicyMeters;
+use super::operations::{Operation, OperationMetrics, OperationOutcome};
+use super::page::Page;
+use super::policy_metrics::PolicyMetrics;
 use super::report::GateReport;
-use super::upstream::{UpstreamError, UpstreamMetrics, UpstreamOutcome};
+use super::request_log::{DenialLog, log_access};
+use super::request_metrics::{Labels, RequestMetrics};
+use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
 use super::verdict::VerdictLabel;
-use super::{ListenerKind, RequestOutcome, access, process, store};
+use super::{ListenerKind, RequestOutcome, UpstreamError, gate_metrics, process};
 use crate::config::LogConfig;
 
-/// Sees every answer. Clones all are the same observer.
-///
-/// Seeing an allowed request costs a few additions to numbers of the thread's own: no lock, no
-/// allocation, no reading of a clock. If half of a quota or more is spent, the account is written
-/// down in a table of the thread's own.
+/// Records every answered request. Clones are the same observer.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<ObserverState>);
 
 struct ObserverState {
-    gate: Arc<dyn GateReport>,
-    endpoints: EndpointMetrics,
-    policies: PolicyMeters,
+    registry: Registry,
+    sources: MetricSources,
+    requests: RequestMetrics,
     denials: DenialLog,
-    accounts: Accounts,
-    operations: Operations,
-    /// Whether there is a line for every request.
-    access: bool,
-    audit: Option<Recorder>,
-    upstream: UpstreamMetrics,
-    connections: Connections,
+    accounts: TopAccounts,
+    operations: OperationMetrics,
     reloads: Attempts,
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
-    bans_not_shared: AtomicU64,
+    bans_not_shared: Counter,
+    /// Whether there is a line for every request.
+    access_log: bool,
     clock: Arc<dyn Clock>,
-    started: Timestamp,
-    /// When the current period of the lowest standings began, in nanoseconds.
-    turned_ns: AtomicU64,
 }
 
-/// Long enough that two scrapes of any usual interval fall into it.
-const PERIOD: Duration = Duration::from_secs(30);
+/// What is asked for its metrics when they are scraped.
+#[derive(Clone)]
+struct MetricSources {
+    gate: Arc<dyn GateReport>,
+    policies: Arc<PolicyMetrics>,
+    connections: Arc<Connections>,
+    audit: Option<Recorder>,
+    started: Timestamp,
+}
 
 impl Observer {
     /// An observer of this gate. Outcomes must be timed by the same clock.
@@ -68,107 +65,156 @@ impl Observer {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let started = clock.wall();
-        Self(Arc::new(ObserverState {
-            endpoints: EndpointMetrics::default(),
-            policies: PolicyMeters::new(gate.policies().names()),
-            denials: DenialLog::default(),
-            accounts: Accounts::default(),
-            operations: Operations::default(),
-            access: log.access,
-            audit,
-            upstream: UpstreamMetrics::default(),
-            connections: Connections::default(),
-            reloads: Attempts::since(started),
-            snapshots: Attempts::default(),
-            bans_not_shared: AtomicU64::new(0),
-            started,
-            turned_ns: AtomicU64::new(clock.now().as_nanos()),
-            clock,
+        let mut registry = Registry::default();
+        let counter = |registry: &mut Registry, name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let sources = MetricSources {
+            policies: Arc::new(PolicyMetrics::new(&gate.policies(), clock.now())),
+            connections: Arc::default(),
             gate,
+            audit,
+            started,
+        };
+        registry.register_collector(Box::new(sources.clone()));
+        let left_out = counter(
+            &mut registry,
+            "slidegate_denial_log_left_out",
+            "Denials not logged individually because of the log's rate limit",
+        );
+        let reloads = Attempts::register(
+            &mut registry,
+            (
+                "slidegate_config_reloads",
+                "Reloads of the configuration, by outcome: ok or failed (the previous one stays)",
+            ),
+            (
+                "slidegate_config_last_reload_timestamp_seconds",
+                "Unix time of the last successful load of the configuration",
+            ),
+        );
+        reloads.last_success.set(unix_seconds(started));
+        Self(Arc::new(ObserverState {
+            requests: RequestMetrics::register(&mut registry),
+            denials: DenialLog::new(left_out, &clock),
+            accounts: TopAccounts::default(),
+            operations: OperationMetrics::register(&mut registry),
+            reloads,
+            snapshots: Attempts::register(
+                &mut registry,
+                (
+                    "slidegate_snapshots",
+                    "Snapshots of the accounts in memory, by outcome: ok or failed",
+                ),
+                (
+                    "slidegate_snapshot_last_timestamp_seconds",
+                    "Unix time of the last successful snapshot; 0 if none since the start",
+                ),
+            ),
+            bans_not_shared: counter(
+                &mut registry,
+                "slidegate_bans_not_shared",
+                "Bans that apply at this gateway only because the queue for Redis was full",
+            ),
+            access_log: log.access,
+            sources,
+            registry,
+            clock,
         }))
     }
 
     /// Records a request that was answered.
-    #[inline]
-    pub(crate) fn record(&self, answered: &RequestOutcome<'_>) {
-        let inner = &*self.0;
-        let verdict = VerdictLabel::of(answered);
-        inner.endpoints.count(answered, verdict);
-        if let Some(decision) = answered.decision {
-            inner.policies.count(decision);
-            inner.denials.record(answered, decision, &*inner.gate);
-            inner.accounts.record(decision, answered.ended);
+    pub(crate) fn record(&self, outcome: &RequestOutcome<'_>) {
+        let state = &*self.0;
+        let gate = &state.sources.gate;
+        let verdict = VerdictLabel::of(outcome);
+        state.requests.record(outcome, verdict);
+        if let Some(decision) = outcome.decision {
+            state.sources.policies.record(decision);
+            state.denials.record(outcome, decision, || gate.policies());
+            state.accounts.record(decision, outcome.ended);
         }
-        match answered.upstream {
-            UpstreamOutcome::NotCalled => {}
-            UpstreamOutcome::Answered => {
-                let sent = answered.decided.unwrap_or(answered.began);
-                let took = answered.ended.saturating_since(sent);
-                inner.upstream.answered(answered.status, took);
-            }
-            UpstreamOutcome::Failed(error) => inner.upstream.failed(error),
+        if state.access_log {
+            log_access(outcome, verdict);
         }
-        if let Some(audit) = &inner.audit {
-            audit.answered(answered, verdict, &*inner.gate, &*inner.clock);
-        }
-        if inner.access {
-            access::write(answered, verdict);
+        let is_audited = |audit: &&Recorder| match verdict {
+            VerdictLabel::Deny | VerdictLabel::Block | VerdictLabel::Unavailable => true,
+            VerdictLabel::Allow => audit.every_decision,
+            VerdictLabel::None => false,
+        };
+        if let Some(audit) = state.sources.audit.as_ref().filter(is_audited) {
+            let event = DecisionEvent::new(outcome, verdict, &gate.policies());
+            audit.record(state.clock.wall(), &AuditEvent::Decision(event));
         }
     }
 
     /// The body of upstream's response broke off, after the request was recorded.
     pub(crate) fn upstream_body_failed(&self) {
-        self.0.upstream.failed(UpstreamError::Body);
+        self.0.requests.record_upstream_error(UpstreamError::Body);
     }
 
-    /// Adds a source of connection statistics.
+    /// Adds the source of a listener's connection statistics, one for each listener.
     pub(crate) fn connections(
         &self,
         listener: ListenerKind,
         source: impl Fn() -> ConnectionStats + Send + Sync + 'static,
     ) {
-        self.0.connections.add(listener, Box::new(source));
+        self.0.sources.connections.add(listener, Box::new(source));
     }
 
     /// The server begins.
     pub(crate) fn started(&self) {
-        self.0.record(|| Event::Start { policies: names(&self.0.gate.policies()) });
+        let policies = self.gate().policies();
+        let version = env!("CARGO_PKG_VERSION");
+        self.audit(&AuditEvent::Start { version, in_force: names(&policies) });
     }
 
     /// The server is about to end.
     pub(crate) fn stopped(&self) {
-        self.0.record(|| Event::Stop);
+        self.audit(&AuditEvent::Stop {});
     }
 
     /// The configuration was read again, and these policies are in force now; what is different,
     /// in words.
     pub(crate) fn reloaded(&self, policies: &Policies, changes: &[String]) {
-        self.0.policies.follow(policies.names());
+        self.0.sources.policies.follow(policies);
         self.0.reloads.succeeded(self.0.clock.wall());
-        self.0.record(|| Event::Reload { policies: names(policies), changes: changes.to_vec() });
+        self.audit(&AuditEvent::Reload {
+            outcome: OperationOutcome::Done,
+            changes: Some(changes),
+            problems: None,
+            in_force: names(policies),
+        });
     }
 
     /// The configuration could not be read again for these reasons, and everything is as it was.
-    pub(crate) fn reload_failed(&self, problems: Vec<String>) {
-        self.0.reloads.failed();
-        self.record_failed_reload(problems);
+    pub(crate) fn reload_failed(&self, problems: &[String]) {
+        self.0.reloads.failures.inc();
+        self.audit_failed_reload(problems);
     }
 
     /// The certificate could not be read again, and is as it was.
     pub(crate) fn certificate_reload_failed(&self, problem: String) {
-        self.record_failed_reload(vec![problem]);
+        self.audit_failed_reload(&[problem]);
     }
 
-    fn record_failed_reload(&self, problems: Vec<String>) {
-        let policies = || names(&self.0.gate.policies());
-        self.0.record(|| Event::ReloadFailed { policies: policies(), problems });
+    fn audit_failed_reload(&self, problems: &[String]) {
+        let policies = self.gate().policies();
+        self.audit(&AuditEvent::Reload {
+            outcome: OperationOutcome::Failed,
+            changes: None,
+            problems: Some(problems),
+            in_force: names(&policies),
+        });
     }
 
     /// An operator did something, or tried to.
-    pub(crate) fn operated(&self, operation: Operation) {
-        self.0.operations.count(&operation);
+    pub(crate) fn operated(&self, operation: &Operation) {
+        self.0.operations.record(operation);
         operation.log();
-        self.0.record(|| Event::Operator(Box::new(operation)));
+        self.audit(&AuditEvent::Operator(operation));
     }
 
     /// The accounts were saved.
@@ -178,22 +224,22 @@ impl Observer {
 
     /// The accounts could not be saved.
     pub(crate) fn snapshot_failed(&self) {
-        self.0.snapshots.failed();
+        self.0.snapshots.failures.inc();
     }
 
     /// Counts bans that could not be shared with the other gateways.
     pub(crate) fn bans_not_shared(&self, bans: u64) {
-        self.0.bans_not_shared.fetch_add(bans, Ordering::Relaxed);
+        self.0.bans_not_shared.inc_by(bans);
     }
 
     /// The accounts that were denied most often of late, the most often first.
-    pub(crate) fn most_denied(&self, most: usize) -> Vec<DeniedAccount> {
-        self.0.accounts.most_denied(most, self.0.clock.now())
+    pub(crate) fn most_denied(&self, limit: usize) -> Vec<DeniedAccount> {
+        self.0.accounts.most_denied(limit, self.0.clock.now())
     }
 
     /// The accounts that were last seen nearest to a quota, the nearest first.
-    pub(crate) fn nearest(&self, most: usize) -> Vec<SeenAccount> {
-        self.0.accounts.nearest(most, self.0.clock.now())
+    pub(crate) fn nearest(&self, limit: usize) -> Vec<SeenAccount> {
+        self.0.accounts.nearest(limit, self.0.clock.now())
     }
 
     /// The plan that an account was last seen with, if it was seen near a quota.
@@ -203,90 +249,81 @@ impl Observer {
 
     /// The gate that is observed.
     pub(crate) fn gate(&self) -> &dyn GateReport {
-        &*self.0.gate
+        &*self.0.sources.gate
     }
 
     /// The page of metrics.
     pub(crate) fn metrics(&self, format: MetricsFormat) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(MetricsCollector(self.0.clone())));
-        let mut page = String::with_capacity(16 * 1024);
-        text::encode(&mut page, &registry)?;
-        self.0.turn_if_due();
+        let mut page = String::with_capacity(32 * 1024);
+        text::encode(&mut page, &self.0.registry)?;
+        self.0.sources.policies.turn_if_due(self.0.clock.now());
         Ok(format.convert(page))
     }
-}
 
-impl ObserverState {
-    fn record(&self, event: impl FnOnce() -> Event) {
-        if let Some(audit) = &self.audit {
-            audit.record(self.clock.wall(), event());
-        }
-    }
-
-    fn turn_if_due(&self) {
-        let now_ns = self.clock.now().as_nanos();
-        let turned_ns = self.turned_ns.load(Ordering::Relaxed);
-        let due = Duration::from_nanos(now_ns.saturating_sub(turned_ns)) >= PERIOD;
-        let order = Ordering::Relaxed;
-        if due && self.turned_ns.compare_exchange(turned_ns, now_ns, order, order).is_ok() {
-            self.policies.turn();
+    fn audit(&self, event: &AuditEvent<'_>) {
+        if let Some(audit) = &self.0.sources.audit {
+            audit.record(self.0.clock.wall(), event);
         }
     }
 }
 
-fn names(policies: &Policies) -> Vec<Name> {
-    policies.names().cloned().collect()
-}
-
-/// All metrics, at the moment that they are asked for.
-struct MetricsCollector(Arc<ObserverState>);
-
-impl Collector for MetricsCollector {
+impl Collector for MetricSources {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (inner, page) = (&self.0, &mut Page(encoder));
-        inner.policies.expose(page)?;
-        inner.endpoints.expose(page)?;
-        inner.upstream.expose(page)?;
-        inner.connections.expose(page)?;
-        store::expose(&*inner.gate, page)?;
+        let page = &mut Page(encoder);
+        self.policies.encode(page)?;
+        self.connections.encode(page)?;
+        gate_metrics::encode(&*self.gate, page)?;
         page.counter(
-            "slidegate_bans_not_shared",
-            "Bans that apply at this gateway only because the queue for Redis was full.",
-            inner.bans_not_shared.load(Ordering::Relaxed),
+            "slidegate_audit_dropped",
+            "Audit records dropped because the queue was full or the disk failed.",
+            self.audit.as_ref().map_or(0, Recorder::dropped),
         )?;
-        inner.denials.expose(page)?;
-        inner.operations.expose(&*inner.gate, page)?;
-        audit::expose(inner.audit.as_ref(), page)?;
-        inner.reloads.expose(
-            page,
-            (
-                "slidegate_config_reloads",
-                "Reloads of the configuration, by outcome: ok or failed (the previous one stays).",
-            ),
-            (
-                "slidegate_config_last_reload_timestamp_seconds",
-                "Unix time of the last successful load of the configuration.",
-            ),
-        )?;
-        inner.snapshots.expose(
-            page,
-            (
-                "slidegate_snapshots",
-                "Snapshots of the accounts in memory, by outcome: ok or failed.",
-            ),
-            (
-                "slidegate_snapshot_last_timestamp_seconds",
-                "Unix time of the last successful snapshot; 0 if there was none since the start.",
-            ),
-        )?;
-        process::expose(inner.started, page)
+        process::encode(self.started, page)
     }
 }
 
-impl fmt::Debug for MetricsCollector {
+/// How something went that is done now and then and may fail.
+struct Attempts {
+    successes: Counter,
+    failures: Counter,
+    /// In Unix time.
+    last_success: Gauge<f64, AtomicU64>,
+}
+
+impl Attempts {
+    fn register(
+        registry: &mut Registry,
+        counter: (&str, &str),
+        last_success_gauge: (&str, &str),
+    ) -> Self {
+        let attempts = Family::<Labels<1>, Counter>::default();
+        let last_success = Gauge::default();
+        registry.register(counter.0, counter.1, attempts.clone());
+        registry.register(last_success_gauge.0, last_success_gauge.1, last_success.clone());
+        Self {
+            successes: attempts.get_or_create_owned(&[("outcome", "ok")]),
+            failures: attempts.get_or_create_owned(&[("outcome", "failed")]),
+            last_success,
+        }
+    }
+
+    fn succeeded(&self, now: Timestamp) {
+        self.successes.inc();
+        self.last_success.set(unix_seconds(now));
+    }
+}
+
+fn unix_seconds(at: Timestamp) -> f64 {
+    at.as_millis() as f64 / 1000.0
+}
+
+fn names(policies: &Policies) -> Vec<&str> {
+    policies.names().map(|name| &**name).collect()
+}
+
+impl fmt::Debug for MetricSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Everything").finish_non_exhaustive()
+        f.debug_struct("MetricSources").finish_non_exhaustive()
     }
 }
 

@@ -1,18 +1,15 @@
-//! What there is to know of the process.
+//! Metrics of the process.
 
 use std::{fmt, fs};
 
 use slidegate::Timestamp;
 
-use super::exposition::Page;
+use super::page::Page;
 use crate::logs;
 
-pub(super) fn expose(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
-    page.info(
-        "slidegate_build",
-        "The running version.",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-    )?;
+pub(super) fn encode(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    page.info("slidegate_build", "The running version.", &version)?;
     page.counter(
         "slidegate_log_dropped",
         "Log lines dropped because standard error was too slow.",
@@ -23,16 +20,34 @@ pub(super) fn expose(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
         "When the process started, in Unix time.",
         started.as_millis() as f64 / 1000.0,
     )?;
-    resident_bytes().map_or(Ok(()), |bytes| {
-        page.gauge(
-            "process_resident_memory_bytes",
-            "Memory that the process has in RAM.",
-            bytes as f64,
-        )
-    })
+    if let Some(seconds) = cpu_seconds() {
+        page.seconds_counter("process_cpu_seconds", "User and system CPU time spent.", seconds)?;
+    }
+    if let Some(bytes) = resident_bytes() {
+        let help = "Memory that the process has in RAM.";
+        page.gauge("process_resident_memory_bytes", help, bytes as f64)?;
+    }
+    if let Some(fds) = open_fds() {
+        page.gauge("process_open_fds", "Open file descriptors.", fds as f64)?;
+    }
+    Ok(())
 }
 
-/// None where the kernel is not Linux.
+// Each is None where the kernel is not Linux.
+
+/// The kernel counts 100 ticks a second for processes, whatever its own clock does.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field, the command's name, is in parentheses and may have anything in it.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    let (user, system) = (ticks()?, ticks()?);
+    Some((user + system) as f64 / TICKS_PER_SECOND)
+}
+
 fn resident_bytes() -> Option<u64> {
     // Not `statm`, which counts pages of a size that only an unsafe call would tell.
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -41,12 +56,23 @@ fn resident_bytes() -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
+fn open_fds() -> Option<usize> {
+    // One of them is for reading the directory.
+    fs::read_dir("/proc/self/fd").ok()?.count().checked_sub(1)
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]
-    fn a_test_takes_more_than_a_megabyte() {
+    fn what_the_kernel_counts_is_read() {
         assert!(resident_bytes().unwrap() > 1 << 20);
+        let files: Vec<File> = (0..50).map(|_| File::open("/dev/null").unwrap()).collect();
+        assert!(open_fds().unwrap() > files.len());
+        let before = cpu_seconds().unwrap();
+        assert!((0..1_000_000).any(|_| cpu_seconds().unwrap() > before), "reading costs time too");
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::prometheus::parse_prometheus;
 use openmetrics_parser::{MetricsExposition, OpenMetricsType, OpenMetricsValue};
 use serde_json::Value;
 use slidegate::limit::SystemClock;
 use slidegate::{
-    AccessList, Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy,
-    Quota, Scope, Source,
+    AccessList, Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies,
+    Policy, Quota, Scope, Source,
 };
 use slidegate_redis::{RedisStore, ResilientStore};
 
@@ -170,10 +170,7 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
     drop(scene.ask("/login", 1));
     scene
         .observer
-        .connections(ListenerKind::Gateway, || ConnectionStats { open: 2, ..Default::default() });
-    scene
-        .observer
-        .connections(ListenerKind::Gateway, || ConnectionStats { open: 3, ..Default::default() });
+        .connections(ListenerKind::Gateway, || ConnectionStats { open: 5, ..Default::default() });
     scene.answer_for("/", StatusCode::BAD_GATEWAY, None, UpstreamOutcome::Answered);
     let failed = UpstreamOutcome::Failed(UpstreamError::Timeout);
     scene.answer_for("/", StatusCode::GATEWAY_TIMEOUT, None, failed);
@@ -200,6 +197,68 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
     for (name, family) in &read.0.families {
         assert!(family.help.ends_with('.') && family.help.len() > 10, "{name}: {}", family.help);
         assert_ne!(family.family_type, OpenMetricsType::Unknown, "{name}");
+    }
+}
+
+#[test]
+fn each_policy_tells_its_verdicts_by_plan() {
+    let plan = |name, units| Plan::new(name, [Quota::per_hour(units)]);
+    let api = Policy::new("api").plan_header(HeaderName::from_static("x-plan"), "free");
+    let login = Policy::new("login").path("/login").quota(Quota::per_minute(1));
+    let trial = Policy::new("trial").path("/login").quota(Quota::per_minute(3)).shadow();
+    let policies = |api: Policy| {
+        let plans = Policies::builder().plan(plan("free", 2)).plan(plan("pro", 100));
+        plans.policy(api).policy(login.clone()).policy(trial.clone()).build().unwrap()
+    };
+    let scene = Scene::new(policies(api));
+    let ask = |plan: &str, path: &str| {
+        let facts = Facts::new(&Method::GET, path).client([10, 0, 0, 1].into()).plan(plan);
+        let decision = scene.gate.decide_now(&facts).unwrap();
+        scene.answer(path, StatusCode::OK, Some(&decision));
+    };
+    (0..3).for_each(|_| ask("free", "/"));
+    (0..5).for_each(|_| ask("pro", "/login"));
+    let counts = |policy, plan, verdict| {
+        let labels = [("policy", policy), ("plan", plan), ("verdict", verdict)];
+        Read::of(&scene.observer).value("slidegate_policy_decisions", &labels)
+    };
+    for (policy, plan, verdict, expected) in [
+        ("api", "free", "allow", Some(2.0)),
+        ("api", "free", "deny", Some(1.0)),
+        ("api", "pro", "deny", Some(0.0)),
+        ("api", "", "allow", None),
+        ("login", "", "allow", Some(1.0)),
+        ("login", "", "deny", Some(4.0)),
+        ("login", "", "block", Some(0.0)),
+        ("trial", "", "shadow-deny", Some(0.0)),
+    ] {
+        assert_eq!(counts(policy, plan, verdict), expected, "{policy} {plan} {verdict}");
+    }
+    scene.gate.replace_policies(policies(Policy::new("api").quota(Quota::per_hour(9))));
+    scene.observer.reloaded(&scene.gate.policies(), &[]);
+    assert_eq!(counts("api", "free", "deny"), None);
+    assert_eq!(counts("api", "", "deny"), Some(0.0));
+    assert_eq!(counts("login", "", "deny"), Some(4.0));
+    let exceeded = Read::of(&scene.observer).value("rate_limit_exceeded", &[("policy", "api")]);
+    assert_eq!(exceeded, Some(1.0), "whatever becomes of its plans");
+}
+
+#[test]
+fn the_time_of_a_decision_is_told_from_that_of_upstream() {
+    let scene = Scene::new(three_policies());
+    let decision = scene.ask("/", 1);
+    scene.answer_for("/", StatusCode::OK, Some(&decision), UpstreamOutcome::Answered);
+    scene.answer_for("/", StatusCode::OK, None, UpstreamOutcome::Answered);
+    let page = scene.observer.metrics(MetricsFormat::Text).unwrap();
+    for sample in [
+        "slidegate_decision_seconds_sum{listener=\"gateway\"} 0.002",
+        "slidegate_decision_seconds_count{listener=\"gateway\"} 2",
+        "slidegate_decision_seconds_bucket{le=\"0.001\",listener=\"gateway\"} 2",
+        "slidegate_upstream_seconds_sum 0.005",
+        "slidegate_upstream_seconds_count 2",
+        "slidegate_response_seconds_count{listener=\"gateway\"} 3",
+    ] {
+        assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");
     }
 }
 
@@ -287,7 +346,10 @@ fn bans_are_counted_apart() {
     let read = Read::of(&scene.observer);
     assert_eq!(read.value("rate_limit_exceeded", &[("policy", "login")]), Some(2.0));
     assert_eq!(read.value("slidegate_banned_requests", &[("policy", "login")]), Some(2.0));
-    assert_eq!(read.value("slidegate_blocks", &[("reason", "banned")]), Some(2.0));
+    let banned = [("listener", "gateway"), ("reason", "banned")];
+    assert_eq!(read.value("slidegate_blocks", &banned), Some(2.0));
+    let blocked = [("policy", "login"), ("verdict", "block")];
+    assert_eq!(read.value("slidegate_policy_decisions", &blocked), Some(2.0));
     assert_eq!(read.value("slidegate_bans", &[]), Some(1.0));
 }
 
@@ -319,7 +381,7 @@ fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
     scene.gate.replace_policies(policies([login, search]));
     scene.clock.advance(Duration::from_secs(7));
     scene.observer.reloaded(&scene.gate.policies(), &[]);
-    scene.observer.reload_failed(Vec::new());
+    scene.observer.reload_failed(&[]);
     drop(scene.ask("/login", 1));
     let read = Read::of(&scene.observer);
     let exceeded = |policy| read.value("rate_limit_exceeded", &[("policy", policy)]);

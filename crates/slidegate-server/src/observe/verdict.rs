@@ -1,7 +1,7 @@
-//! The verdict of a request as a metric label.
+//! The verdict on a request as a label of metrics and logs.
 
 use http::StatusCode;
-use slidegate::{Block, Decision};
+use slidegate::{Block, Decision, Verdict};
 
 use super::RequestOutcome;
 
@@ -11,7 +11,7 @@ pub(super) enum VerdictLabel {
     Allow,
     /// A quota was used up.
     Deny,
-    Block(BlockReason),
+    Block,
     /// The store failed, and a policy has `on_store_error = "deny"`.
     Unavailable,
     /// The gate was not asked.
@@ -24,60 +24,48 @@ pub(super) enum BlockReason {
     Listed,
     Cost,
     Banned,
-    /// By an operator's order.
+    /// By an operator's override.
     Suspended,
-    /// One that this version does not know by name.
+    /// One that this version has no name for.
     Other,
 }
 
 impl VerdictLabel {
-    /// The number of labels.
-    pub(super) const COUNT: usize = Self::NAMES.len();
+    /// In the order of the variants.
     pub(super) const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
 
-    #[inline]
-    pub(super) fn of(answered: &RequestOutcome<'_>) -> Self {
-        match answered.decision {
-            Some(decision) => Self::of_decision(decision),
-            None if answered.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,
+    pub(super) fn of(outcome: &RequestOutcome<'_>) -> Self {
+        match outcome.decision.map(Decision::verdict) {
+            Some(Verdict::Allow) => Self::Allow,
+            Some(Verdict::Deny { .. }) => Self::Deny,
+            Some(_) => Self::Block,
+            None if outcome.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,
             None => Self::None,
         }
     }
 
-    fn of_decision(decision: &Decision) -> Self {
-        match decision.verdict() {
-            slidegate::Verdict::Allow => Self::Allow,
-            slidegate::Verdict::Deny { .. } => Self::Deny,
-            slidegate::Verdict::Block(Block::Listed) => Self::Block(BlockReason::Listed),
-            slidegate::Verdict::Block(Block::CostAboveUnits) => Self::Block(BlockReason::Cost),
-            slidegate::Verdict::Block(Block::Banned { .. }) => Self::Block(BlockReason::Banned),
-            slidegate::Verdict::Block(Block::Suspended { .. }) => {
-                Self::Block(BlockReason::Suspended)
-            }
-            _ => Self::Block(BlockReason::Other),
-        }
-    }
-
-    pub(super) fn index(self) -> usize {
-        match self {
-            Self::Allow => 0,
-            Self::Deny => 1,
-            Self::Block(_) => 2,
-            Self::Unavailable => 3,
-            Self::None => 4,
-        }
-    }
-
     pub(super) fn as_str(self) -> &'static str {
-        Self::NAMES[self.index()]
+        Self::NAMES[self as usize]
     }
 }
 
 impl BlockReason {
-    pub(super) const COUNT: usize = Self::NAMES.len();
+    /// In the order of the variants.
     pub(super) const NAMES: [&str; 5] = ["listed", "cost", "banned", "suspended", "other"];
 
-    pub(super) fn index(self) -> usize {
-        self as usize
+    /// None if the request was not blocked.
+    pub(super) fn of(decision: &Decision) -> Option<Self> {
+        let Verdict::Block(block) = decision.verdict() else { return None };
+        Some(match block {
+            Block::Listed => Self::Listed,
+            Block::CostAboveUnits => Self::Cost,
+            Block::Banned { .. } => Self::Banned,
+            Block::Suspended { .. } => Self::Suspended,
+            _ => Self::Other,
+        })
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
     }
 }

@@ -104,7 +104,8 @@ impl<S: Store + StoreReport> Server<S> {
             }
             Err(problems) => {
                 let texts = problems.downcast_ref().map(ConfigErrors::texts);
-                self.observer.reload_failed(texts.unwrap_or_else(|| vec![format!("{problems:#}")]));
+                let texts = texts.unwrap_or_else(|| vec![format!("{problems:#}")]);
+                self.observer.reload_failed(&texts);
                 tracing::error!("reload failed; keeping the previous configuration: {problems:#}");
             }
         }

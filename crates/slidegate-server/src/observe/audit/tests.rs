@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use serde_json::Value;
 
 use super::*;
-use crate::queue::MOST_WAITING;
+use crate::logs::MAX_QUEUED_LINES;
+use crate::observe::OperationOutcome;
 
 /// An empty directory, gone on drop.
 struct Place(PathBuf);
@@ -38,8 +39,16 @@ fn config(file: PathBuf) -> AuditConfig {
     AuditConfig { file, every_decision: false, rotate_bytes: 4096, keep: 2 }
 }
 
-fn reload(change: &str) -> Event {
-    Event::Reload { policies: Vec::new(), changes: vec![change.to_owned()] }
+const STOP: AuditEvent<'_> = AuditEvent::Stop {};
+
+impl Recorder {
+    fn record_reload(&self, change: &str) {
+        let changes = &[change.to_owned()][..];
+        let (changes, in_force) = (Some(changes), Vec::new());
+        let outcome = OperationOutcome::Done;
+        let event = AuditEvent::Reload { outcome, changes, problems: None, in_force };
+        self.record(Timestamp::default(), &event);
+    }
 }
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -51,8 +60,8 @@ fn lines(path: &Path) -> Vec<Value> {
 fn what_was_recorded_is_written_when_the_trail_ends() {
     let place = Place::new();
     let trail = Trail::begin(&config(place.file())).unwrap();
-    trail.recorder().record(Timestamp::default(), reload("policy api added"));
-    trail.recorder().record(Timestamp::default(), Event::Stop);
+    trail.recorder().record_reload("policy api added");
+    trail.recorder().record(Timestamp::default(), &STOP);
     drop(trail);
     let lines = lines(&place.file());
     assert_eq!(lines.len(), 2);
@@ -70,7 +79,7 @@ fn full_files_are_kept_as_many_as_asked_for() {
         let place = Place::new();
         let trail = Trail::begin(&AuditConfig { keep, ..config(place.file()) }).unwrap();
         for number in 0..500 {
-            trail.recorder().record(Timestamp::default(), reload(&format!("number {number}")));
+            trail.recorder().record_reload(&format!("number {number}"));
         }
         drop(trail);
         let mut newest = 499;
@@ -91,7 +100,7 @@ fn another_life_goes_on_where_the_last_one_ended() {
     let place = Place::new();
     for _ in 0..2 {
         let trail = Trail::begin(&config(place.file())).unwrap();
-        trail.recorder().record(Timestamp::default(), Event::Stop);
+        trail.recorder().record(Timestamp::default(), &STOP);
     }
     assert_eq!(lines(&place.file()).len(), 2);
 }
@@ -100,9 +109,9 @@ fn another_life_goes_on_where_the_last_one_ended() {
 fn a_full_disk_loses_records_and_counts_them() {
     let trail = Trail::begin(&config("/dev/full".into())).unwrap();
     let recorder = trail.recorder();
-    (0..100).for_each(|_| recorder.record(Timestamp::default(), Event::Stop));
+    (0..100).for_each(|_| recorder.record(Timestamp::default(), &STOP));
     drop(trail);
-    assert_eq!(recorder.dropped.load(Ordering::Relaxed), 100);
+    assert_eq!(recorder.dropped(), 100);
 }
 
 #[test]
@@ -110,9 +119,9 @@ fn what_was_lost_is_told_in_the_next_line() {
     let place = Place::new();
     let trail = Trail::begin(&config(place.file())).unwrap();
     let recorder = trail.recorder();
-    recorder.dropped.store(7, Ordering::Relaxed);
-    recorder.record(Timestamp::default(), Event::Stop);
-    recorder.record(Timestamp::default(), Event::Stop);
+    recorder.losses.on_disk.store(7, Ordering::Relaxed);
+    recorder.record(Timestamp::default(), &STOP);
+    recorder.record(Timestamp::default(), &STOP);
     drop(trail);
     let lines = lines(&place.file());
     assert_eq!(lines[0]["dropped"], 7);
@@ -127,10 +136,10 @@ fn a_stuck_disk_holds_nobody_up() {
     let trail = Trail::begin(&config(place.file())).unwrap();
     let recorder = trail.recorder();
     let more_than_a_pipe_takes = 20_000;
-    for _ in 0..MOST_WAITING + more_than_a_pipe_takes {
-        recorder.record(Timestamp::default(), Event::Stop);
+    for _ in 0..MAX_QUEUED_LINES + more_than_a_pipe_takes {
+        recorder.record(Timestamp::default(), &STOP);
     }
-    assert!(recorder.dropped.load(Ordering::Relaxed) > 0);
+    assert!(recorder.dropped() > 0);
 }
 
 #[test]

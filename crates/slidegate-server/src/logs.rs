@@ -1,35 +1,54 @@
 //! Where log lines go: to standard error, as JSON or for people.
 
-mod queue;
-
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use anyhow::Context;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use self::queue::Writers;
-pub(crate) use self::queue::{LogQueue, dropped_lines};
 use crate::config::{LogConfig, LogFormat};
+
+/// The most lines that wait for a writer: a few megabytes.
+pub(crate) const MAX_QUEUED_LINES: usize = 8192;
+
+static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
+
+/// Starts logging. Logging never blocks a request: lines that find the queue full are dropped and
+/// counted. When the guard is dropped, lines in the queue have a second to be written.
+pub(crate) fn init(config: &LogConfig) -> anyhow::Result<WorkerGuard> {
+    let (lines, worker) = non_blocking("log", io::stderr());
+    let _ = DROPPED.set(lines.error_counter());
+    let style = LogStyle::of(config.format, &io::stderr());
+    subscriber(style, &config.level, lines)?.try_init().context("logging has begun already")?;
+    Ok(worker)
+}
+
+/// Log lines dropped since the process started.
+pub(crate) fn dropped_lines() -> u64 {
+    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
+}
+
+/// A bounded queue of lines, and the thread that writes them.
+pub(crate) fn non_blocking(
+    thread: &str,
+    writer: impl Write + Send + 'static,
+) -> (NonBlocking, WorkerGuard) {
+    NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(MAX_QUEUED_LINES)
+        .thread_name(thread)
+        .finish(writer)
+}
 
 /// How a line looks, decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogStyle {
     Json,
     Pretty { colour: bool },
-}
-
-/// Begins to log. Lines that are still on their way when the queue is dropped are waited for, a
-/// moment.
-pub(crate) fn init(config: &LogConfig) -> anyhow::Result<LogQueue> {
-    let queue = queue::start(io::stderr())?;
-    let look = LogStyle::of(config.format, &io::stderr());
-    subscriber(look, &config.level, Writers::to(&queue))?
-        .try_init()
-        .context("logging has begun already")?;
-    Ok(queue)
 }
 
 impl LogStyle {
@@ -45,7 +64,7 @@ impl LogStyle {
 }
 
 fn subscriber<W>(
-    look: LogStyle,
+    style: LogStyle,
     level: &str,
     writers: W,
 ) -> anyhow::Result<Box<dyn tracing::Subscriber + Send + Sync>>
@@ -58,7 +77,7 @@ where
     let registry = tracing_subscriber::registry().with(filter);
     // What cannot be written is not to be written about: that panics if standard error is closed.
     let lines = tracing_subscriber::fmt::layer().with_writer(writers).log_internal_errors(false);
-    Ok(match look {
+    Ok(match style {
         LogStyle::Json => {
             let json = lines.json().flatten_event(true);
             Box::new(registry.with(json.with_current_span(false).with_span_list(false)))
@@ -69,7 +88,6 @@ where
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Write;
     use std::sync::{Arc, Mutex, PoisonError};
 
     use serde_json::Value;
@@ -104,10 +122,10 @@ pub(crate) mod tests {
 
     static ALONE: Mutex<()> = Mutex::new(());
 
-    fn logged(look: LogStyle, level: &str, work: impl FnOnce()) -> String {
+    fn logged(style: LogStyle, level: &str, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writers = kept.clone();
-        let subscriber = subscriber(look, level, move || writers.clone()).unwrap();
+        let subscriber = subscriber(style, level, move || writers.clone()).unwrap();
         // One at a time, with the interest cache rebuilt: it is global to the process.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         tracing::subscriber::with_default(subscriber, || {
@@ -139,6 +157,33 @@ pub(crate) mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains('\x1b') && text.contains("hello"), "{text}");
         assert!(logged(LogStyle::Pretty { colour: true }, "info", log).contains("\x1b["));
+    }
+
+    /// A stream that is not read until the lock is free.
+    struct Stuck(Arc<Mutex<()>>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            drop(self.0.lock());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_stream_blocks_no_request() {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let (mut lines, worker) = non_blocking("test", Stuck(lock.clone()));
+        for _ in 0..MAX_QUEUED_LINES + 100 {
+            lines.write_all(b"line\n").unwrap();
+        }
+        assert!(lines.error_counter().dropped_lines() >= 99);
+        drop(held);
+        drop(worker);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The page of metrics, in the OpenMetrics text format.
+//! Metrics whose values are read when they are scraped.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,66 +6,64 @@ use std::time::Duration;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The page, as it is written.
+/// The page of metrics, as it is written.
 pub(super) struct Page<'a>(pub(super) DescriptorEncoder<'a>);
-
-/// How many took up to each bound and no other, and how long all took together.
-#[derive(Debug, Clone)]
-pub(super) struct Histogram {
-    pub(super) buckets: Vec<(f64, u64)>,
-    pub(super) total: Duration,
-}
-
-/// A label's name and value.
-pub(super) type Label<'a> = (&'static str, &'a str);
 
 impl Page<'_> {
     /// A number that only grows. The name gets `_total` on the page.
     pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        encode_counter(&mut self.begin(name, help, MetricType::Counter)?, value)
+        encode_counter(&mut self.describe(name, help, MetricType::Counter)?, value)
     }
 
-    /// Such numbers, by labels.
+    /// Seconds that only grow. The name gets `_total` on the page.
+    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.describe(name, help, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    /// Numbers that only grow, by labels.
     pub(super) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
     ) -> fmt::Result {
-        let encode = |metric: &mut MetricEncoder<'_>, value| encode_counter(metric, value);
-        self.family(name, help, MetricType::Counter, values, encode)
+        self.family(name, help, MetricType::Counter, values, encode_counter)
     }
 
     /// A number that goes up and down.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.begin(name, help, MetricType::Gauge)?.encode_gauge(&value)
+        self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    /// Such numbers, by labels.
+    /// Numbers that go up and down, by labels.
     pub(super) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, f64)>,
     ) -> fmt::Result {
-        let encode = |metric: &mut MetricEncoder<'_>, value| metric.encode_gauge(&value);
-        self.family(name, help, MetricType::Gauge, values, encode)
+        self.family(name, help, MetricType::Gauge, values, |metric, value| {
+            metric.encode_gauge(&value)
+        })
     }
 
-    /// How long things took.
-    pub(super) fn histogram(&mut self, name: &str, help: &str, of: &Histogram) -> fmt::Result {
-        of.encode(&mut self.begin(name, help, MetricType::Histogram)?)
-    }
-
-    /// How long things took, by labels.
-    pub(super) fn histograms<L: EncodeLabelSet>(
+    /// How many took up to each bound and no other, and how long all took together.
+    pub(super) fn histogram(
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (L, Histogram)>,
+        buckets: &[(f64, u64)],
+        total: Duration,
     ) -> fmt::Result {
-        let encode = |metric: &mut MetricEncoder<'_>, of: Histogram| of.encode(metric);
-        self.family(name, help, MetricType::Histogram, values, encode)
+        // Of the buckets, so that the two agree whatever is being counted meanwhile.
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        self.describe(name, help, MetricType::Histogram)?.encode_histogram::<NoLabelSet>(
+            total.as_secs_f64(),
+            count,
+            buckets,
+            None,
+        )
     }
 
     /// What does not change, as labels. The name gets `_info` on the page.
@@ -75,7 +73,7 @@ impl Page<'_> {
         help: &str,
         labels: &impl EncodeLabelSet,
     ) -> fmt::Result {
-        self.begin(name, help, MetricType::Info)?.encode_info(labels)
+        self.describe(name, help, MetricType::Info)?.encode_info(labels)
     }
 
     /// A family without values is left out: not every parser takes a description of nothing.
@@ -91,25 +89,17 @@ impl Page<'_> {
         if values.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self.begin(name, help, kind)?;
+        let mut metric = self.describe(name, help, kind)?;
         values.try_for_each(|(labels, value)| encode(&mut metric.encode_family(&labels)?, value))
     }
 
-    fn begin<'s>(
+    fn describe<'s>(
         &'s mut self,
         name: &'s str,
         help: &str,
         kind: MetricType,
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
         self.0.encode_descriptor(name, help, None, kind)
-    }
-}
-
-impl Histogram {
-    fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-        // Of the buckets, so that the two agree whatever is being counted meanwhile.
-        let count = self.buckets.iter().map(|(_, count)| count).sum();
-        metric.encode_histogram::<NoLabelSet>(self.total.as_secs_f64(), count, &self.buckets, None)
     }
 }
 

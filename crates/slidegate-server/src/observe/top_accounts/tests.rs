@@ -13,7 +13,7 @@ use super::*;
 struct Watched {
     gate: Gate,
     clock: ManualClock,
-    accounts: Accounts,
+    accounts: TopAccounts,
 }
 
 impl Watched {
@@ -21,7 +21,7 @@ impl Watched {
         let clock = ManualClock::default();
         let store = || MemoryStore::builder().clock(clock.clone()).build();
         let gate = Gate::with_local(policies, store(), store());
-        Self { gate, clock, accounts: Accounts::default() }
+        Self { gate, clock, accounts: TopAccounts::default() }
     }
 
     fn request(&self, user: &str) {
@@ -80,7 +80,7 @@ fn heavy_hitters_are_found_among_more_than_there_is_room_for() {
         heavy.iter().for_each(|user| watched.request(user));
     }
     let all = watched.denied(usize::MAX);
-    assert!(all.len() <= SETS * WAYS, "{}", all.len());
+    assert!(all.len() <= SHARDS * MAX_ACCOUNTS, "{}", all.len());
     let mut first: Vec<&str> = all[..heavy.len()].iter().map(|(user, ..)| user.as_str()).collect();
     first.sort_unstable();
     assert_eq!(first, heavy);
@@ -142,7 +142,7 @@ fn a_full_set_keeps_those_that_are_nearer() {
         (0..3).for_each(|_| watched.request(&format!("more{i}")));
     }
     let nearest = watched.nearest(usize::MAX);
-    assert!(nearest.len() <= SETS * WAYS);
+    assert!(nearest.len() <= SHARDS * MAX_ACCOUNTS);
     assert!(nearest[..20].iter().all(|user| user.starts_with("all")), "{nearest:?}");
     assert!(nearest[20..].iter().any(|user| user.starts_with("more")));
 }

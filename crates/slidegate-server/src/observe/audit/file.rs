@@ -1,0 +1,170 @@
+//! The file of the audit trail, which is rotated when it is full.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::mem;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Losses;
+use crate::config::AuditConfig;
+use crate::disk;
+
+/// Takes whole lines and writes them, many at once when there are many.
+///
+/// A full file becomes `FILE.1`, that one `FILE.2`, and so on; the oldest is deleted.
+#[derive(Debug)]
+pub(super) struct AuditFile {
+    path: PathBuf,
+    file: File,
+    /// A device or a pipe is never full.
+    is_regular: bool,
+    /// Since it was begun, or since it could not be rotated.
+    bytes: u64,
+    rotate_bytes: u64,
+    keep: usize,
+    /// Lines that are to be written together.
+    batch: Vec<u8>,
+    batch_lines: u64,
+    losses: Arc<Losses>,
+    /// How many losses lines have told of: those in the file, and those in the batch too.
+    reported: u64,
+    reported_in_batch: u64,
+    /// Whether the last batch was lost.
+    is_failing: bool,
+}
+
+/// Large enough that a system call for it hardly counts.
+const BATCH_BYTES: usize = 64 * 1024;
+/// The count of losses takes no more of a line than this.
+const MAX_DROPPED_BYTES: usize = ",\"dropped\":18446744073709551615".len();
+
+/// Neither reports an error: what cannot be written is counted.
+impl Write for AuditFile {
+    /// Adds a whole line.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let bytes = self.batch.len() + line.len() + MAX_DROPPED_BYTES;
+        if self.is_regular && self.bytes.saturating_add(bytes as u64) > self.rotate_bytes {
+            self.write_batch();
+            self.rotate();
+        }
+        self.push(line);
+        if self.batch.len() >= BATCH_BYTES {
+            self.write_batch();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_batch();
+        Ok(())
+    }
+}
+
+impl AuditFile {
+    pub(super) fn open(config: &AuditConfig, losses: Arc<Losses>) -> io::Result<Self> {
+        let file = open(&config.file)?;
+        let metadata = file.metadata()?;
+        Ok(Self {
+            path: config.file.clone(),
+            file,
+            is_regular: metadata.is_file(),
+            bytes: metadata.len(),
+            rotate_bytes: config.rotate_bytes,
+            keep: config.keep,
+            batch: Vec::new(),
+            batch_lines: 0,
+            losses,
+            reported: 0,
+            reported_in_batch: 0,
+            is_failing: false,
+        })
+    }
+
+    /// Adds a line to the batch, with the number of records that are missing before it as its last
+    /// field.
+    fn push(&mut self, line: &[u8]) {
+        let lost = self.losses.total();
+        match (lost - self.reported_in_batch, line.strip_suffix(b"}\n")) {
+            (0, _) | (_, None) => self.batch.extend_from_slice(line),
+            (dropped, Some(fields)) => {
+                self.batch.extend_from_slice(fields);
+                self.batch.extend_from_slice(format!(",\"dropped\":{dropped}}}\n").as_bytes());
+            }
+        }
+        self.reported_in_batch = lost;
+        self.batch_lines += 1;
+    }
+
+    fn write_batch(&mut self) {
+        let lines = mem::take(&mut self.batch_lines);
+        if lines == 0 {
+            return;
+        }
+        match self.append_batch() {
+            Ok(()) => {
+                self.bytes = self.bytes.saturating_add(self.batch.len() as u64);
+                self.reported = self.reported_in_batch;
+                self.is_failing = false;
+            }
+            Err(error) => {
+                self.losses.on_disk.fetch_add(lines, Ordering::Relaxed);
+                self.reported_in_batch = self.reported;
+                if !mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(%error, "cannot write the audit trail; counting lost records");
+                }
+            }
+        }
+        self.batch.clear();
+    }
+
+    /// All of the batch or, if the disk allows, nothing: half a line would spoil the one after it.
+    fn append_batch(&mut self) -> io::Result<()> {
+        let bytes_before = self.file.metadata()?.len();
+        let written = self.file.write_all(&self.batch);
+        if written.is_err() && self.is_regular {
+            self.file.set_len(bytes_before)?;
+        }
+        written
+    }
+
+    /// Begins another file. If that fails, this one goes on, and is full again only after as much
+    /// as a file takes. A line that is longer than a file may be has one to itself.
+    fn rotate(&mut self) {
+        if mem::take(&mut self.bytes) == 0 {
+            return;
+        }
+        if let Err(error) = self.try_rotate() {
+            tracing::error!(%error, "cannot rotate the audit trail; appending to the full file");
+        }
+    }
+
+    fn try_rotate(&mut self) -> io::Result<()> {
+        let numbered = |number| disk::with_suffix(&self.path, &format!(".{number}"));
+        for number in (1..self.keep).rev() {
+            ignoring_absence(fs::rename(numbered(number), numbered(number + 1)))?;
+        }
+        match self.keep {
+            0 => ignoring_absence(fs::remove_file(&self.path))?,
+            _ => ignoring_absence(fs::rename(&self.path, numbered(1)))?,
+        }
+        self.file = open(&self.path)?;
+        Ok(())
+    }
+}
+
+/// A new file is readable only by its owner.
+fn open(path: &Path) -> io::Result<File> {
+    // Opened for writing alone, a pipe would wait for its reader.
+    let is_pipe = fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    OpenOptions::new().read(is_pipe).append(true).create(true).mode(0o600).open(path)
+}
+
+fn ignoring_absence(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

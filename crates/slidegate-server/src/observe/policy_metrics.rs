@@ -1,0 +1,282 @@
+//! Metrics of what each policy has decided.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
+use prometheus_client::metrics::counter::Counter;
+use slidegate::policy::CheckedPolicy;
+use slidegate::{Decision, Name, Policies, PolicyStanding, Standing, Timestamp};
+
+use super::page::Page;
+
+/// Counters of the policies in force. Labels are names of policies and plans in the configuration,
+/// so clients cannot add series.
+#[derive(Debug)]
+pub(super) struct PolicyMetrics {
+    policies: ArcSwap<HashMap<Name, PolicyCounters, RandomState>>,
+    /// When the current period of the lowest standings began, in nanoseconds.
+    period_began_ns: AtomicU64,
+}
+
+/// Clones count together.
+#[derive(Debug, Clone, Default)]
+struct PolicyCounters {
+    /// For each plan that the policy may go by; one without a name if it goes by none.
+    plans: Vec<PlanCounters>,
+    exceeded: Counter,
+    shadow_denials: Counter,
+    banned: Counter,
+    unknown_plans: Counter,
+    lowest: Arc<LowestStanding>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct PlanCounters {
+    plan: Option<Name>,
+    allowed: Counter,
+    denied: Counter,
+    shadow_denied: Counter,
+}
+
+/// Long enough that two scrapes of any usual interval fall into it.
+const PERIOD: Duration = Duration::from_secs(30);
+
+impl PolicyMetrics {
+    pub(super) fn new(policies: &Policies, now: Timestamp) -> Self {
+        let metrics =
+            Self { policies: ArcSwap::default(), period_began_ns: AtomicU64::new(now.as_nanos()) };
+        metrics.follow(policies);
+        metrics
+    }
+
+    /// Counts for these policies from now on. Those that were there already count on.
+    pub(super) fn follow(&self, policies: &Policies) {
+        let old = self.policies.load();
+        let kept = |policy: &CheckedPolicy| {
+            let old = old.get(&policy.name).cloned().unwrap_or_default();
+            let plan_names = match policy.default_plan() {
+                Some(_) => policies.plans().iter().map(|plan| Some(plan.name().clone())).collect(),
+                None => vec![None],
+            };
+            let plans = plan_names.into_iter().map(|plan| {
+                let known = old.plans.iter().find(|counters| counters.plan == plan).cloned();
+                known.unwrap_or(PlanCounters { plan, ..PlanCounters::default() })
+            });
+            PolicyCounters { plans: plans.collect(), ..old }
+        };
+        let new = policies.iter().map(|policy| (policy.name.clone(), kept(policy))).collect();
+        self.policies.store(Arc::new(new));
+    }
+
+    pub(super) fn record(&self, decision: &Decision) {
+        let policies = self.policies.load();
+        for standing in decision.policies() {
+            // A policy that a reload has just removed is not counted.
+            if let Some(counters) = policies.get(standing.policy()) {
+                counters.record(standing, decision);
+            }
+        }
+        if let Some(counters) = decision.banned_by().and_then(|policy| policies.get(policy)) {
+            counters.banned.inc();
+        }
+    }
+
+    pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        let policies = self.policies.load();
+        let mut policies: Vec<(&str, &PolicyCounters)> =
+            policies.iter().map(|(name, counters)| (&**name, counters)).collect();
+        policies.sort_unstable_by_key(|(name, _)| *name);
+        page.counters(
+            "slidegate_policy_decisions",
+            "Decisions of each policy, by plan (empty if the policy goes by none) and verdict: \
+             allow (it had room for the request), deny, shadow-deny (it only watches), block \
+             (it has banned the identity, whose plan is not looked up).",
+            policies.iter().flat_map(|(policy, counters)| {
+                counters.verdicts().map(move |(plan, verdict, count)| {
+                    ([("policy", *policy), ("plan", plan), ("verdict", verdict)], count)
+                })
+            }),
+        )?;
+        for (name, help, counter) in COUNTERS {
+            let values = policies
+                .iter()
+                .map(|(policy, counters)| ([("policy", *policy)], counter(counters).get()));
+            page.counters(name, help, values)?;
+        }
+        let lowest: Vec<_> = policies
+            .iter()
+            .filter_map(|(policy, counters)| Some(([("policy", *policy)], counters.lowest.get()?)))
+            .collect();
+        page.gauges(
+            "rate_limit_remaining",
+            "The fewest units that any identity had left under the policy after a decision of the \
+             last 30 to 60 seconds (since the scrape before last, if that is longer). Absent if \
+             there was none.",
+            lowest.iter().map(|(policy, (remaining, _))| (*policy, f64::from(*remaining))),
+        )?;
+        page.gauges(
+            "rate_limit_reset_seconds",
+            "How long that identity then had to wait for its first spent unit; of several with as \
+             few left, the longest.",
+            lowest.iter().map(|(policy, (_, reset))| (*policy, reset.as_secs_f64())),
+        )
+    }
+
+    /// Begins a new period of the lowest standings if the current one is over.
+    pub(super) fn turn_if_due(&self, now: Timestamp) {
+        let (order, now_ns) = (Ordering::Relaxed, now.as_nanos());
+        let began_ns = self.period_began_ns.load(order);
+        let is_due = Duration::from_nanos(now_ns.saturating_sub(began_ns)) >= PERIOD;
+        let began = &self.period_began_ns;
+        if is_due && began.compare_exchange(began_ns, now_ns, order, order).is_ok() {
+            self.policies.load().values().for_each(|counters| counters.lowest.turn());
+        }
+    }
+}
+
+type PolicyCounter = (&'static str, &'static str, fn(&PolicyCounters) -> &Counter);
+
+const COUNTERS: [PolicyCounter; 4] = [
+    (
+        "rate_limit_exceeded",
+        "Requests denied because a quota of the policy was used up. A request that several \
+         policies deny counts for each.",
+        |policy| &policy.exceeded,
+    ),
+    ("slidegate_shadow_denials", "Requests that the shadow policy would have denied.", |policy| {
+        &policy.shadow_denials
+    }),
+    (
+        "slidegate_banned_requests",
+        "Requests refused without asking a store, because the policy has banned their identity.",
+        |policy| &policy.banned,
+    ),
+    (
+        "slidegate_unknown_plans",
+        "Requests that named a plan that does not exist and were counted under the policy's \
+         default plan.",
+        |policy| &policy.unknown_plans,
+    ),
+];
+
+impl PolicyCounters {
+    fn record(&self, policy: &PolicyStanding, decision: &Decision) {
+        if let Some(tightest) = policy.standings().iter().min_by_key(|s| s.remaining()) {
+            self.lowest.record(tightest);
+        }
+        if policy.is_plan_unknown() {
+            self.unknown_plans.inc();
+        }
+        let plan = policy.plan().map(|plan| plan.name());
+        let by_plan = self.plans.iter().find(|counters| counters.plan.as_ref() == plan);
+        let (of_policy, of_plan) = match policy.is_violated() {
+            true if policy.is_shadow() => {
+                (Some(&self.shadow_denials), by_plan.map(|plan| &plan.shadow_denied))
+            }
+            true if !decision.is_allowed() => {
+                (Some(&self.exceeded), by_plan.map(|plan| &plan.denied))
+            }
+            _ => (None, by_plan.map(|plan| &plan.allowed)),
+        };
+        of_policy.into_iter().chain(of_plan).for_each(|counter| {
+            counter.inc();
+        });
+    }
+
+    /// Plan, verdict and count.
+    fn verdicts(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+        let by_plan = self.plans.iter().flat_map(|counters| {
+            let plan = counters.plan.as_deref().unwrap_or("");
+            [
+                (plan, "allow", counters.allowed.get()),
+                (plan, "deny", counters.denied.get()),
+                (plan, "shadow-deny", counters.shadow_denied.get()),
+            ]
+        });
+        by_plan.chain([("", "block", self.banned.get())])
+    }
+}
+
+/// The account that was nearest to its quota, in the current period and in the one before.
+///
+/// A standing is packed into one number, so that the lowest is found without a lock: what remains,
+/// and below it how far the reset is from the longest possible. Of those with as much remaining, the
+/// one that waits longest is the lowest.
+#[derive(Debug)]
+struct LowestStanding {
+    current: AtomicU64,
+    previous: AtomicU64,
+}
+
+/// No standing was recorded.
+const NOBODY: u64 = u64::MAX;
+/// Resets are kept in hundredths of a second: 32 bits have room for the longest window.
+const TICK_MS: u64 = 10;
+
+impl Default for LowestStanding {
+    fn default() -> Self {
+        Self { current: AtomicU64::new(NOBODY), previous: AtomicU64::new(NOBODY) }
+    }
+}
+
+impl LowestStanding {
+    fn record(&self, standing: &Standing) {
+        let reset_ns = standing.reset_after().as_nanos();
+        let ticks = u32::try_from(reset_ns.div_ceil(u128::from(TICK_MS) * 1_000_000));
+        let until_longest = u32::MAX - ticks.unwrap_or(u32::MAX);
+        let packed = u64::from(standing.remaining()) << 32 | u64::from(until_longest);
+        // Nearly always there was a lower one.
+        if packed < self.current.load(Ordering::Relaxed) {
+            self.current.fetch_min(packed, Ordering::Relaxed);
+        }
+    }
+
+    /// What remained for the lowest of both periods, and how long until its reset.
+    fn get(&self) -> Option<(u32, Duration)> {
+        let (current, previous) = (&self.current, &self.previous);
+        let packed = current.load(Ordering::Relaxed).min(previous.load(Ordering::Relaxed));
+        let ticks = u32::MAX - packed as u32;
+        (packed != NOBODY)
+            .then(|| ((packed >> 32) as u32, Duration::from_millis(TICK_MS * u64::from(ticks))))
+    }
+
+    /// Forgets the period before and begins a new one.
+    fn turn(&self) {
+        self.previous.store(self.current.swap(NOBODY, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate::Quota;
+
+    use super::*;
+
+    #[test]
+    fn the_least_remaining_counts_and_then_the_longest_wait() {
+        let lowest = LowestStanding::default();
+        assert_eq!(lowest.get(), None);
+        let year_ms = 366 * 24 * 3600 * 1000;
+        for (remaining, reset_ms, expected) in [
+            (7, 500, (7, 500)),
+            (9, 900, (7, 500)),
+            (0, 300, (0, 300)),
+            (0, 1201, (0, 1210)),
+            (0, year_ms, (0, year_ms)),
+        ] {
+            let untouched = Standing::untouched(Quota::per_day(1000)).with_remaining(remaining);
+            lowest.record(&untouched.with_reset_after(Duration::from_millis(reset_ms)));
+            let (remaining, reset_ms) = expected;
+            assert_eq!(lowest.get(), Some((remaining, Duration::from_millis(reset_ms))));
+        }
+        lowest.turn();
+        assert!(lowest.get().is_some());
+        lowest.turn();
+        assert_eq!(lowest.get(), None, "it is forgotten after two periods");
+    }
+}
