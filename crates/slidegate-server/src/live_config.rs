@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Cache, Guard};
+use arc_swap::ArcSwap;
 use http::HeaderName;
 use slidegate::{Gate, Store};
 use slidegate_tower::{ClientAddress, PathReading, RequestLimiter, Responder};
@@ -15,11 +15,8 @@ use crate::shared_bans::BanQueue;
 #[derive(Debug)]
 pub(crate) struct LiveConfig<S> {
     gate: Arc<Gate<S>>,
-    settings: Arc<ArcSwap<HttpSettings<S>>>,
+    settings: ArcSwap<HttpSettings<S>>,
 }
-
-/// A cached handle to the settings in force: cheap to load while they stay the same.
-pub(crate) type HttpSettingsCache<S> = Cache<Arc<ArcSwap<HttpSettings<S>>>, Arc<HttpSettings<S>>>;
 
 /// How requests are read and answered.
 #[derive(Debug)]
@@ -52,19 +49,15 @@ impl<S: Store> LiveConfig<S> {
     fn with_gate(gate: Gate<S>, rules: &LimiterConfig) -> Self {
         let gate = Arc::new(gate);
         let settings = HttpSettings::new(&gate, rules);
-        Self { gate, settings: Arc::new(ArcSwap::from_pointee(settings)) }
+        Self { gate, settings: ArcSwap::from_pointee(settings) }
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
         &self.gate
     }
 
-    pub(crate) fn settings(&self) -> Guard<Arc<HttpSettings<S>>> {
-        self.settings.load()
-    }
-
-    pub(crate) fn latest_manners(&self) -> HttpSettingsCache<S> {
-        Cache::new(Arc::clone(&self.settings))
+    pub(crate) fn settings(&self) -> Arc<HttpSettings<S>> {
+        self.settings.load_full()
     }
 
     /// Puts other rules in force. Accounts keep their history.

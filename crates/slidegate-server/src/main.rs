@@ -11,11 +11,11 @@ mod digest;
 mod disk;
 mod explain;
 mod gateway;
-mod http1;
+
 mod json_body;
-mod listener;
 mod live_config;
 mod logs;
+mod net;
 mod observe;
 mod overrides;
 mod problem;
@@ -25,7 +25,6 @@ mod router;
 mod server;
 mod shared_bans;
 mod shutdown;
-mod streams;
 mod terminal;
 mod token;
 

@@ -18,7 +18,7 @@ use super::fields::{Fields, expected, parsed, text};
 use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView};
 use crate::calendar::Rfc3339;
 use crate::config::Period;
-use crate::listener::Accepted;
+use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
 use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
 use crate::problem::Problem;

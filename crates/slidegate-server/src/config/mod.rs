@@ -50,7 +50,7 @@ use self::limiter::LimiterSections;
 use self::lint::Lint;
 use self::reader::Reader;
 use self::tree::Node;
-use crate::listener::Tls;
+use crate::net::Tls;
 use crate::observe::Trail;
 use crate::{disk, server};
 

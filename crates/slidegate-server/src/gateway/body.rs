@@ -1,259 +1,178 @@
-//! Bodies on their way through: never whole in memory, and never waited for without end.
+//! The body of a response, which drives the connection that it comes over.
 
-use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use std::{fmt, mem};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, timeout};
 
-use super::http1::IncomingBody;
+use super::in_flight::InFlightPermit;
 use super::pool::PooledConnection;
-use super::progress::{BodyProgress, UploadError};
-use crate::listener::RequestBody;
+use crate::net::IdleTimeout;
+use crate::observe::Observer;
 
-/// A body with a timeout for each part.
-#[derive(Debug)]
-pub(crate) struct Timed<B = RequestBody> {
-    body: B,
-    idle: Duration,
-    /// Made when a piece is waited for the first time: most bodies never are.
-    patience: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
-    /// Shared with the task that awaits the response.
-    progress: Option<Arc<BodyProgress>>,
-}
-
-impl<B: Body> Timed<B> {
-    pub(crate) fn new(body: B, idle: Duration) -> Self {
-        Self { body, idle, patience: None, waiting: false, progress: None }
-    }
-
-    /// How far it comes from now on; none if there is nothing to come.
-    pub(crate) fn progress(&mut self) -> Option<Arc<BodyProgress>> {
-        if self.progress.is_none() && !self.body.is_end_stream() {
-            self.progress = Some(Arc::new(BodyProgress::new()));
-        }
-        self.progress.clone()
-    }
-
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let idle = self.idle;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(idle)));
-        if !self.waiting {
-            self.waiting = true;
-            patience.as_mut().reset(Instant::now() + idle);
-        }
-        patience.as_mut().poll(cx)
-    }
-}
-
-/// Why a body ended before its end.
-#[derive(Debug)]
-pub(crate) enum BodyError {
-    /// The sender closed the connection.
-    Broken(Box<dyn Error + Send + Sync>),
-    /// Upstream closed its connection.
-    Cut,
-    /// Upstream sends what are no chunks.
-    Malformed,
-    /// It is longer or shorter than its declared length.
-    Length,
-    /// The client broke off its request while the response came.
-    Upload,
-    /// The sender stalled with the connection open.
-    Stalled,
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Broken(error) => error.fmt(f),
-            Self::Cut => f.write_str("the connection was closed before the end of the body"),
-            Self::Malformed => f.write_str("the body is not in chunks"),
-            Self::Length => f.write_str("the body does not have the length that was said"),
-            Self::Upload => f.write_str("the request body ended early"),
-            Self::Stalled => f.write_str("the rest of the body did not come in time"),
-        }
-    }
-}
-
-impl Error for BodyError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Broken(error) => Some(&**error),
-            Self::Cut | Self::Malformed | Self::Length | Self::Upload | Self::Stalled => None,
-        }
-    }
-}
-
-impl BodyError {
-    /// What the client did, if it is a request's body.
-    pub(crate) fn flaw(&self) -> UploadError {
-        if matches!(self, Self::Stalled) { UploadError::Stalled } else { UploadError::Broken }
-    }
-}
-
-impl<B> Body for Timed<B>
-where
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin,
-{
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.waiting = false;
-            if let Some(progress) = &self.progress {
-                progress.made();
-                if matches!(frame, Some(Err(_))) {
-                    progress.spoil(UploadError::Broken);
-                }
-            }
-            return Poll::Ready(
-                frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))),
-            );
-        }
-        if let Some(progress) = &self.progress {
-            progress.await_client();
-        }
-        ready!(self.poll_patience(cx));
-        if let Some(progress) = &self.progress {
-            progress.spoil(UploadError::Stalled);
-        }
-        Poll::Ready(Some(Err(BodyError::Stalled)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+/// How much of a response is passed on before other connections have a turn.
+const TURN_BYTES: usize = 64 * 1024;
 
 /// The body of a response: upstream's, or the gateway's own.
-pub(crate) struct UpstreamBody(UpstreamBodyKind);
-
-enum UpstreamBodyKind {
-    /// With the connection that it comes over, which is free for others at its end.
-    Http1 {
-        body: IncomingBody,
-        pooled: PooledConnection,
-    },
-    Http2 {
-        body: Timed<Incoming>,
-        pooled: PooledConnection,
-    },
+pub(crate) enum GatewayBody {
+    Upstream(Box<UpstreamBody>),
     Full(Option<Bytes>),
 }
 
-impl UpstreamBody {
-    pub(crate) fn http1(body: IncomingBody, pooled: PooledConnection) -> Self {
-        Self(UpstreamBodyKind::Http1 { body, pooled })
-    }
+/// The body of upstream's response.
+pub(crate) struct UpstreamBody {
+    incoming: Incoming,
+    /// None if another task drives it, as with HTTP/2.
+    connection: Option<PooledConnection>,
+    idle: Duration,
+    timeout: IdleTimeout,
+    /// Passed on since other connections had a turn.
+    turn_bytes: usize,
+    observer: Observer,
+    permit: Option<InFlightPermit>,
+}
 
-    pub(crate) fn http2(body: Timed<Incoming>, pooled: PooledConnection) -> Self {
-        Self(UpstreamBodyKind::Http2 { body, pooled })
-    }
+/// Why a response ended before its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamBodyError {
+    #[error("upstream broke off its response")]
+    Broken(#[source] hyper::Error),
+    #[error("upstream stopped in the middle of its response")]
+    Stalled,
+}
 
+impl GatewayBody {
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self(UpstreamBodyKind::Full(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self::Full(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
     pub(crate) fn empty() -> Self {
-        Self(UpstreamBodyKind::Full(None))
+        Self::Full(None)
     }
 }
 
-impl Body for UpstreamBody {
-    type Data = Bytes;
-    type Error = BodyError;
+impl UpstreamBody {
+    pub(crate) fn new(
+        incoming: Incoming,
+        connection: Option<PooledConnection>,
+        idle: Duration,
+        observer: Observer,
+        permit: InFlightPermit,
+    ) -> Self {
+        let timeout = IdleTimeout::default();
+        let permit = Some(permit);
+        Self { incoming, connection, idle, timeout, turn_bytes: 0, observer, permit }
+    }
+
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyError>>> {
+        let mut frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        if frame.is_pending()
+            && let Some(connection) = &mut self.connection
+        {
+            connection.poll(cx);
+            frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        }
+        if let Poll::Ready(frame) = frame {
+            self.timeout.stop();
+            return Poll::Ready(frame.map(|frame| frame.map_err(UpstreamBodyError::Broken)));
+        }
+        if !self.timeout.is_set() {
+            self.timeout.set(Instant::now() + self.idle);
+        }
+        self.timeout.poll(cx).map(|()| Some(Err(UpstreamBodyError::Stalled)))
+    }
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let (frame, pooled) = match &mut self.0 {
-            UpstreamBodyKind::Http1 { body, pooled } => {
-                (ready!(Pin::new(body).poll_frame(cx)), pooled)
-            }
-            UpstreamBodyKind::Http2 { body, pooled } => {
-                (ready!(Pin::new(body).poll_frame(cx)), pooled)
-            }
-            UpstreamBodyKind::Full(bytes) => {
-                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))));
-            }
-        };
-        if matches!(&frame, Some(Err(error)) if !matches!(error, BodyError::Upload)) {
-            pooled.fail();
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyError>>> {
+        if self.turn_bytes >= TURN_BYTES {
+            self.turn_bytes = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        if matches!(frame, None | Some(Err(_))) || self.is_end_stream() {
-            self.let_go();
+        let frame = std::task::ready!(self.poll_incoming(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                self.turn_bytes += frame.data_ref().map_or(0, Bytes::len);
+                if self.incoming.is_end_stream() || frame.is_trailers() {
+                    self.end();
+                }
+            }
+            Some(Err(_)) => {
+                self.observer.upstream_body_failed();
+                self.connection = None;
+                self.permit = None;
+            }
+            None => self.end(),
         }
         Poll::Ready(frame)
     }
 
+    /// The response is complete: its connection is free for others, once upstream has all of the
+    /// request.
+    fn end(&mut self) {
+        let permit = self.permit.take();
+        let Some(mut connection) = self.connection.take() else { return };
+        if connection.finish() {
+            return;
+        }
+        let idle = self.idle;
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let rest = poll_fn(|cx| connection.poll_rest(cx));
+                let _ = timeout(idle, rest).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+impl Body for GatewayBody {
+    type Data = Bytes;
+    type Error = UpstreamBodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyError>>> {
+        match &mut *self {
+            Self::Upstream(body) => body.poll_frame(cx),
+            Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            UpstreamBodyKind::Http1 { body, .. } => body.is_end_stream(),
-            UpstreamBodyKind::Http2 { body, .. } => body.is_end_stream(),
-            UpstreamBodyKind::Full(bytes) => bytes.is_none(),
+        match self {
+            Self::Upstream(body) => body.incoming.is_end_stream(),
+            Self::Full(bytes) => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            UpstreamBodyKind::Http1 { body, .. } => body.size_hint(),
-            UpstreamBodyKind::Http2 { body, .. } => body.size_hint(),
-            UpstreamBodyKind::Full(bytes) => {
+        match self {
+            Self::Upstream(body) => body.incoming.size_hint(),
+            Self::Full(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
         }
     }
 }
 
-impl UpstreamBody {
-    /// Gives the connection back once nothing more comes over it.
-    fn let_go(&mut self) {
-        let UpstreamBodyKind::Http1 { body, pooled } =
-            mem::replace(&mut self.0, UpstreamBodyKind::Full(None))
-        else {
-            return;
-        };
-        if body.is_end_stream() && body.is_sending() {
-            finish_sending(body, pooled);
-        } else if let Some(connection) = body.into_connection() {
-            pooled.end(connection);
-        }
-    }
-}
-
-/// Lets upstream have the rest of a request that it has answered already.
-fn finish_sending(body: IncomingBody, pooled: PooledConnection) {
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(async move {
-            body.finish_sending().await;
-            drop(pooled);
-        });
-    }
-}
-
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
         // An empty body, as of a response to HEAD, is never polled.
-        if self.is_end_stream() {
-            self.let_go();
+        if self.incoming.is_end_stream() {
+            self.end();
         }
     }
 }

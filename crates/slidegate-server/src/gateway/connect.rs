@@ -5,16 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Scheme;
-use hyper::client::conn::http2;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::body::Timed;
-use super::http1::{Http1Connection, UpstreamStream};
+use super::pool::Http1Connection;
 use super::upstream::Upstream;
+use crate::net::{BoxIo, RequestBody};
+
+/// The most headers of a response.
+const MOST_HEADERS: usize = 256;
+
+/// The largest head of a response, and the most that is read of a body at once.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Makes connections, each within a time.
 #[derive(Clone)]
@@ -31,11 +37,20 @@ impl Connector {
     }
 
     pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<Box<Http1Connection>> {
-        let stream = self.in_time(self.dial(server)).await?;
-        Ok(Box::new(Http1Connection::new(stream)))
+        let connected = async {
+            let stream = TokioIo::new(self.dial(server).await?);
+            let mut builder = http1::Builder::new();
+            builder.max_headers(MOST_HEADERS).max_buf_size(BUFFER_BYTES);
+            builder.handshake(stream).await.map_err(io::Error::other)
+        };
+        let (sender, connection) = self.in_time(connected).await?;
+        Ok(Box::new(Http1Connection::new(sender, connection.with_upgrades())))
     }
 
-    pub(crate) async fn http2(&self, server: &Upstream) -> io::Result<http2::SendRequest<Timed>> {
+    pub(crate) async fn http2(
+        &self,
+        server: &Upstream,
+    ) -> io::Result<http2::SendRequest<RequestBody>> {
         self.in_time(async { http2_over(self.dial(server).await?).await }).await
     }
 
@@ -46,19 +61,19 @@ impl Connector {
         tokio::time::timeout(self.timeout, made).await.unwrap_or_else(late)
     }
 
-    async fn dial(&self, server: &Upstream) -> io::Result<UpstreamStream> {
+    async fn dial(&self, server: &Upstream) -> io::Result<BoxIo> {
         let stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
         if server.scheme != Scheme::HTTPS {
-            return Ok(UpstreamStream::Plain(stream));
+            return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
         let connector = if server.http2 { &self.tls_http2 } else { &self.tls };
-        Ok(UpstreamStream::Tls(Box::new(connector.connect(name, stream).await?)))
+        Ok(Box::new(connector.connect(name, stream).await?))
     }
 }
 
-async fn http2_over(stream: UpstreamStream) -> io::Result<http2::SendRequest<Timed>> {
+async fn http2_over(stream: BoxIo) -> io::Result<http2::SendRequest<RequestBody>> {
     let handshake = http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream));
     let (sender, connection) = handshake.await.map_err(io::Error::other)?;
     tokio::spawn(connection);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use super::body::UpstreamBody;
+use super::body::GatewayBody;
 use crate::observe::UpstreamError;
 
 /// Why the gateway answers in place of upstream.
@@ -17,6 +17,8 @@ pub(crate) enum GatewayError {
     NoTrace,
     /// The client stopped sending its body.
     BodyLate,
+    /// The client's body is larger than may be.
+    BodyTooLarge,
     /// No route fits the path.
     NoRoute,
     /// No server takes a connection.
@@ -37,6 +39,7 @@ impl GatewayError {
             | Self::NoTunnels
             | Self::NoTrace
             | Self::BodyLate
+            | Self::BodyTooLarge
             | Self::NoRoute => None,
             Self::Unreachable => Some(UpstreamError::Connect),
             Self::Broken => Some(UpstreamError::Broken),
@@ -50,6 +53,7 @@ impl GatewayError {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::NoTunnels | Self::NoTrace => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyLate => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unreachable | Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Late => StatusCode::GATEWAY_TIMEOUT,
@@ -63,6 +67,7 @@ impl GatewayError {
             Self::NoTunnels => "This is a gateway to one service and opens no tunnels.",
             Self::NoTrace => "The gateway passes on no TRACE.",
             Self::BodyLate => "The rest of the request did not arrive.",
+            Self::BodyTooLarge => "The request's body is larger than the gateway passes on.",
             Self::NoRoute => "The gateway has no upstream for this path.",
             Self::Unreachable => "The service behind the gateway cannot be reached.",
             Self::Broken => {
@@ -74,7 +79,7 @@ impl GatewayError {
     }
 
     /// Problem details of RFC 9457.
-    pub(crate) fn response(self) -> Response<UpstreamBody> {
+    pub(crate) fn response(self) -> Response<GatewayBody> {
         let status = self.status();
         let title = status.canonical_reason().unwrap_or_default();
         let body = serde_json::json!({
@@ -83,7 +88,7 @@ impl GatewayError {
             "status": status.as_u16(),
             "detail": self.detail(),
         });
-        let mut response = Response::new(UpstreamBody::full(Bytes::from(body.to_string())));
+        let mut response = Response::new(GatewayBody::full(Bytes::from(body.to_string())));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
@@ -93,7 +98,7 @@ impl GatewayError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         // What is left of the request is not read.
-        if matches!(self, Self::BadRequest(_) | Self::BodyLate) {
+        if matches!(self, Self::BadRequest(_) | Self::BodyLate | Self::BodyTooLarge) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

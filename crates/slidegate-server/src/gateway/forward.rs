@@ -1,26 +1,28 @@
 //! A request's way to upstream and back.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version, header};
+use http::{Request, Response, StatusCode, Version, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
+use hyper::upgrade::OnUpgrade;
 use slidegate_tower::{PathReading, ResolvedClient};
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use super::body::{Timed, UpstreamBody};
+use super::body::{GatewayBody, UpstreamBody};
 use super::error::GatewayError;
-use super::head;
-use super::http1::{Exchange, ExchangeError, Http1Connection, IncomingBody};
-use super::pool::PooledConnection;
-use super::progress::{BodyProgress, UploadError};
+use super::in_flight::InFlightPermit;
+use super::pool::{Http1Connection, PooledConnection};
 use super::proxy_headers::{self, ProxyHeaders};
 use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
-use crate::listener::{OnUpgrade, RequestBody};
+use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
 use crate::observe::UpstreamOutcome;
 
 /// Takes what may pass to upstream.
@@ -36,31 +38,48 @@ pub(crate) struct Forward<'p> {
 /// The most servers tried for one request.
 const MOST_SERVERS: usize = 3;
 
-/// Subtracted from the keep-alive timeout that upstream announces: a request
-/// that leaves in the last moment would arrive too late.
-const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
-
 const LATE: &str = "no response within timeouts.response";
 
-/// A request until it leaves. It is lent from step to step, because it is large to hand over.
-struct ForwardAttempt {
-    request: Option<Request<Timed>>,
-    proxy_headers: ProxyHeaders,
+/// A request until upstream has answered it.
+struct Attempt<'h> {
+    headers: &'h ProxyHeaders,
+    /// None while it is on its way.
+    request: Option<Request<RequestBody>>,
+    /// To send it once more.
+    copy: Option<request::Parts>,
     /// Whether it was sent on a connection that closed without a response.
     was_sent: bool,
 }
 
-impl ForwardAttempt {
-    /// Whether the request can be retried if upstream closes without a response: it may have done
-    /// so before it read the request, and if not, no harm is done. But only once: it may be the
-    /// request that breaks upstream.
-    fn is_repeatable(&self) -> bool {
-        let Some(request) = &self.request else { return false };
-        !self.was_sent && request.method().is_idempotent() && request.body().is_end_stream()
+impl Attempt<'_> {
+    /// The request for a server.
+    ///
+    /// It can be sent again if upstream closes without a response: it may have done so before it
+    /// read the request, and if not, no harm is done. But only once: it may be the request that
+    /// breaks upstream.
+    fn take(&mut self, server: &Upstream) -> Option<Request<RequestBody>> {
+        let (mut head, body) = self.request.take()?.into_parts();
+        self.headers.address(&mut head, server);
+        let is_repeatable = !self.was_sent && head.method.is_idempotent() && body.is_end_stream();
+        self.copy = is_repeatable.then(|| head.clone());
+        Some(Request::from_parts(head, body))
+    }
+
+    /// Takes the request back, of which nothing has left.
+    fn put_back(&mut self, request: Request<RequestBody>) {
+        self.request = Some(request);
+    }
+
+    /// Whether it can be sent again after it was sent.
+    fn repeat(&mut self) -> bool {
+        self.was_sent = true;
+        let copy = self.copy.take();
+        self.request = copy.map(|head| Request::from_parts(head, RequestBody::default()));
+        self.request.is_some()
     }
 }
 
-/// An attempt that came to nothing.
+/// Why there is no response from a server.
 enum Failed {
     /// The request can be sent to another server: nothing of it has left, or it does no harm twice.
     Unsent(GatewayError),
@@ -68,271 +87,302 @@ enum Failed {
     Sent(GatewayError),
 }
 
+/// Why a connection gave no response.
+enum ExchangeError {
+    /// Nothing of the request has left. It is given back.
+    Unsent(Box<Request<RequestBody>>),
+    /// Upstream broke off.
+    Silent,
+    /// Upstream does not speak HTTP.
+    Malformed(hyper::Error),
+    Late,
+}
+
+/// A response, and the connection that its body comes over, unless a task drives that.
+type UpstreamResponse = (Response<Incoming>, Option<Box<Http1Connection>>);
+
 impl Forward<'_> {
     /// Sends the request to upstream. What fails is answered by the gateway itself.
-    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<UpstreamBody> {
-        let (request, proxy_headers, upgrade) = self.prepare(request);
-        let mut pending = ForwardAttempt { request: Some(request), proxy_headers, was_sent: false };
-        let passed = self.pass(&mut pending, upgrade).await;
-        passed.unwrap_or_else(|problem| self.error_response(problem))
+    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<GatewayBody> {
+        let response = self.pass(request).await;
+        response.unwrap_or_else(|error| {
+            let mut response = error.response();
+            if let Some(error) = error.upstream_error() {
+                response.extensions_mut().insert(UpstreamOutcome::Failed(error));
+            }
+            response
+        })
     }
 
     async fn pass(
         &self,
-        pending: &mut ForwardAttempt,
-        upgrade: Option<OnUpgrade>,
-    ) -> Result<Response<UpstreamBody>, GatewayError> {
+        request: Request<RequestBody>,
+    ) -> Result<Response<GatewayBody>, GatewayError> {
+        if request.body().is_too_large() {
+            return Err(GatewayError::BodyTooLarge);
+        }
         let routes = self.proxy.routes.load_full();
-        let route = self.route(&routes, pending).ok_or(GatewayError::NoRoute)?;
-        let permit = self.proxy.in_flight.begin().ok_or(GatewayError::Crowded)?;
-        let mut problem = GatewayError::Unreachable;
+        let route = self.route(&routes, request.uri().path()).ok_or(GatewayError::NoRoute)?;
+        let permit = self.proxy.in_flight.begin(self.client.client);
+        let permit = permit.ok_or(GatewayError::Crowded)?;
+        let (mut head, body) = request.into_parts();
+        let upgrade = head.extensions.remove::<OnUpgrade>();
+        head.extensions.clear();
+        let headers = ProxyHeaders::new(self.client, self.is_secure, self.proxy.host, &head);
+        headers.apply(&mut head);
+        let upgrade = upgrade.filter(|_| headers.wants_upgrade());
+        let upload = body.upload();
+        let request = Some(Request::from_parts(head, body));
+        let mut attempt = Attempt { headers: &headers, request, copy: None, was_sent: false };
+        let mut failed = GatewayError::Unreachable;
         // In the order of now, lest one that fails meanwhile comes up again as the last resort.
         let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
         for server in servers {
-            match self.send(server, pending).await {
-                Ok(response) => {
+            match self.send(server, &mut attempt, upload.as_deref()).await {
+                Ok(received) => {
                     server.succeeded();
-                    let observer = self.proxy.observer.clone();
-                    let pooled =
-                        PooledConnection::new(server.pool(self.worker).clone(), permit, observer);
-                    let mut response = self.client_response(response, pooled, upgrade)?;
-                    response.extensions_mut().insert(UpstreamOutcome::Answered);
-                    return Ok(response);
+                    let response = self.client_response(server, received, permit, upgrade);
+                    return response.map(|mut response| {
+                        response.extensions_mut().insert(UpstreamOutcome::Answered);
+                        response
+                    });
                 }
-                Err(Failed::Unsent(why)) => problem = why,
-                Err(Failed::Sent(problem)) => return Err(problem),
+                Err(Failed::Unsent(error)) => failed = error,
+                Err(Failed::Sent(error)) => return Err(error),
             }
         }
-        Err(problem)
+        Err(failed)
     }
 
-    fn error_response(&self, problem: GatewayError) -> Response<UpstreamBody> {
-        let mut response = problem.response();
-        if let Some(error) = problem.upstream_error() {
-            response.extensions_mut().insert(UpstreamOutcome::Failed(error));
-        }
-        response
-    }
-
-    fn route<'r>(&self, routes: &'r Routes, pending: &ForwardAttempt) -> Option<&'r Route> {
-        match self.paths.read(pending.request.as_ref()?.uri().path()) {
+    fn route<'r>(&self, routes: &'r Routes, path: &str) -> Option<&'r Route> {
+        match self.paths.read(path) {
             // Of the service as a whole.
             path if path == "*" => routes.find("/"),
             path => routes.find(&path),
         }
     }
 
-    /// The request, what upstream is to know of it, and the client's side of a change of protocol.
-    fn prepare(
-        &self,
-        request: Request<RequestBody>,
-    ) -> (Request<Timed>, ProxyHeaders, Option<OnUpgrade>) {
-        let (mut head, body) = request.into_parts();
-        let mut on_upgrade = head.extensions.remove::<OnUpgrade>();
-        head.extensions.clear();
-        let upgrade = on_upgrade.as_ref().and_then(|_| head::wanted_upgrade(&head));
-        on_upgrade = on_upgrade.filter(|_| upgrade.is_some());
-        let (client, is_secure) = (self.client, self.is_secure);
-        let proxy_headers = ProxyHeaders { client, is_secure, host: self.proxy.host, upgrade };
-        let body = Timed::new(body, self.proxy.timeouts.idle);
-        (Request::from_parts(head, body), proxy_headers, on_upgrade)
-    }
-
     async fn send(
         &self,
         server: &Upstream,
-        pending: &mut ForwardAttempt,
-    ) -> Result<Response<Coming>, Failed> {
+        attempt: &mut Attempt<'_>,
+        upload: Option<&Upload>,
+    ) -> Result<UpstreamResponse, Failed> {
         if server.http2 {
-            let response = Box::pin(self.send_http2(server, pending)).await?;
-            return Ok(response.map(Coming::Http2));
+            return Box::pin(self.send_http2(server, attempt, upload)).await;
         }
-        Ok(self.send_http1(server, pending).await?.map(Coming::Http1))
-    }
-
-    async fn send_http1(
-        &self,
-        server: &Upstream,
-        pending: &mut ForwardAttempt,
-    ) -> Result<Response<IncomingBody>, Failed> {
         let pool = server.pool(self.worker);
         // Any that were idle may have been closed just now.
         let mut may_be_idle = true;
         loop {
-            let idle = may_be_idle.then(|| pool.take(pending.is_repeatable())).flatten();
+            let idle = may_be_idle.then(|| pool.take()).flatten();
             may_be_idle = idle.is_some();
             let connection = match idle {
                 Some(connection) => connection,
-                // It is seldom and its state large: apart, no other request has to carry it.
-                None => Box::pin(self.connect_http1(server)).await?,
+                // It is seldom, and its state large: boxed, no other request has to carry it.
+                None => Box::pin(self.proxy.connector.http1(server)).await.map_err(|error| {
+                    server.failed(error);
+                    Failed::Unsent(GatewayError::Unreachable)
+                })?,
             };
-            match self.exchange_http1(server, connection, pending).await {
-                Err(ExchangeError::Unsent) if may_be_idle => {}
-                Err(ExchangeError::Silent) if may_be_idle && pending.is_repeatable() => {
-                    pending.was_sent = true;
+            let request = attempt.take(server).ok_or(Failed::Sent(GatewayError::Broken))?;
+            match self.exchange_http1(connection, request, upload).await {
+                Ok((response, connection)) => return Ok((response, Some(connection))),
+                Err(ExchangeError::Unsent(request)) => {
+                    attempt.put_back(*request);
+                    if !may_be_idle {
+                        return Err(Failed::Unsent(GatewayError::Unreachable));
+                    }
+                }
+                Err(ExchangeError::Silent) if attempt.repeat() => {
+                    if !may_be_idle {
+                        return Err(Failed::Unsent(broken(server, None)));
+                    }
                     may_be_idle = false;
                 }
-                outcome => return outcome.map_err(|failure| failed(server, failure, pending)),
+                Err(error) => return Err(Failed::Sent(self.failed(server, error, upload))),
             }
         }
     }
 
-    async fn connect_http1(&self, server: &Upstream) -> Result<Box<Http1Connection>, Failed> {
-        let connected = self.proxy.connector.http1(server).await;
-        connected.map_err(|error| {
-            server.failed(error);
-            Failed::Unsent(GatewayError::Unreachable)
-        })
-    }
-
+    /// Sends a request over a connection and drives that until the response has come.
     async fn exchange_http1(
         &self,
-        server: &Upstream,
-        connection: Box<Http1Connection>,
-        pending: &mut ForwardAttempt,
-    ) -> Result<Response<IncomingBody>, ExchangeError> {
-        let (patience, idle) = (self.proxy.timeouts.response, self.proxy.timeouts.idle);
-        let ForwardAttempt { request, proxy_headers, .. } = pending;
-        let begun =
-            Exchange::begin(connection, request, proxy_headers, &server.authority, patience).await;
-        begun?.response(patience, idle).await
+        mut connection: Box<Http1Connection>,
+        request: Request<RequestBody>,
+        upload: Option<&Upload>,
+    ) -> Result<(Response<Incoming>, Box<Http1Connection>), ExchangeError> {
+        let patience = self.proxy.timeouts.response;
+        connection.timeout.set(Instant::now() + patience);
+        let mut sending = pin!(connection.send(request));
+        let sent = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
+                    return Poll::Ready(Some(sent));
+                }
+                connection.poll(cx);
+                if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
+                    return Poll::Ready(Some(sent));
+                }
+                if connection.timeout.poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                if !postpone(&mut connection.timeout, patience, upload) {
+                    return Poll::Ready(None);
+                }
+            }
+        })
+        .await;
+        connection.timeout.stop();
+        Ok((received(sent)?, connection))
     }
 
     async fn send_http2(
         &self,
         server: &Upstream,
-        pending: &mut ForwardAttempt,
-    ) -> Result<Response<Incoming>, Failed> {
+        attempt: &mut Attempt<'_>,
+        upload: Option<&Upload>,
+    ) -> Result<UpstreamResponse, Failed> {
         let pool = server.pool(self.worker);
         // It may have been closed just now.
-        if let Some(connection) = pool.shared() {
-            match self.exchange_http2(server, connection, pending).await {
-                Err(Failed::Unsent(_)) => {}
-                outcome => return outcome,
+        let mut shared = pool.shared();
+        loop {
+            let was_shared = shared.is_some();
+            let connection = match shared.take() {
+                Some(connection) => connection,
+                None => {
+                    let connected = self.proxy.connector.http2(server).await;
+                    let connection = connected.map_err(|error| {
+                        server.failed(error);
+                        Failed::Unsent(GatewayError::Unreachable)
+                    })?;
+                    pool.share(&connection);
+                    connection
+                }
+            };
+            let request = attempt.take(server).ok_or(Failed::Sent(GatewayError::Broken))?;
+            match self.exchange_http2(connection, request, upload).await {
+                Ok(response) => return Ok((response, None)),
+                Err(ExchangeError::Unsent(request)) => {
+                    attempt.put_back(*request);
+                    if !was_shared {
+                        return Err(Failed::Unsent(GatewayError::Unreachable));
+                    }
+                }
+                Err(error) => return Err(Failed::Sent(self.failed(server, error, upload))),
             }
         }
-        let connection = self.proxy.connector.http2(server).await.map_err(|error| {
-            server.failed(error);
-            Failed::Unsent(GatewayError::Unreachable)
-        })?;
-        pool.share(&connection);
-        self.exchange_http2(server, connection, pending).await
     }
 
     async fn exchange_http2(
         &self,
-        server: &Upstream,
-        mut connection: http2::SendRequest<Timed>,
-        pending: &mut ForwardAttempt,
-    ) -> Result<Response<Incoming>, Failed> {
-        let mut request = pending.request.take().ok_or(Failed::Sent(GatewayError::Broken))?;
-        let progress = request.body_mut().progress();
-        let (scheme, authority) = (&server.scheme, &server.authority);
-        let addressed =
-            proxy_headers::for_http2(&request, &pending.proxy_headers, scheme, authority);
-        let (head, body) = request.into_parts();
-        let sending = connection.try_send_request(addressed.map(|()| body));
-        match self.in_time(server, sending, progress).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(unsent)) => {
-                pending.request = Some(Request::from_parts(head, unsent));
-                Err(Failed::Unsent(GatewayError::Unreachable))
+        mut connection: http2::SendRequest<RequestBody>,
+        request: Request<RequestBody>,
+        upload: Option<&Upload>,
+    ) -> Result<Response<Incoming>, ExchangeError> {
+        let patience = self.proxy.timeouts.response;
+        let mut timeout = IdleTimeout::after(patience);
+        let mut sending = pin!(connection.try_send_request(request));
+        let sent = poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(sent) = sending.as_mut().poll(cx) {
+                    return Poll::Ready(Some(sent));
+                }
+                if timeout.poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                if !postpone(&mut timeout, patience, upload) {
+                    return Poll::Ready(None);
+                }
             }
-            Err(problem) => Err(Failed::Sent(problem)),
-        }
+        })
+        .await;
+        received(sent)
     }
 
-    /// The response, or the body of the request if nothing of it has left, unless it is late. It is
-    /// not as long as the request's body still moves.
-    async fn in_time(
+    fn failed(
         &self,
         server: &Upstream,
-        sending: impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Timed>>>>,
-        progress: Option<Arc<BodyProgress>>,
-    ) -> Result<Result<Response<Incoming>, Timed>, GatewayError> {
-        let patience = self.proxy.timeouts.response;
-        let outcome = match &progress {
-            None => tokio::time::timeout(patience, sending).await.ok(),
-            Some(progress) => tokio::select! {
-                biased;
-                outcome = sending => Some(outcome),
-                () = progress.ceased_for(patience) => None,
-            },
-        };
-        match outcome {
-            Some(Ok(response)) => Ok(Ok(response)),
-            Some(Err(mut failed)) => match failed.take_message() {
-                Some(unsent) => Ok(Err(unsent.into_body())),
-                None => Err(broken(server, progress.and_then(|progress| progress.flaw()))),
-            },
-            None => {
-                server.failed(LATE);
-                Err(GatewayError::Late)
+        error: ExchangeError,
+        upload: Option<&Upload>,
+    ) -> GatewayError {
+        let upload_error = upload.and_then(Upload::error);
+        match error {
+            ExchangeError::Malformed(error) if upload_error.is_none() => {
+                server.failed(error);
+                GatewayError::Broken
             }
+            ExchangeError::Late => {
+                server.failed(LATE);
+                GatewayError::Late
+            }
+            _ => broken(server, upload_error),
         }
     }
 
     /// Upstream's response as the client is to have it.
     fn client_response(
         &self,
-        mut response: Response<Coming>,
-        mut pooled: PooledConnection,
+        server: &Upstream,
+        (mut response, connection): UpstreamResponse,
+        permit: InFlightPermit,
         upgrade: Option<OnUpgrade>,
-    ) -> Result<Response<UpstreamBody>, GatewayError> {
-        *response.version_mut() = Version::HTTP_11;
-        if matches!(response.body(), Coming::Http2(_)) {
-            // HTTP/2 has no other hop-by-hop field; with HTTP/1.1 none gets as far as here.
-            response.headers_mut().remove(header::PROXY_AUTHENTICATE);
-        }
+    ) -> Result<Response<GatewayBody>, GatewayError> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let client = upgrade.ok_or(GatewayError::Broken)?;
-            let (head, coming) = response.into_parts();
-            let Coming::Http1(body) = coming else { return Err(GatewayError::Broken) };
-            let connection = body.into_upgraded().ok_or(GatewayError::Broken)?;
-            return Ok(tunnel::open(client, head, *connection, &self.proxy.tunnels));
+            let (Some(client), Some(connection)) = (upgrade, connection) else {
+                return Err(broken(server, None));
+            };
+            let tunnels = &self.proxy.tunnels;
+            return Ok(tunnel::open(client, response, *connection, tunnels, permit));
         }
-        Ok(response.map(|coming| match coming {
-            Coming::Http1(body) => {
-                if let Some(kept_for) = body.kept_for() {
-                    pooled.good_for(kept_for.saturating_sub(KEEP_ALIVE_SLACK));
-                }
-                UpstreamBody::http1(body, pooled)
-            }
-            Coming::Http2(body) => {
-                UpstreamBody::http2(Timed::new(body, self.proxy.timeouts.idle), pooled)
-            }
+        *response.version_mut() = Version::HTTP_11;
+        let framing = proxy_headers::clean_response(response.headers_mut());
+        let framing = framing.map_err(|ambiguity| {
+            server.failed(ambiguity);
+            GatewayError::Broken
+        })?;
+        let pool = server.pool(self.worker);
+        let connection = connection
+            .map(|connection| PooledConnection::new(connection, pool.clone(), framing.kept_for));
+        let (idle, observer) = (self.proxy.timeouts.idle, self.proxy.observer.clone());
+        Ok(response.map(|incoming| {
+            let body = UpstreamBody::new(incoming, connection, idle, observer, permit);
+            GatewayBody::Upstream(Box::new(body))
         }))
     }
 }
 
-/// A body that comes from upstream.
-enum Coming {
-    Http1(IncomingBody),
-    Http2(Incoming),
+/// Moves the deadline of a response as long as upstream takes more of the request, or the client
+/// keeps it waiting. Returns whether it did.
+fn postpone(timeout: &mut IdleTimeout, patience: Duration, upload: Option<&Upload>) -> bool {
+    let Some(upload) = upload else { return false };
+    let deadline = upload.moved_at() + patience;
+    timeout.set(deadline);
+    deadline > Instant::now()
 }
 
-/// What a failure over HTTP/1.1 means for the request.
-fn failed(server: &Upstream, failure: ExchangeError, pending: &mut ForwardAttempt) -> Failed {
-    match failure {
-        ExchangeError::Unsent => Failed::Unsent(GatewayError::Unreachable),
-        ExchangeError::Silent if pending.is_repeatable() => {
-            pending.was_sent = true;
-            Failed::Unsent(broken(server, None))
-        }
-        ExchangeError::Silent | ExchangeError::Broken => Failed::Sent(broken(server, None)),
-        ExchangeError::Body(flaw) => Failed::Sent(broken(server, Some(flaw))),
-        ExchangeError::Late => {
-            server.failed(LATE);
-            Failed::Sent(GatewayError::Late)
-        }
+type Sent = Option<Result<Response<Incoming>, TrySendError<Request<RequestBody>>>>;
+
+fn received(sent: Sent) -> Result<Response<Incoming>, ExchangeError> {
+    match sent {
+        Some(Ok(response)) => Ok(response),
+        Some(Err(mut error)) => Err(match error.take_message() {
+            Some(request) => ExchangeError::Unsent(Box::new(request)),
+            None if error.error().is_parse() => ExchangeError::Malformed(error.into_error()),
+            None => ExchangeError::Silent,
+        }),
+        None => Err(ExchangeError::Late),
     }
 }
 
 /// What to say of an exchange that broke off: it may be the client's doing.
-fn broken(server: &Upstream, flaw: Option<UploadError>) -> GatewayError {
-    match flaw {
-        Some(UploadError::Stalled) => GatewayError::BodyLate,
-        Some(UploadError::Broken) => GatewayError::BadRequest("The request's body ended early."),
+fn broken(server: &Upstream, upload_error: Option<RequestBodyError>) -> GatewayError {
+    match upload_error {
+        Some(RequestBodyError::TooSlow) => GatewayError::BodyLate,
+        Some(RequestBodyError::TooLarge) => GatewayError::BodyTooLarge,
+        Some(RequestBodyError::Broken) => {
+            GatewayError::BadRequest("The request's body ended early.")
+        }
         None => {
             server.failed("it closed the connection before it answered");
             GatewayError::Broken

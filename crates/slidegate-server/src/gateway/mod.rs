@@ -4,16 +4,13 @@ mod body;
 mod connect;
 mod error;
 mod forward;
-mod guard;
-mod head;
-mod http1;
 mod in_flight;
 mod pool;
-mod progress;
 mod proxy_headers;
 mod route;
 mod tunnel;
 mod upstream;
+mod validate;
 
 use std::sync::Arc;
 
@@ -24,15 +21,15 @@ use slidegate::limit::SystemClock;
 use slidegate::{Clock, Store};
 use slidegate_tower::{LimiterOutcome, RequestHead};
 
-use self::body::UpstreamBody;
+use self::body::GatewayBody;
 use self::connect::Connector;
 use self::forward::Forward;
 use self::in_flight::InFlightLimit;
 use self::route::Routes;
 pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
-use crate::listener::{Accepted, Handler, RequestBody};
-use crate::live_config::{HttpSettingsCache, LiveConfig};
+use crate::live_config::LiveConfig;
+use crate::net::{Accepted, Handler, RequestBody};
 use crate::observe::{ListenerKind, Observer, RequestOutcome};
 
 /// The gateway, for all workers.
@@ -71,9 +68,9 @@ impl<S: Store> Gateway<S> {
             host: config.host,
             headers: config.headers,
             timeouts: config.timeouts.clone(),
-            in_flight: InFlightLimit::new(config.bounds.in_flight),
+            in_flight: InFlightLimit::new(&config.bounds),
             connector: Connector::new(config.timeouts.connect),
-            tunnels: Tunnels::default(),
+            tunnels: Tunnels::new(config.timeouts.tunnel),
             observer,
             clock,
             workers,
@@ -97,79 +94,67 @@ impl<S: Store> Gateway<S> {
 
     /// What answers the requests of one worker's connections.
     pub(crate) fn worker(&self, index: usize) -> GatewayWorker<S> {
-        GatewayWorker { settings: self.live.latest_manners(), proxy: self.proxy.clone(), index }
+        GatewayWorker { live: self.live.clone(), proxy: self.proxy.clone(), index }
     }
 }
 
 /// Answers the requests of one worker's connections.
 pub(crate) struct GatewayWorker<S> {
-    settings: HttpSettingsCache<S>,
+    live: Arc<LiveConfig<S>>,
     proxy: Arc<ReverseProxy>,
     index: usize,
 }
 
-impl<S> Clone for GatewayWorker<S> {
-    fn clone(&self) -> Self {
-        Self { settings: self.settings.clone(), proxy: self.proxy.clone(), index: self.index }
-    }
-}
-
 impl<S: Store> Handler for GatewayWorker<S> {
-    type Body = UpstreamBody;
+    type Body = GatewayBody;
 
-    // Not an `async fn`: that would move the request once more.
-    #[allow(clippy::manual_async_fn, reason = "see above")]
-    fn answer(
-        &mut self,
+    async fn answer(
+        &self,
         accepted: Accepted,
         mut request: Request<RequestBody>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send {
-        let Self { settings, proxy, index } = self;
-        async move {
-            let settings = settings.load();
-            let began = proxy.clock.now();
-            // Before anything is read from them, so that policies and upstream see the same.
-            guard::clean(request.headers_mut(), proxy.headers, &settings.identity_headers);
-            let (method, path) =
-                (request.method().clone(), request.uri().path_and_query().cloned());
-            let client = settings.client_address.resolve_client(accepted.peer, request.headers());
-            let forward = Forward {
-                proxy,
-                worker: *index,
-                is_secure: accepted.secure,
-                paths: settings.paths,
-                client,
-            };
-            let mut decided = None;
-            let response = match guard::validate(&request, proxy.headers) {
-                Some(problem) => problem.response(),
-                None => {
-                    let head = RequestHead::from(&request).client(client);
-                    let outcome = settings.limiter.decide(head).await;
-                    decided = Some(proxy.clock.now());
-                    match outcome {
-                        LimiterOutcome::Refuse(response) => response.map(UpstreamBody::full),
-                        LimiterOutcome::Pass(decision) => {
-                            let mut response = forward.call(request).await;
-                            settings.limiter.annotate(decision, &mut response);
-                            response
-                        }
+    ) -> Response<GatewayBody> {
+        let (proxy, settings) = (&*self.proxy, self.live.settings());
+        let began = proxy.clock.now();
+        // Before anything is read from them, so that policies and upstream see the same.
+        validate::clean(request.headers_mut(), proxy.headers, &settings.identity_headers);
+        let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
+        let client = settings.client_address.resolve_client(accepted.peer, request.headers());
+        let mut decided = None;
+        let response = match validate::validate(&request, proxy.headers) {
+            Some(problem) => problem.response(),
+            None => {
+                let head = RequestHead::from(&request).client(client);
+                let outcome = settings.limiter.decide(head).await;
+                decided = Some(proxy.clock.now());
+                match outcome {
+                    LimiterOutcome::Refuse(response) => response.map(GatewayBody::full),
+                    LimiterOutcome::Pass(decision) => {
+                        let forward = Forward {
+                            proxy,
+                            worker: self.index,
+                            is_secure: accepted.secure,
+                            paths: settings.paths,
+                            client,
+                        };
+                        let mut response = forward.call(request).await;
+                        settings.limiter.annotate(decision, &mut response);
+                        response
                     }
                 }
-            };
-            proxy.observer.record(&RequestOutcome {
-                listener: ListenerKind::Gateway,
-                method: &method,
-                path: path.as_ref().map_or("", PathAndQuery::path),
-                client: client.client,
-                status: response.status(),
-                decision: response.extensions().get(),
-                upstream: response.extensions().get().copied().unwrap_or_default(),
-                began,
-                decided,
-                ended: proxy.clock.now(),
-            });
-            response
-        }
+            }
+        };
+        proxy.observer.record(&RequestOutcome {
+            listener: ListenerKind::Gateway,
+            method: &method,
+            path: path.as_ref().map_or("", PathAndQuery::path),
+            client: client.client,
+            status: response.status(),
+            decision: response.extensions().get(),
+            upstream: response.extensions().get().copied().unwrap_or_default(),
+            began,
+            decided,
+            ended: proxy.clock.now(),
+        });
+        response
     }
 }

@@ -1,31 +1,34 @@
-//! Connections to one upstream server that wait for their next request.
+//! Connections to one upstream server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use hyper::client::conn::http2;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper::client::conn::{TrySendError, http2};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::body::Timed;
-use super::http1::Http1Connection;
-use super::in_flight::InFlightPermit;
-use crate::observe::Observer;
+use crate::net::{IdleTimeout, RequestBody};
 
 /// Connections of one worker to one upstream server.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// The one used last is taken first, so that the others grow old and are closed.
-    idle: Mutex<VecDeque<Idle>>,
+    idle: Mutex<VecDeque<IdleConnection>>,
     /// HTTP/2 has many requests on one connection.
-    shared: Mutex<Option<http2::SendRequest<Timed>>>,
+    shared: Mutex<Option<http2::SendRequest<RequestBody>>>,
     most: usize,
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     connection: Box<Http1Connection>,
-    since: Instant,
     until: Instant,
 }
 
@@ -33,87 +36,145 @@ struct Idle {
 /// seconds; one that was closed at the wrong moment costs a retry.
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
-/// A connection returned to the pool less than this ago is reused without probing the socket.
-const FRESH_FOR: Duration = Duration::from_secs(1);
-
-impl Idle {
-    /// Whether it is not known to be useless.
-    fn is_good(&mut self, now: Instant) -> bool {
-        now < self.until && self.connection.is_reusable(true)
-    }
-}
-
 impl Pool {
     pub(crate) fn new(most: usize) -> Self {
         Self { idle: Mutex::default(), shared: Mutex::default(), most }
     }
 
-    /// A connection that was in use before, if there is one that is good for such a request.
-    pub(crate) fn take(&self, is_repeatable: bool) -> Option<Box<Http1Connection>> {
-        let mut idle = self.idle();
+    /// A connection that was in use before and is good for another request.
+    pub(crate) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = Instant::now();
-        while let Some(Idle { mut connection, since, until }) = idle.pop_back() {
-            let is_fresh = is_repeatable && now < since + FRESH_FOR;
-            if now < until && connection.is_reusable(is_fresh) {
+        let mut idle = self.idle.lock();
+        while let Some(IdleConnection { mut connection, until }) = idle.pop_back() {
+            if now < until && connection.is_reusable() {
                 return Some(connection);
             }
         }
         None
     }
 
-    fn put(&self, connection: Box<Http1Connection>, good_for: Duration) {
-        let (mut idle, now) = (self.idle(), Instant::now());
+    fn put(&self, connection: Box<Http1Connection>, idle_for: Duration) {
+        let (mut idle, now) = (self.idle.lock(), Instant::now());
         // Those that have been there longest.
-        while idle.front_mut().is_some_and(|oldest| !oldest.is_good(now)) {
+        while idle
+            .front_mut()
+            .is_some_and(|oldest| now >= oldest.until || !oldest.connection.is_reusable())
+        {
             idle.pop_front();
         }
-        if idle.len() < self.most && !good_for.is_zero() {
-            idle.push_back(Idle { connection, since: now, until: now + good_for });
+        if idle.len() < self.most && !idle_for.is_zero() {
+            idle.push_back(IdleConnection { connection, until: now + idle_for });
         }
     }
 
-    pub(crate) fn shared(&self) -> Option<http2::SendRequest<Timed>> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    pub(crate) fn shared(&self) -> Option<http2::SendRequest<RequestBody>> {
+        self.shared.lock().as_ref().filter(|connection| !connection.is_closed()).cloned()
     }
 
-    pub(crate) fn share(&self, connection: &http2::SendRequest<Timed>) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        *shared = Some(connection.clone());
-    }
-
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn share(&self, connection: &http2::SendRequest<RequestBody>) {
+        *self.shared.lock() = Some(connection.clone());
     }
 }
 
-/// Where a connection goes that a response still comes over, and a place among the requests under
-/// way.
-#[derive(Debug)]
+/// An HTTP/1.1 connection to upstream. No task of its own drives it: whoever waits for a response
+/// or reads its body does, so that nothing stands between client and upstream.
+pub(crate) struct Http1Connection {
+    sender: SendRequest<RequestBody>,
+    connection: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
+    has_ended: bool,
+    /// For the responses of all requests, one after the other.
+    pub(super) timeout: IdleTimeout,
+}
+
+impl Http1Connection {
+    pub(crate) fn new(
+        sender: SendRequest<RequestBody>,
+        connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+    ) -> Self {
+        let timeout = IdleTimeout::default();
+        Self { sender, connection: Box::pin(connection), has_ended: false, timeout }
+    }
+
+    /// Sends a request. The connection has to be polled until the response comes.
+    pub(super) fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
+    {
+        self.sender.try_send_request(request)
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+        if !self.has_ended && self.connection.as_mut().poll(cx).is_ready() {
+            self.has_ended = true;
+        }
+    }
+
+    /// Whether it waits for a request. If upstream has closed it, or has sent what nobody asked
+    /// for, it never does.
+    fn is_reusable(&mut self) -> bool {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        self.is_ready()
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.has_ended && self.sender.is_ready()
+    }
+
+    /// Drives the connection until it has changed to another protocol.
+    pub(super) async fn upgraded(self) {
+        if !self.has_ended {
+            let _ = self.connection.await;
+        }
+    }
+}
+
+impl fmt::Debug for Http1Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http1Connection").finish_non_exhaustive()
+    }
+}
+
+/// A connection over which a response comes, and the pool that it goes back to.
 pub(crate) struct PooledConnection {
+    connection: Option<Box<Http1Connection>>,
     pool: Arc<Pool>,
-    good_for: Duration,
-    observer: Observer,
-    _permit: InFlightPermit,
+    idle_for: Duration,
 }
 
 impl PooledConnection {
-    pub(crate) fn new(pool: Arc<Pool>, permit: InFlightPermit, observer: Observer) -> Self {
-        Self { pool, good_for: IDLE_FOR, observer, _permit: permit }
+    /// Upstream may have said for how long it keeps idle connections open.
+    pub(crate) fn new(
+        connection: Box<Http1Connection>,
+        pool: Arc<Pool>,
+        kept_for: Option<Duration>,
+    ) -> Self {
+        let idle_for = kept_for.map_or(IDLE_FOR, |kept_for| kept_for.min(IDLE_FOR));
+        Self { connection: Some(connection), pool, idle_for }
     }
 
-    /// Upstream closes the connection when it was idle for longer.
-    pub(crate) fn good_for(&mut self, time: Duration) {
-        self.good_for = time.min(IDLE_FOR);
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection {
+            connection.poll(cx);
+        }
     }
 
-    /// Upstream broke off or stopped in the middle of the response.
-    pub(crate) fn fail(&self) {
-        self.observer.upstream_body_failed();
+    /// Gives the connection back if it is free. Returns false if it still sends the request.
+    pub(super) fn finish(&mut self) -> bool {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        self.give_back()
     }
 
-    /// The response is complete, and its connection free for others.
-    pub(crate) fn end(self, connection: Box<Http1Connection>) {
-        self.pool.put(connection, self.good_for);
+    /// Ready when the request was sent and the connection given back, or has ended.
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll(cx);
+        if self.give_back() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn give_back(&mut self) -> bool {
+        if let Some(connection) = self.connection.take_if(|connection| connection.is_ready()) {
+            self.pool.put(connection, self.idle_for);
+        }
+        self.connection.as_ref().is_none_or(|connection| connection.has_ended)
     }
 }

@@ -1,63 +1,224 @@
-//! A request's head on its way to upstream: what was for the client's connection only is left out,
-//! and where the request came from is added.
+//! Headers on their way through: what was for one connection only is left out, and upstream is told
+//! where a request came from.
 
-use std::collections::HashSet;
-use std::io::Write;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::header;
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request};
 use slidegate_tower::ResolvedClient;
 
+use super::upstream::Upstream;
 use crate::config::HostRule;
-use crate::http1::{
-    X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP, is_hop_by_hop,
-    named_by_connection, tokens,
-};
 
-/// What upstream is to know of a request that the request does not say, or not to be believed.
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Fields for one connection only, whether `Connection` names them or not. `TE` is one as well, but
+/// may be sent on in part.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::UPGRADE,
+    header::TRANSFER_ENCODING,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Subtracted from the keep-alive timeout that upstream announces: a request that leaves in the last
+/// moment would arrive too late.
+const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
+
+/// The most names that `Connection` or `Trailer` can have: as many as a head can have fields. Each
+/// is looked up.
+const MOST_NAMES: usize = 100;
+
+/// What upstream is told of a request beyond its own headers.
 #[derive(Debug)]
 pub(crate) struct ProxyHeaders {
-    pub(crate) client: ResolvedClient,
-    /// Whether it came over TLS.
-    pub(crate) is_secure: bool,
-    /// Whose name upstream is called by.
-    pub(crate) host: HostRule,
+    client: ResolvedClient,
+    is_secure: bool,
+    host_rule: HostRule,
+    /// The host that the client asked for.
+    host: Option<HeaderValue>,
     /// The protocol that the client wants to change to.
-    pub(crate) upgrade: Option<HeaderValue>,
+    upgrade: Option<HeaderValue>,
 }
 
-/// Where fields are written, one after the other.
-pub(crate) trait HeaderSink {
-    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>));
-}
-
-/// As HTTP/1.1 has them.
-impl HeaderSink for Vec<u8> {
-    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        self.extend_from_slice(name.as_str().as_bytes());
-        self.extend_from_slice(b": ");
-        write(self);
-        self.extend_from_slice(b"\r\n");
+impl ProxyHeaders {
+    pub(crate) fn new(
+        client: ResolvedClient,
+        is_secure: bool,
+        host_rule: HostRule,
+        head: &request::Parts,
+    ) -> Self {
+        let (host, upgrade) = (asked_host(head), wanted_upgrade(head));
+        Self { client, is_secure, host_rule, host, upgrade }
     }
-}
 
-impl HeaderSink for HeaderMap {
-    fn put(&mut self, name: &HeaderName, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut value = Vec::new();
-        write(&mut value);
-        // What is made of good values is one.
-        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
-            self.append(name, value);
+    pub(crate) fn wants_upgrade(&self) -> bool {
+        self.upgrade.is_some()
+    }
+
+    /// Makes a client's headers those that upstream is to have, but for its own name.
+    pub(crate) fn apply(&self, head: &mut request::Parts) {
+        let headers = &mut head.headers;
+        let takes_trailers =
+            tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers"));
+        remove_hop_by_hop(headers);
+        // The gateway itself asks the client for the body.
+        headers.remove(header::EXPECT);
+        if takes_trailers {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        if let Some(protocol) = &self.upgrade {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, protocol.clone());
+        }
+        // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
+        if head.version == Version::HTTP_2 {
+            join(headers, &header::COOKIE, None, "; ");
+        }
+        if !self.client.is_trusted {
+            remove_claims(headers);
+        }
+        self.add_origin(headers);
+    }
+
+    fn add_origin(&self, headers: &mut HeaderMap) {
+        let ResolvedClient { peer, client, .. } = self.client;
+        let proto = if self.is_secure { "https" } else { "http" };
+        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
+        if let Some(host) = &self.host {
+            headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+        }
+        let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        join(headers, &header::FORWARDED, Some(&self.forwarded(peer, &address, proto)), ", ");
+        join(headers, &X_FORWARDED_FOR, Some(&address), ", ");
+        if let Some(client) = client
+            && let Ok(client) = HeaderValue::try_from(client.to_string())
+        {
+            headers.entry(X_REAL_IP).or_insert(client);
+        }
+    }
+
+    /// An element of `Forwarded`, of RFC 7239.
+    fn forwarded(&self, peer: Option<IpAddr>, address: &str, proto: &str) -> String {
+        let node = match peer {
+            Some(IpAddr::V6(_)) => format!("\"[{address}]\""),
+            _ => address.to_owned(),
+        };
+        match self.host.as_ref().and_then(|host| quotable(host)) {
+            Some(host) => format!("for={node};host=\"{host}\";proto={proto}"),
+            None => format!("for={node};proto={proto}"),
+        }
+    }
+
+    /// Addresses a request to a server, in the version that it speaks.
+    pub(crate) fn address(&self, head: &mut request::Parts, server: &Upstream) {
+        let asked = self.host.as_ref().filter(|_| self.host_rule == HostRule::Keep);
+        let own = || HeaderValue::try_from(server.authority.as_str());
+        let path = head.uri.path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if !server.http2 {
+            head.version = Version::HTTP_11;
+            head.uri = Uri::from(path);
+            if let Some(host) = asked.cloned().or_else(|| own().ok()) {
+                head.headers.insert(header::HOST, host);
+            }
+            return;
+        }
+        let asked = asked.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let mut target = http::uri::Parts::default();
+        target.scheme = Some(server.scheme.clone());
+        target.authority = Some(asked.unwrap_or_else(|| server.authority.clone()));
+        target.path_and_query = Some(path);
+        head.version = Version::HTTP_2;
+        head.uri = Uri::from_parts(target).expect("a scheme, an authority and a path");
+        for name in [header::HOST, header::CONNECTION, header::UPGRADE] {
+            head.headers.remove(name);
         }
     }
 }
 
-/// Whether a field names the client, at least for servers that read an
-/// underscore as a hyphen.
-pub(super) fn is_a_claim(name: &str) -> bool {
+/// What upstream's headers say about its connection.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResponseFraming {
+    /// For how long upstream keeps the connection open when it is idle. Zero if it should not be
+    /// used again.
+    pub(crate) kept_for: Option<Duration>,
+}
+
+/// Makes upstream's headers those that the client is to have. The error says what is ambiguous.
+pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming, &'static str> {
+    let mut framing = ResponseFraming::default();
+    if let Some(keep_alive) = headers.get("keep-alive") {
+        let mut words = words(keep_alive);
+        let seconds = words.find_map(|word| word.strip_prefix("timeout=")?.parse().ok());
+        let kept_for = seconds.map(Duration::from_secs);
+        framing.kept_for = kept_for.map(|time| time.saturating_sub(KEEP_ALIVE_SLACK));
+    }
+    if let Some(coding) = headers.get(header::TRANSFER_ENCODING) {
+        let is_one = headers.get_all(header::TRANSFER_ENCODING).iter().nth(1).is_none();
+        if !is_one || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            return Err("its response is coded in another way than in chunks");
+        }
+        // Chunks win, but who sends both may mean the other.
+        if headers.remove(header::CONTENT_LENGTH).is_some() {
+            framing.kept_for = Some(Duration::ZERO);
+        }
+    }
+    if headers.get_all(header::CONTENT_LENGTH).iter().nth(1).is_some()
+        && let Some(length) = headers.get(header::CONTENT_LENGTH).cloned()
+    {
+        // They are the same, or hyper had refused them.
+        headers.insert(header::CONTENT_LENGTH, length);
+    }
+    remove_hop_by_hop(headers);
+    Ok(framing)
+}
+
+/// Removes what was for one connection only.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+            .filter_map(|token| token.parse().ok())
+            // These are never for one connection, whatever somebody says.
+            .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    headers.remove(header::TE);
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Removes what claims to say where a request came from.
+fn remove_claims(headers: &mut HeaderMap) {
+    for name in [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REAL_IP, header::FORWARDED]
+    {
+        headers.remove(name);
+    }
+    let is_lookalike = |name: &HeaderName| name.as_str().contains('_') && is_claim(name.as_str());
+    if headers.keys().any(is_lookalike) {
+        let lookalikes: Vec<HeaderName> =
+            headers.keys().filter(|n| is_lookalike(n)).cloned().collect();
+        for name in lookalikes {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Whether a field says where a request came from, at least to servers that read an underscore as a
+/// hyphen.
+pub(super) fn is_claim(name: &str) -> bool {
     let claims =
         ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"];
     claims.iter().any(|claim| hyphened_is(name, claim))
@@ -69,238 +230,95 @@ pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
     name.len() == hyphened.len() && hyphened.bytes().eq(name.bytes().map(read))
 }
 
-/// Which fields the client has sent, of those that are sent on in one way or another.
-#[derive(Debug, Default)]
-struct ForwardingFields<'r> {
-    proto: bool,
-    host: bool,
-    real_ip: bool,
-    forwarded_for: FieldValues<'r>,
-    forwarded: FieldValues<'r>,
-    cookies: usize,
-    te: bool,
-}
-
-/// The lines of a field, of which there is seldom more than one.
-#[derive(Debug, Default)]
-struct FieldValues<'r> {
-    first: Option<&'r HeaderValue>,
-    are_several: bool,
-}
-
-impl<'r> FieldValues<'r> {
-    fn see(&mut self, line: &'r HeaderValue) {
-        self.are_several = self.first.is_some();
-        self.first = self.first.or(Some(line));
+/// Makes one field of all of a name, and adds an element to it.
+fn join(headers: &mut HeaderMap, name: &HeaderName, element: Option<&str>, separator: &str) {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let elements = lines.chain(element.map(str::as_bytes)).filter(|line| !line.is_empty());
+    let joined = elements.collect::<Vec<_>>().join(separator.as_bytes());
+    if let Ok(joined) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined))
+        && !joined.is_empty()
+    {
+        headers.insert(name, joined);
     }
 }
 
-impl ProxyHeaders {
-    /// Writes all fields that upstream is to have, but for its own name and the body's length.
-    pub(crate) fn write<B>(&self, request: &Request<B>, fields: &mut impl HeaderSink) {
-        let headers = request.headers();
-        let seen = self.write_own(request, fields);
-        if seen.cookies > 0 {
-            fields.put(&header::COOKIE, |value| join(value, headers, &header::COOKIE, b"; "));
-        }
-        if seen.te && tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers")) {
-            fields.put(&header::TE, |value| value.extend_from_slice(b"trailers"));
-        }
-        if let Some(protocol) = &self.upgrade {
-            fields.put(&header::CONNECTION, |value| value.extend_from_slice(b"upgrade"));
-            fields.put(&header::UPGRADE, |value| value.extend_from_slice(protocol.as_bytes()));
-        }
-        self.write_origin(request, &seen, fields);
-    }
-
-    /// Writes what the client sent and upstream is to have as it is.
-    fn write_own<'r, B>(
-        &self,
-        request: &'r Request<B>,
-        fields: &mut impl HeaderSink,
-    ) -> ForwardingFields<'r> {
-        let headers = request.headers();
-        let doomed = connection_fields(headers);
-        let mut seen = ForwardingFields::default();
-        for (name, value) in headers {
-            let text = name.as_str();
-            match text {
-                // Its sender also names it in `Connection`.
-                "te" => seen.te = true,
-                _ if doomed.contains(name) => continue,
-                // The gateway itself asks for the body, and frames it.
-                "host" | "expect" | "content-length" => continue,
-                "x-forwarded-for" => seen.forwarded_for.see(value),
-                "forwarded" => seen.forwarded.see(value),
-                // HTTP/2 may send a cookie in several fields, which HTTP/1.1 may not.
-                "cookie" if request.version() == Version::HTTP_2 => seen.cookies += 1,
-                _ if is_hop_by_hop(name) => continue,
-                // Fields of untrusted peers are replaced.
-                _ if !self.client.is_trusted && is_a_claim(text) => continue,
-                _ => {
-                    match text {
-                        "x-forwarded-proto" => seen.proto = true,
-                        "x-forwarded-host" => seen.host = true,
-                        "x-real-ip" => seen.real_ip = true,
-                        _ => {}
-                    }
-                    fields.put(name, |written| written.extend_from_slice(value.as_bytes()));
-                }
-            }
-        }
-        seen
-    }
-
-    /// Writes the forwarding headers for upstream.
-    fn write_origin<B>(
-        &self,
-        request: &Request<B>,
-        seen: &ForwardingFields<'_>,
-        fields: &mut impl HeaderSink,
-    ) {
-        let headers = request.headers();
-        let ResolvedClient { peer, client, is_trusted } = self.client;
-        let (proto, host) = (if self.is_secure { "https" } else { "http" }, asked_host(request));
-        if !seen.proto {
-            fields.put(&X_FORWARDED_PROTO, |value| value.extend_from_slice(proto.as_bytes()));
-        }
-        if let (Some(host), false) = (host, seen.host) {
-            fields.put(&X_FORWARDED_HOST, |value| value.extend_from_slice(host));
-        }
-        fields.put(&X_FORWARDED_FOR, |value| {
-            if is_trusted {
-                continue_list(value, &seen.forwarded_for, headers, &X_FORWARDED_FOR);
-            }
-            write_address(value, peer);
-        });
-        fields.put(&header::FORWARDED, |value| {
-            if is_trusted {
-                continue_list(value, &seen.forwarded, headers, &header::FORWARDED);
-            }
-            write_hop(value, peer, host, proto);
-        });
-        if let (Some(client), false) = (client, seen.real_ip) {
-            fields.put(&X_REAL_IP, |value| write_address(value, Some(client)));
-        }
-    }
-
-    /// The name that upstream is called by.
-    pub(crate) fn host<'r, B>(&self, request: &'r Request<B>, upstream: &'r Authority) -> &'r [u8] {
-        let asked = asked_host(request).filter(|_| self.host == HostRule::Keep);
-        asked.unwrap_or_else(|| upstream.as_str().as_bytes())
-    }
+/// The comma-separated words of a value.
+fn words(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim)
 }
 
-/// A request's head for HTTP/2, which has the host in the target.
-pub(crate) fn for_http2<B>(
-    request: &Request<B>,
-    proxy_headers: &ProxyHeaders,
-    scheme: &Scheme,
-    upstream: &Authority,
-) -> Request<()> {
-    let mut fields = HeaderMap::new();
-    proxy_headers.write(request, &mut fields);
-    let authority = Authority::try_from(proxy_headers.host(request, upstream)).ok();
-    let mut target = http::uri::Parts::default();
-    target.scheme = Some(scheme.clone());
-    target.authority = Some(authority.unwrap_or_else(|| upstream.clone()));
-    let path = match request.uri().query() {
-        Some(query) => format!("{}?{query}", request.uri().path()).parse(),
-        None => request.uri().path().parse(),
-    };
-    target.path_and_query = Some(path.unwrap_or_else(|_| PathAndQuery::from_static("/")));
-    let mut addressed = Request::new(());
-    *addressed.method_mut() = request.method().clone();
-    *addressed.uri_mut() = Uri::from_parts(target).expect("a scheme, an authority and a path");
-    *addressed.version_mut() = Version::HTTP_2;
-    *addressed.headers_mut() = fields;
-    addressed
+/// The comma-separated words of a header.
+pub(super) fn tokens<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'h str> + use<'h> {
+    headers.get_all(name).into_iter().flat_map(words)
 }
 
-/// The fields named in the client's `Connection`.
-fn connection_fields(headers: &HeaderMap) -> HashSet<HeaderName> {
-    if !headers.keys().any(|name| name.as_str() == "connection") {
-        return HashSet::new();
-    }
-    named_by_connection(headers).collect()
+/// Whether a list header has more names than there can be a use for.
+pub(super) fn has_too_many_names(headers: &HeaderMap, name: &HeaderName) -> bool {
+    tokens(headers, name).nth(MOST_NAMES).is_some()
 }
 
 /// The host that the client asked for.
-fn asked_host<B>(request: &Request<B>) -> Option<&[u8]> {
-    match request.uri().authority() {
-        Some(authority) => Some(authority.as_str().as_bytes()),
-        None => {
-            let host = request.headers().get(header::HOST)?.as_bytes();
-            (!host.is_empty()).then_some(host)
+fn asked_host(head: &request::Parts) -> Option<HeaderValue> {
+    match head.uri.authority() {
+        Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
+        None => head.headers.get(header::HOST).filter(|host| !host.is_empty()).cloned(),
+    }
+}
+
+/// The protocol that a request wants to upgrade to, if it can be forwarded. HTTP/2 is not: a client
+/// that changes to it behind the gateway's back is counted no more.
+fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
+    let asked = head.version == Version::HTTP_11
+        && tokens(&head.headers, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case("upgrade"));
+    let wanted = asked.then(|| head.headers.get(header::UPGRADE)).flatten()?;
+    let is_http2 = wanted.as_bytes().windows(2).any(|two| two.eq_ignore_ascii_case(b"h2"));
+    (!is_http2).then(|| wanted.clone())
+}
+
+fn quotable(host: &HeaderValue) -> Option<&str> {
+    let host = host.to_str().ok()?;
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
+    is_plain.then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(
+        fields: &[(&'static str, &'static str)],
+    ) -> (Result<ResponseFraming, &'static str>, HeaderMap) {
+        let fields = fields
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let mut headers: HeaderMap = fields.collect();
+        (clean_response(&mut headers), headers)
+    }
+
+    #[test]
+    fn a_response_is_framed_in_one_way() {
+        let (framing, headers) = cleaned(&[("content-length", "5"), ("content-length", "5")]);
+        assert_eq!(framing, Ok(ResponseFraming::default()));
+        assert_eq!(headers.get_all("content-length").iter().count(), 1);
+        let (framing, headers) =
+            cleaned(&[("content-length", "5"), ("transfer-encoding", "Chunked")]);
+        assert_eq!(framing.unwrap().kept_for, Some(Duration::ZERO), "it is not used again");
+        assert!(headers.is_empty());
+        for codings in
+            [&[("transfer-encoding", "gzip, chunked")][..], &[("transfer-encoding", "chunked"); 2]]
+        {
+            assert!(cleaned(codings).0.is_err(), "{codings:?}");
         }
     }
-}
 
-/// Writes the lines of a list, to be continued.
-fn continue_list(
-    value: &mut Vec<u8>,
-    lines: &FieldValues<'_>,
-    headers: &HeaderMap,
-    name: &HeaderName,
-) {
-    let before = value.len();
-    match lines.first {
-        _ if lines.are_several => join(value, headers, name, b", "),
-        Some(line) => value.extend_from_slice(line.as_bytes()),
-        None => {}
+    #[test]
+    fn upstream_says_how_long_it_keeps_connections() {
+        let kept_for = |value| cleaned(&[("keep-alive", value)]).0.unwrap().kept_for;
+        assert_eq!(kept_for("timeout=5, max=100"), Some(Duration::from_secs(4)));
+        assert_eq!(kept_for("max=100, timeout=1"), Some(Duration::ZERO));
+        assert_eq!(kept_for("timeout=soon"), None);
     }
-    if value.len() > before {
-        value.extend_from_slice(b", ");
-    }
-}
-
-fn join(value: &mut Vec<u8>, headers: &HeaderMap, name: &HeaderName, between: &[u8]) {
-    let lines = headers.get_all(name).iter().filter(|line| !line.is_empty());
-    for (place, line) in lines.enumerate() {
-        value.extend_from_slice(if place == 0 { b"" } else { between });
-        value.extend_from_slice(line.as_bytes());
-    }
-}
-
-/// An element of `Forwarded`.
-fn write_hop(value: &mut Vec<u8>, peer: Option<IpAddr>, host: Option<&[u8]>, proto: &str) {
-    value.extend_from_slice(b"for=");
-    match peer {
-        Some(IpAddr::V6(address)) => write!(value, "\"[{address}]\"").expect("a buffer takes all"),
-        peer => write_address(value, peer),
-    }
-    if let Some(host) = host.filter(|host| is_quotable(host)) {
-        value.extend_from_slice(b";host=\"");
-        value.extend_from_slice(host);
-        value.extend_from_slice(b"\"");
-    }
-    value.extend_from_slice(b";proto=");
-    value.extend_from_slice(proto.as_bytes());
-}
-
-fn write_address(value: &mut Vec<u8>, address: Option<IpAddr>) {
-    match address {
-        // By hand, because it is done three times for every request.
-        Some(IpAddr::V4(address)) => {
-            let mut text = [0; 16];
-            let mut length = 0;
-            for octet in address.octets() {
-                for unit in [100, 10, 1] {
-                    if octet >= unit || unit == 1 {
-                        text[length] = b'0' + octet / unit % 10;
-                        length += 1;
-                    }
-                }
-                text[length] = b'.';
-                length += 1;
-            }
-            value.extend_from_slice(&text[..length - 1]);
-        }
-        Some(IpAddr::V6(address)) => write!(value, "{address}").expect("a buffer takes all"),
-        None => value.extend_from_slice(b"unknown"),
-    }
-}
-
-fn is_quotable(host: &[u8]) -> bool {
-    host.iter().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte))
 }

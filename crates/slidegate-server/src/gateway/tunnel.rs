@@ -3,61 +3,126 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use http::{HeaderValue, Response, header, response};
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use http::{HeaderValue, Response, header};
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::time::{Instant, sleep_until};
 
-use super::body::UpstreamBody;
-use super::http1::Http1Connection;
-use crate::listener::{OnUpgrade, Upgraded};
+use super::body::GatewayBody;
+use super::in_flight::InFlightPermit;
+use super::pool::Http1Connection;
+use super::proxy_headers;
 
-/// Counts the tunnels that are open.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Tunnels(Arc<AtomicUsize>);
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// The tunnels that are open.
+#[derive(Debug, Clone)]
+pub(crate) struct Tunnels {
+    open: Arc<AtomicUsize>,
+    idle: Duration,
+}
 
 /// A tunnel's part of the count, until dropped.
 struct OpenTunnel(Tunnels);
 
 impl Tunnels {
+    /// Tunnels over which nothing has passed for this long are closed.
+    pub(crate) fn new(idle: Duration) -> Self {
+        Self { open: Arc::default(), idle }
+    }
+
     pub(crate) fn open(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.open.load(Ordering::Relaxed)
     }
 
     fn begin(&self) -> OpenTunnel {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
         OpenTunnel(self.clone())
     }
 }
 
 impl Drop for OpenTunnel {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Sends the switching response and joins both sides once the client has switched.
+/// Passes the switching response on and joins both sides once the client has switched.
 pub(crate) fn open(
     client: OnUpgrade,
-    mut head: response::Parts,
-    upstream: Http1Connection,
+    mut response: Response<Incoming>,
+    connection: Http1Connection,
     tunnels: &Tunnels,
-) -> Response<UpstreamBody> {
+    permit: InFlightPermit,
+) -> Response<GatewayBody> {
     let open = tunnels.begin();
+    let idle = tunnels.idle;
+    let upstream = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
-        if let Some(client) = client.upgraded().await {
-            // Whichever side breaks off, the other is closed, too.
-            let _ = join(client, upstream).await;
+        let (client, upstream, ()) = tokio::join!(client, upstream, connection.upgraded());
+        drop(permit);
+        if let (Ok(client), Ok(upstream)) = (client, upstream) {
+            join(client, upstream, idle).await;
         }
         drop(open);
     });
-    head.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    Response::from_parts(head, UpstreamBody::empty())
+    let upgrade = response.headers().get(header::UPGRADE).cloned();
+    let mut response = response.map(|_| GatewayBody::empty());
+    if proxy_headers::clean_response(response.headers_mut()).is_ok()
+        && let Some(protocol) = upgrade
+    {
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    response
 }
 
-async fn join(mut client: Upgraded, upstream: Http1Connection) -> io::Result<()> {
-    let (mut upstream, early) = upstream.into_stream();
-    client.write_all(&early).await?;
-    client.flush().await?;
-    copy_bidirectional(&mut client, &mut upstream).await?;
-    Ok(())
+/// Passes bytes both ways until both sides have ended, one breaks off, or nothing has passed for as
+/// long as the idle timeout.
+async fn join(client: Upgraded, upstream: Upgraded, idle: Duration) {
+    let (client_reader, client_writer) = split(TokioIo::new(client));
+    let (upstream_reader, upstream_writer) = split(TokioIo::new(upstream));
+    let last = Mutex::new(Instant::now());
+    let idled = async {
+        loop {
+            let deadline = *last.lock() + idle;
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    };
+    tokio::select! {
+        // Whichever side breaks off, the other is closed too.
+        _ = async {
+            tokio::try_join!(
+                copy(client_reader, upstream_writer, &last),
+                copy(upstream_reader, client_writer, &last),
+            )
+        } => {}
+        () = idled => {}
+    }
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    last: &Mutex<Instant>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        *last.lock() = Instant::now();
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..length]).await?;
+        to.flush().await?;
+    }
 }

@@ -1,6 +1,7 @@
 //! The listeners of all endpoints and their handlers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,9 +13,7 @@ use super::workers::Workers;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::gateway::{GatewayWorker, Tunnels};
-use crate::listener::{
-    ConnectionCounts, Handler, Listeners, Settings, Sockets, TrustedPeers, serve,
-};
+use crate::net::{ConnectionTable, Handler, Listeners, Settings, Sockets, TrustedPeers, serve};
 use crate::observe::{ConnectionStats, ListenerKind, Observer, StoreReport};
 use crate::router::RouterService;
 use crate::shutdown::{Closing, Shutdown};
@@ -52,8 +51,8 @@ impl PublicListeners {
                 .context("gateway")
         });
         let decisions = server.config.decisions.as_ref().map(|config| {
-            let counts = counts(&server.observer, ListenerKind::Decisions);
-            let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
+            let settings = Settings::new(&Timeouts::default(), &Bounds::default());
+            observe(&server.observer, ListenerKind::Decisions, settings.connections());
             BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
         let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
@@ -131,8 +130,8 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
     shutdown: Shutdown,
 ) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
-    let counts = counts(&server.observer, ListenerKind::Admin);
-    let settings = Settings::new(&Timeouts::default(), &Bounds::default(), counts);
+    let settings = Settings::new(&Timeouts::default(), &Bounds::default());
+    observe(&server.observer, ListenerKind::Admin, settings.connections());
     let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
     let operator =
@@ -148,33 +147,36 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
 }
 
 fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Settings {
-    let counts = counts(&server.observer, ListenerKind::Gateway);
-    let mut settings = Settings::new(&config.timeouts, &config.bounds, counts);
+    let live = server.live.clone();
+    let trusted = move |peer| live.settings().client_address.trusts(peer);
+    let mut settings = Settings::new(&config.timeouts, &config.bounds)
+        .with_trusted_peers(TrustedPeers::new(trusted));
     if config.proxy_protocol {
-        let live = server.live.clone();
-        let trusted = move |peer| live.settings().client_address.trusts(peer);
-        settings = settings.with_proxy_header(TrustedPeers::new(trusted));
+        settings = settings.with_proxy_header();
     }
     if let Some(tls) = &server.tls {
         settings = settings.with_tls(tls.clone());
     }
+    observe(&server.observer, ListenerKind::Gateway, settings.connections());
     settings
 }
 
-/// Counts that the observer knows of.
-fn counts(observer: &Observer, listener: ListenerKind) -> Arc<ConnectionCounts> {
-    let counts = Arc::new(ConnectionCounts::default());
-    let seen = counts.clone();
-    observer.connections(listener, move || ConnectionStats {
-        open: seen.open(),
-        accepted: seen.accepted(),
-        refused: seen.refused(),
-        tls_failures: seen.tls_failures(),
-        proxy_header_failures: seen.proxy_header_failures(),
-        timeouts: seen.timeouts(),
-        waited: seen.waited(),
+/// Lets the observer read a listener's counts.
+fn observe(observer: &Observer, listener: ListenerKind, connections: &Arc<ConnectionTable>) {
+    let connections = connections.clone();
+    observer.connections(listener, move || {
+        let counts = connections.counts();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ConnectionStats {
+            open: read(&counts.open),
+            accepted: read(&counts.accepted),
+            refused: read(&counts.refused) + read(&counts.over_address_limit),
+            tls_failures: read(&counts.tls_failures),
+            proxy_header_failures: read(&counts.proxy_header_failures),
+            timeouts: read(&counts.timeouts),
+            waited: read(&counts.waited),
+        }
     });
-    counts
 }
 
 fn available_workers() -> usize {

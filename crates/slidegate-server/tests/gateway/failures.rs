@@ -182,7 +182,7 @@ fn requests_under_way_are_bounded() {
         }
         wire.try_send(response("200 OK", "", "ok"))
     });
-    let front = gateway(&upstream).bounds("in_flight = 4").start();
+    let front = gateway(&upstream).bounds("in_flight = 4, in_flight_per_address = 4").start();
     let mut slow: Vec<Wire> = (0..4).map(|_| front.wire()).collect();
     for wire in &mut slow {
         wire.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -97,7 +97,7 @@ fn huge_heads_are_refused() {
 #[test]
 fn thousands_of_idle_connections_cost_little() {
     let upstream = Upstream::simple();
-    let front = front(&upstream);
+    let front = gateway(&upstream).bounds("connections_per_address = 10000").start();
     let before = front.peak_rss_kib();
     under_attack(&front, || {
         let mut idle: Vec<Wire> = (0..2000).map(|_| front.wire()).collect();
@@ -114,10 +114,13 @@ fn thousands_of_idle_connections_cost_little() {
 #[test]
 fn connections_are_bounded() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).bounds("connections = 10").start();
+    let bounds = "connections = 10, connections_per_address = 10";
+    let front = gateway(&upstream).bounds(bounds).start();
     let mut held: Vec<Wire> = (0..10).map(|_| front.wire()).collect();
     for wire in &mut held {
         assert_eq!(wire.get("/", "").status(), 200);
+        // One that has begun a request is not idle, and is not closed for another.
+        wire.send("GET / HTTP/1.1\r\n");
     }
     let mut eleventh = front.wire();
     eleventh.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -28,8 +28,8 @@ use tower_service::Service;
 
 use super::{Decisions, router};
 use crate::config::{LimiterConfig, Secret};
-use crate::listener::Accepted;
 use crate::live_config::LiveConfig;
+use crate::net::Accepted;
 use crate::observe::RequestOutcome;
 
 /// The endpoint, and what was observed of it.

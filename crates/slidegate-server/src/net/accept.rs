@@ -1,0 +1,140 @@
+//! Taking connections from the kernel, whatever happens.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until};
+
+use super::bind::{SocketFile, Sockets};
+use super::connection::Socket;
+use super::connections::{ConnectionTable, count};
+
+/// After an error such as "too many open files", which only time can cure.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Between complaints in the log.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Takes connections, one at a time, as long as there is room for them.
+pub(super) struct Acceptor {
+    tcp: Vec<TcpListener>,
+    unix: Vec<(UnixListener, Arc<SocketFile>)>,
+    connections: Arc<ConnectionTable>,
+    /// Taken, but there was no room yet.
+    waiting: Option<Socket>,
+    paused_until: Option<Instant>,
+    quiet_until: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(sockets: Sockets, connections: &Arc<ConnectionTable>) -> io::Result<Self> {
+        let tcp = sockets.tcp.into_iter().map(TcpListener::from_std);
+        let unix = sockets.unix.into_iter();
+        let unix = unix.map(|(socket, file)| Ok((UnixListener::from_std(socket)?, file)));
+        Ok(Self {
+            tcp: tcp.collect::<io::Result<_>>()?,
+            unix: unix.collect::<io::Result<_>>()?,
+            connections: Arc::clone(connections),
+            waiting: None,
+            paused_until: None,
+            quiet_until: None,
+        })
+    }
+
+    /// The next connection, with its room. Nothing is lost if this is dropped halfway.
+    pub(super) async fn next(&mut self) -> (Socket, OwnedSemaphorePermit) {
+        loop {
+            if self.waiting.is_some() {
+                let permit = self.connections.admit().await;
+                if let Some(socket) = self.waiting.take() {
+                    return (socket, permit);
+                }
+            }
+            let socket = self.accept().await;
+            if let Some(permit) = self.connections.try_admit() {
+                return (socket, permit);
+            }
+            count(&self.connections.counts.waited);
+            self.waiting = Some(socket);
+        }
+    }
+
+    /// Takes no more, except for the connections that have already come and find room.
+    pub(super) fn close(self) -> Vec<(Socket, OwnedSemaphorePermit)> {
+        let Self { tcp, unix, connections, waiting, .. } = self;
+        // The kernel is asked, and not the runtime, which may not have heard of them yet.
+        let tcp: Vec<_> = tcp.into_iter().filter_map(|socket| socket.into_std().ok()).collect();
+        let unix: Vec<_> =
+            unix.into_iter().filter_map(|(socket, _)| socket.into_std().ok()).collect();
+        let tcp = tcp.iter().flat_map(|socket| socket.incoming().map_while(accepted_tcp));
+        let unix = unix.iter().flat_map(|socket| socket.incoming().map_while(accepted_unix));
+        let queued = waiting.into_iter().chain(tcp).chain(unix);
+        queued.map_while(|socket| Some((socket, connections.try_admit()?))).collect()
+    }
+
+    async fn accept(&mut self) -> Socket {
+        loop {
+            if let Some(paused_until) = self.paused_until {
+                sleep_until(paused_until).await;
+                self.paused_until = None;
+            }
+            match poll_fn(|cx| self.poll_accept(cx)).await {
+                Ok(socket) => return socket,
+                // The client has left again.
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => self.pause(&error),
+            }
+        }
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Socket>> {
+        for listener in &self.tcp {
+            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                return Poll::Ready(accepted.map(|(stream, peer)| Socket::tcp(stream, peer)));
+            }
+        }
+        for (listener, _) in &self.unix {
+            if let Poll::Ready(accepted) = listener.poll_accept(cx) {
+                return Poll::Ready(accepted.map(|(stream, _)| Socket::unix(stream)));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn pause(&mut self, error: &io::Error) {
+        let now = Instant::now();
+        self.paused_until = Some(now + PAUSE);
+        if self.quiet_until.is_none_or(|quiet_until| quiet_until <= now) {
+            self.quiet_until = Some(now + QUIET);
+            tracing::warn!(%error, "accept failed; retrying");
+        }
+    }
+}
+
+fn accepted_tcp(stream: io::Result<std::net::TcpStream>) -> Option<Socket> {
+    let stream = stream.ok()?;
+    stream.set_nonblocking(true).ok()?;
+    let peer = stream.peer_addr().ok()?;
+    Some(Socket::tcp(TcpStream::from_std(stream).ok()?, peer))
+}
+
+fn accepted_unix(stream: io::Result<std::os::unix::net::UnixStream>) -> Option<Socket> {
+    let stream = stream.ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some(Socket::unix(UnixStream::from_std(stream).ok()?))
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}

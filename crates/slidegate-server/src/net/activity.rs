@@ -1,0 +1,314 @@
+//! What goes on on one connection, shared by its stream, its requests and the task that drives it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(super) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    reading: Reading,
+    /// The stream, while it waits to hear how the bytes that come next are framed.
+    reader: Option<Waker>,
+    /// The task that drives the connection.
+    driver: Option<Waker>,
+    in_flight: usize,
+    /// Of those in flight, how many have more of their response to give than was asked for.
+    ahead: usize,
+    /// Grows whenever the client takes something.
+    taken: u64,
+    has_served: bool,
+    /// When the connection was opened, or its last request ended.
+    quiet_since: Instant,
+    head_since: Option<Instant>,
+    unwanted: Option<Unwanted>,
+    is_closing: bool,
+}
+
+/// Why a connection is to close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwanted {
+    /// Another needs its place: at once, if it is idle.
+    Evicted,
+    /// The listener is draining: a request that is on its way is answered.
+    Draining,
+}
+
+/// What the bytes are that the client sends next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// The head of a request.
+    Head,
+    /// Not known until the request whose head was read, or its response, says so.
+    Paused,
+    /// The rest of a body, of this many bytes.
+    Body(u64),
+    Chunks(Chunks),
+    /// Bytes that hyper refuses.
+    Refused,
+    /// Not for us to look into: HTTP/2, or another protocol after an upgrade.
+    Opaque,
+}
+
+/// Where the stream is in a chunked body.
+///
+/// Only hyper knows where the body ends. It always does after an empty line, so the stream stops
+/// behind each until it is known whether another request begins there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunks {
+    Flowing,
+    /// The last byte handed out ended an empty line.
+    AtEmptyLine,
+    /// And hyper wants more: of the body, or to see whether the client has left.
+    Held,
+}
+
+/// What the driver of a connection has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Requests are answered. If all of them wait for the client to take more, this is how much it
+    /// has taken.
+    Busy { stuck_at: Option<u64> },
+    /// A head has begun.
+    Head { since: Instant },
+    /// Nothing has come yet.
+    New { since: Instant },
+    /// Between requests.
+    Idle { since: Instant },
+    /// The last bytes were written.
+    Closing,
+}
+
+impl Activity {
+    pub(super) fn new(reading: Reading) -> Self {
+        Self(Mutex::new(State {
+            reading,
+            reader: None,
+            driver: None,
+            in_flight: 0,
+            ahead: 0,
+            taken: 0,
+            has_served: false,
+            quiet_since: Instant::now(),
+            head_since: None,
+            unwanted: None,
+            is_closing: false,
+        }))
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        let state = self.0.lock();
+        if state.is_closing {
+            return Phase::Closing;
+        }
+        if state.in_flight > 0 {
+            let is_stuck = state.ahead == state.in_flight;
+            return Phase::Busy { stuck_at: is_stuck.then_some(state.taken) };
+        }
+        let since = state.quiet_since;
+        match state.head_since {
+            Some(head_since) => Phase::Head { since: head_since.max(since) },
+            None if state.has_served => Phase::Idle { since },
+            None => Phase::New { since },
+        }
+    }
+
+    /// The task to wake when the connection becomes unwanted. Returns whether it is.
+    pub(super) fn driven_by(&self, waker: &Waker) -> Option<Unwanted> {
+        let mut state = self.0.lock();
+        if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
+            state.driver = Some(waker.clone());
+        }
+        state.unwanted
+    }
+
+    /// Asks the connection to close as soon as there is nothing to lose.
+    pub(super) fn close(&self, why: Unwanted) {
+        let mut state = self.0.lock();
+        state.unwanted.get_or_insert(why);
+        if let Some(driver) = &state.driver {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Since when the connection could be closed without a loss.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.0.lock();
+        let is_idle =
+            state.in_flight == 0 && state.head_since.is_none() && state.unwanted.is_none();
+        is_idle.then_some(state.quiet_since)
+    }
+
+    /// A request's head is complete. The request lasts until the result is dropped.
+    pub(super) fn begin_request(
+        self: &Arc<Self>,
+        body: &Incoming,
+        wants_upgrade: bool,
+    ) -> InFlight {
+        let mut state = self.0.lock();
+        state.in_flight += 1;
+        state.has_served = true;
+        state.head_since = None;
+        if state.reading == Reading::Paused {
+            let length = body.size_hint().exact();
+            match length {
+                _ if !body.is_end_stream() && length.is_none() => {
+                    state.reading = Reading::Chunks(Chunks::Flowing);
+                }
+                Some(length) if length > 0 => state.reading = Reading::Body(length),
+                // Until the response, nobody knows whose the next bytes are.
+                _ if wants_upgrade => {}
+                _ => state.reading = Reading::Head,
+            }
+            state.wake_reader();
+        }
+        InFlight { activity: Arc::clone(self), is_ahead: false }
+    }
+
+    /// The response to a request that wanted an upgrade is known.
+    pub(super) fn end_upgrade(&self, is_upgraded: bool) {
+        let mut state = self.0.lock();
+        if is_upgraded {
+            state.reading = Reading::Opaque;
+        } else if state.reading == Reading::Paused {
+            state.reading = Reading::Head;
+        }
+        state.wake_reader();
+    }
+
+    /// A chunked body has ended: the next byte begins a head.
+    pub(super) fn end_body(&self) {
+        let mut state = self.0.lock();
+        if matches!(state.reading, Reading::Chunks(_)) {
+            state.reading = Reading::Head;
+            state.wake_reader();
+        }
+    }
+
+    /// There is more of a chunked body to come.
+    pub(super) fn want_body(&self) {
+        let mut state = self.0.lock();
+        if state.reading == Reading::Chunks(Chunks::Held) {
+            state.reading = Reading::Chunks(Chunks::Flowing);
+            state.wake_reader();
+        }
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        self.0.lock().reading
+    }
+
+    pub(super) fn set_reading(&self, reading: Reading) {
+        self.0.lock().reading = reading;
+    }
+
+    /// The stream waits until the reading changes.
+    pub(super) fn wait_to_read(&self, cx: &Context<'_>) {
+        self.0.lock().reader = Some(cx.waker().clone());
+    }
+
+    pub(super) fn begin_head(&self) {
+        self.0.lock().head_since.get_or_insert_with(Instant::now);
+    }
+
+    /// The last bytes were written.
+    pub(super) fn begin_closing(&self) {
+        self.0.lock().is_closing = true;
+    }
+
+    /// The client has taken some bytes.
+    pub(super) fn took(&self) {
+        self.0.lock().taken += 1;
+    }
+}
+
+impl State {
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    activity: Arc<Activity>,
+    is_ahead: bool,
+}
+
+impl InFlight {
+    /// Whether there is more of the response than was asked for.
+    fn set_ahead(&mut self, is_ahead: bool) {
+        if self.is_ahead == is_ahead {
+            return;
+        }
+        self.is_ahead = is_ahead;
+        let mut state = self.activity.0.lock();
+        if is_ahead {
+            state.ahead += 1;
+        } else {
+            state.ahead -= 1;
+            state.taken += 1;
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.set_ahead(false);
+        let mut state = self.activity.0.lock();
+        state.in_flight -= 1;
+        state.quiet_since = Instant::now();
+    }
+}
+
+pin_project! {
+    /// The body of a response, whose end is the end of its request.
+    #[derive(Debug)]
+    pub(super) struct TrackedBody<B> {
+        #[pin]
+        body: B,
+        in_flight: InFlight,
+    }
+}
+
+impl<B> TrackedBody<B> {
+    pub(super) fn new(body: B, mut in_flight: InFlight) -> Self {
+        in_flight.set_ahead(true);
+        Self { body, in_flight }
+    }
+}
+
+impl<B: Body> Body for TrackedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let frame = this.body.poll_frame(cx);
+        this.in_flight.set_ahead(false);
+        this.in_flight.set_ahead(frame.is_ready());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,169 @@
+//! Sockets that listen.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::ListenAddress;
+
+/// How many connections the kernel keeps for a worker that has not taken them yet. The kernel has
+/// a bound of its own, `somaxconn`, usually the same.
+const BACKLOG: i32 = 4096;
+
+/// Sockets that listen, for all workers of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    local: Vec<ListenAddress>,
+    workers: Vec<Sockets>,
+}
+
+/// One worker's sockets.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets {
+    pub(super) tcp: Vec<TcpListener>,
+    pub(super) unix: Vec<(UnixListener, Arc<SocketFile>)>,
+}
+
+impl Listeners {
+    /// Listens on all addresses, or on none. Errors name the address.
+    ///
+    /// The kernel spreads TCP connections over the workers; a Unix socket's go to whichever worker
+    /// comes first.
+    pub(crate) fn bind(addresses: &[ListenAddress], workers: usize) -> io::Result<Self> {
+        let mut listeners = Self { local: Vec::new(), workers: Vec::new() };
+        listeners.workers.resize_with(workers.max(1), Sockets::default);
+        for address in addresses {
+            listeners.add(address).map_err(|error| cannot_listen(address, &error))?;
+        }
+        Ok(listeners)
+    }
+
+    /// Where it listens: as asked for, with the port that the kernel chose in place of port 0.
+    pub(crate) fn local(&self) -> &[ListenAddress] {
+        &self.local
+    }
+
+    /// For each worker its sockets.
+    pub(crate) fn into_workers(self) -> Vec<Sockets> {
+        self.workers
+    }
+
+    fn add(&mut self, address: &ListenAddress) -> io::Result<()> {
+        let local = match address {
+            ListenAddress::Tcp(address) => ListenAddress::Tcp(self.add_tcp(*address)?),
+            ListenAddress::Unix(path) => {
+                self.add_unix(path)?;
+                address.clone()
+            }
+        };
+        self.local.push(local);
+        Ok(())
+    }
+
+    fn add_tcp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let sharing = if self.workers.len() > 1 { Sharing::Workers } else { Sharing::Nobody };
+        if sharing == Sharing::Workers && address.port() != 0 {
+            // Sockets that share a port share it with any process of the same user, and a gateway
+            // started twice would silently split its traffic.
+            drop(bind_tcp(address, Sharing::Nobody)?);
+        }
+        let mut address = address;
+        for worker in &mut self.workers {
+            let socket = bind_tcp(address, sharing)?;
+            socket.listen(BACKLOG)?;
+            let listener = TcpListener::from(socket);
+            address = listener.local_addr()?;
+            worker.tcp.push(listener);
+        }
+        Ok(address)
+    }
+
+    fn add_unix(&mut self, path: &Path) -> io::Result<()> {
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let file = Arc::new(SocketFile::new(path)?);
+        for worker in &mut self.workers {
+            worker.unix.push((listener.try_clone()?, Arc::clone(&file)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether other sockets may have the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Nobody,
+    Workers,
+}
+
+fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(sharing == Sharing::Workers)?;
+    // ConnectionTable inherit these, which saves two calls for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_keepalive(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// The file of a Unix socket, removed with its owner.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), device_and_inode: device_and_inode(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // By now it may belong to another process.
+        if device_and_inode(&self.path).is_ok_and(|file| file == self.device_and_inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Removes the socket that a dead process left behind.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(io::Error::other("there is a file of that name that is not a socket"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+fn cannot_listen(address: &ListenAddress, error: &io::Error) -> io::Error {
+    let kind = error.kind();
+    let why = match kind {
+        io::ErrorKind::AddrInUse => "address in use".to_owned(),
+        _ => error.to_string(),
+    };
+    io::Error::new(kind, format!("cannot listen on {address}: {why}"))
+}

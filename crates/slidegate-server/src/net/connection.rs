@@ -1,0 +1,368 @@
+//! One client's connection, from the first byte to the last.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ::http::{Request, Response, StatusCode};
+use bytes::BytesMut;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{HttpService, service_fn};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::select;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::activity::{Activity, InFlight, Phase, Reading, TrackedBody, Unwanted};
+use super::body::BodyLimits;
+use super::connections::{Admitted, ConnectionSlot, count};
+use super::idle::IdleTimeout;
+use super::proxy_header::read_proxy_header;
+use super::stream::{BoxIo, ClientStream};
+use super::{Accepted, Handler, RequestBody, Settings, tls};
+
+/// How long a connection without a request is kept while draining: a request may be on its way.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// What HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Requests at once on one HTTP/2 connection: more than browsers send, and few enough that one
+/// connection cannot take a worker for itself.
+const STREAMS: u32 = 256;
+
+/// What an HTTP/2 stream may have written ahead of a client that does not read. With all streams,
+/// 16 MiB for a connection.
+const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+
+/// The least that hyper takes for the size of its buffers.
+const LEAST_BUFFER_BYTES: usize = 8192;
+
+/// A connection as the kernel hands it over.
+pub(super) struct Socket {
+    pub(super) io: BoxIo,
+    pub(super) peer: Option<IpAddr>,
+}
+
+impl Socket {
+    pub(super) fn tcp(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self { io: Box::new(stream), peer: Some(peer.ip().to_canonical()) }
+    }
+
+    pub(super) fn unix(stream: UnixStream) -> Self {
+        Self { io: Box::new(stream), peer: None }
+    }
+}
+
+/// Serves the connections of one worker.
+pub(super) struct ConnectionServer<H> {
+    pub(super) settings: Settings,
+    handler: Arc<H>,
+    body_limits: Arc<BodyLimits>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+/// Why a connection did not come to HTTP.
+enum HandshakeError {
+    Untrusted { peer: Option<IpAddr> },
+    ProxyHeader { peer: Option<IpAddr>, error: io::Error },
+    Tls(io::Error),
+    TooManyOfAddress,
+    Silent(io::Error),
+}
+
+/// A connection on which HTTP begins.
+struct HttpConnection {
+    io: BoxIo,
+    /// What was read of it.
+    read: BytesMut,
+    is_http2: bool,
+    accepted: Accepted,
+    activity: Arc<Activity>,
+    slot: ConnectionSlot,
+}
+
+impl<H: Handler> ConnectionServer<H> {
+    pub(super) fn new(settings: Settings, handler: H) -> Self {
+        let mut http1 = http1::Builder::new();
+        http1
+            .max_header_size(settings.bounds.head_bytes)
+            .max_buf_size(settings.bounds.head_bytes.max(LEAST_BUFFER_BYTES))
+            // The driver of the connection watches the time.
+            .header_read_timeout(None);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_send_buf_size(STREAM_BUFFER_BYTES)
+            .max_header_list_size(u32::try_from(settings.bounds.head_bytes).unwrap_or(u32::MAX))
+            .keep_alive_interval(settings.timeouts.idle)
+            .keep_alive_timeout(settings.timeouts.head);
+        let body_limits = Arc::new(BodyLimits::new(&settings.timeouts, &settings.bounds));
+        Self { settings, handler: Arc::new(handler), body_limits, http1, http2 }
+    }
+
+    /// Serves a connection to its end.
+    pub(super) async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
+        let opened = select! {
+            biased;
+            opened = self.open(socket, admitted) => opened,
+            () = self.grace() => return,
+        };
+        match opened {
+            Ok(connection) => self.speak_http(connection).await,
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// Ends when a connection on which nothing has come is not waited for any longer.
+    async fn grace(&self) {
+        self.settings.connections.draining.cancelled().await;
+        sleep(GRACE).await;
+    }
+
+    async fn open(
+        &self,
+        socket: Socket,
+        admitted: Admitted,
+    ) -> Result<HttpConnection, HandshakeError> {
+        let settings = &self.settings;
+        let deadline = Instant::now() + settings.timeouts.head;
+        let Socket { mut io, peer } = socket;
+        let mut client = peer;
+        if settings.needs_proxy_header {
+            if !settings.trusts(peer) {
+                return Err(HandshakeError::Untrusted { peer });
+            }
+            let source = in_time(deadline, read_proxy_header(&mut io)).await;
+            let source = source.map_err(|error| HandshakeError::ProxyHeader { peer, error })?;
+            client = source.or(peer);
+        }
+        let activity = Arc::new(Activity::new(Reading::Head));
+        // Many clients are behind a trusted proxy.
+        let counted = client.filter(|_| client != peer || !settings.trusts(peer));
+        let slot = settings
+            .connections
+            .open(admitted, counted, &activity)
+            .ok_or(HandshakeError::TooManyOfAddress)?;
+        let mut is_http2 = None;
+        if let Some(tls) = &settings.tls {
+            let stream = in_time(deadline, tls.accept(io)).await.map_err(HandshakeError::Tls)?;
+            is_http2 = tls::negotiated_http2(&stream);
+            io = Box::new(stream);
+        }
+        let mut read = BytesMut::new();
+        let is_http2 = match is_http2 {
+            Some(is_http2) => is_http2,
+            None => {
+                let deadline = Instant::now() + settings.timeouts.head;
+                let begins = in_time(deadline, begins_http2(&mut io, &mut read)).await;
+                begins.map_err(HandshakeError::Silent)?
+            }
+        };
+        let accepted = Accepted { peer: client, secure: settings.tls.is_some() };
+        Ok(HttpConnection { io, read, is_http2, accepted, activity, slot })
+    }
+
+    async fn speak_http(&self, connection: HttpConnection) {
+        let HttpConnection { io, read, is_http2, accepted, activity, slot } = connection;
+        let head_bytes = self.settings.bounds.head_bytes;
+        let stream = ClientStream::new(io, read, Arc::clone(&activity), head_bytes, slot);
+        let stream = TokioIo::new(stream);
+        let (handler, limits) = (Arc::clone(&self.handler), Arc::clone(&self.body_limits));
+        let requests = Arc::clone(&activity);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let wants_upgrade = request.extensions().get::<OnUpgrade>().is_some();
+            let in_flight = requests.begin_request(request.body(), wants_upgrade);
+            let handler = Arc::clone(&handler);
+            let framed = (!is_http2).then_some(&requests);
+            let upgrade = wants_upgrade.then(|| Arc::clone(&requests));
+            let request = request.map(|body| RequestBody::new(body, &limits, framed));
+            respond(handler, accepted, request, in_flight, upgrade)
+        });
+        let timed_out = if is_http2 {
+            activity.set_reading(Reading::Opaque);
+            // Its state is large: boxed, no other connection has to carry it.
+            let mut connection = Box::pin(self.http2.serve_connection(stream, service));
+            self.drive(connection.as_mut(), &activity).await
+        } else {
+            let connection = self.http1.serve_connection(stream, service).with_upgrades();
+            self.drive(std::pin::pin!(connection), &activity).await
+        };
+        if timed_out {
+            count(&self.settings.connections.counts.timeouts);
+        }
+    }
+
+    /// Drives a connection to its end, or until its client has taken too long: then the result is
+    /// true.
+    async fn drive<C: HyperConnection>(
+        &self,
+        mut connection: Pin<&mut C>,
+        activity: &Activity,
+    ) -> bool {
+        let timeouts = &self.settings.timeouts;
+        let mut timeout = IdleTimeout::default();
+        let mut is_finishing = false;
+        let mut unwanted: Option<Instant> = None;
+        let mut stuck: Option<(u64, Instant)> = None;
+        poll_fn(|cx| {
+            loop {
+                if let Some(why) = activity.driven_by(cx.waker()) {
+                    let grace = if why == Unwanted::Draining { GRACE } else { Duration::ZERO };
+                    unwanted.get_or_insert_with(|| Instant::now() + grace);
+                }
+                let is_busy = matches!(activity.phase(), Phase::Busy { .. });
+                // Before the response is written, so that it says that it is the last.
+                if unwanted.is_some() && is_busy && !is_finishing {
+                    is_finishing = true;
+                    connection.as_mut().finish();
+                }
+                if let Poll::Ready(result) = connection.as_mut().poll(cx) {
+                    if let Err(error) = result {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::debug!(error, "connection failed");
+                    }
+                    return Poll::Ready(false);
+                }
+                let phase = activity.phase();
+                stuck = match (phase, stuck) {
+                    (Phase::Busy { stuck_at: Some(at) }, Some((before, since))) if at == before => {
+                        Some((at, since))
+                    }
+                    (Phase::Busy { stuck_at: Some(at) }, _) => Some((at, Instant::now())),
+                    _ => None,
+                };
+                let (deadline, cuts) = match phase {
+                    Phase::Busy { .. } => (stuck.map(|(_, since)| since + timeouts.idle), true),
+                    Phase::Head { since } | Phase::New { since } => {
+                        (Some(since + timeouts.head), true)
+                    }
+                    Phase::Idle { since } if is_finishing => {
+                        (Some(since + timeouts.idle + timeouts.head), true)
+                    }
+                    Phase::Idle { since } => (Some(since + timeouts.idle), false),
+                    Phase::Closing => return Poll::Pending,
+                };
+                let grace =
+                    unwanted.filter(|_| !is_finishing && !matches!(phase, Phase::Head { .. }));
+                let next = match (deadline, grace) {
+                    (Some(deadline), Some(grace)) => Some(deadline.min(grace)),
+                    (deadline, grace) => deadline.or(grace),
+                };
+                let Some(next) = next else { return Poll::Pending };
+                timeout.set(next);
+                if timeout.poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                if cuts && deadline == Some(next) {
+                    return Poll::Ready(true);
+                }
+                is_finishing = true;
+                connection.as_mut().finish();
+            }
+        })
+        .await
+    }
+
+    fn report(&self, error: HandshakeError) {
+        let counts = &self.settings.connections.counts;
+        match error {
+            HandshakeError::Untrusted { peer } => {
+                count(&counts.refused);
+                tracing::debug!(
+                    ?peer,
+                    "refused a peer that is not trusted to send the required PROXY header"
+                );
+            }
+            HandshakeError::ProxyHeader { peer, error } => {
+                count(&counts.proxy_header_failures);
+                tracing::debug!(?peer, %error, "invalid or missing PROXY header");
+            }
+            HandshakeError::Tls(error) => {
+                count(&counts.tls_failures);
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+            HandshakeError::TooManyOfAddress => {
+                tracing::debug!("closed a connection: its address has too many");
+            }
+            HandshakeError::Silent(error) if error.kind() == io::ErrorKind::TimedOut => {
+                count(&counts.timeouts);
+            }
+            HandshakeError::Silent(_) => {}
+        }
+    }
+}
+
+/// Answers one request.
+async fn respond<H: Handler>(
+    handler: Arc<H>,
+    accepted: Accepted,
+    request: Request<RequestBody>,
+    in_flight: InFlight,
+    upgrade: Option<Arc<Activity>>,
+) -> Result<Response<TrackedBody<H::Body>>, Infallible> {
+    let response = handler.answer(accepted, request).await;
+    if let Some(activity) = upgrade {
+        activity.end_upgrade(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    }
+    Ok(response.map(|body| TrackedBody::new(body, in_flight)))
+}
+
+async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Whether a connection begins as HTTP/2 does. What was read for that is left in the buffer.
+async fn begins_http2(io: &mut BoxIo, read: &mut BytesMut) -> io::Result<bool> {
+    loop {
+        let has_ended = io.read_buf(read).await? == 0;
+        let compared = read.len().min(PREFACE.len());
+        if has_ended || read[..compared] != PREFACE[..compared] {
+            return Ok(false);
+        }
+        if compared == PREFACE.len() {
+            return Ok(true);
+        }
+    }
+}
+
+/// A connection of hyper's, of either version.
+trait HyperConnection: Future<Output = hyper::Result<()>> {
+    /// Lets the requests in flight be the last ones.
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<S, B> HyperConnection for http1::UpgradeableConnection<TokioIo<ClientStream>, S>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<S, B> HyperConnection for http2::Connection<TokioIo<ClientStream>, S, TokioExecutor>
+where
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    TokioExecutor: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}

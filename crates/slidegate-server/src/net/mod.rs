@@ -1,0 +1,135 @@
+//! From a socket to requests: accepting, TLS, the PROXY protocol, connections, draining.
+//!
+//! ```text
+//! Listeners::bind ─▶ Sockets, one for each worker ─▶ serve ─▶ Acceptor ─▶ ConnectionServer
+//!                                            PROXY header ─▶ TLS ─▶ ClientStream ─▶ hyper ─▶ Handler
+//! ```
+
+mod accept;
+mod activity;
+mod bind;
+mod body;
+mod connection;
+mod connections;
+mod head;
+mod idle;
+mod proxy_header;
+mod serve;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ::http::{Request, Response};
+use bytes::Bytes;
+use http_body::Body;
+
+use crate::config::{Bounds, Timeouts};
+
+pub(crate) use self::bind::{Listeners, Sockets};
+pub(crate) use self::body::{RequestBody, RequestBodyError, Upload};
+pub(crate) use self::connections::{ConnectionTable, network};
+pub(crate) use self::idle::IdleTimeout;
+pub(crate) use self::serve::serve;
+pub(crate) use self::stream::BoxIo;
+pub(crate) use self::tls::Tls;
+
+/// What is known of a connection before its first request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// The client's address: from the PROXY header if one is required and a trusted peer sent
+    /// it, else by the socket. A Unix socket's peer has no address.
+    pub(crate) peer: Option<IpAddr>,
+    /// Whether it came over TLS.
+    pub(crate) secure: bool,
+}
+
+/// Answers the requests of all connections of one worker.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// The body of a response.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + 'static;
+
+    /// Answers one request.
+    fn answer(
+        &self,
+        accepted: Accepted,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// How connections are treated. Clones share the connections: give each worker of one listener a
+/// clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    timeouts: Timeouts,
+    bounds: Bounds,
+    /// Every connection must begin with a header of the PROXY protocol, from a trusted peer.
+    needs_proxy_header: bool,
+    trusted: Option<TrustedPeers>,
+    tls: Option<Tls>,
+    connections: Arc<ConnectionTable>,
+}
+
+impl Settings {
+    /// Plain connections, without TLS and without a PROXY header.
+    pub(crate) fn new(timeouts: &Timeouts, bounds: &Bounds) -> Self {
+        Self {
+            timeouts: timeouts.clone(),
+            bounds: bounds.clone(),
+            needs_proxy_header: false,
+            trusted: None,
+            tls: None,
+            connections: Arc::new(ConnectionTable::new(bounds)),
+        }
+    }
+
+    /// ConnectionTable of trusted peers are not counted by address.
+    #[must_use]
+    pub(crate) fn with_trusted_peers(self, trusted: TrustedPeers) -> Self {
+        Self { trusted: Some(trusted), ..self }
+    }
+
+    /// Every connection must begin with a header of the PROXY protocol, which only trusted peers
+    /// may send. Others are closed.
+    #[must_use]
+    pub(crate) fn with_proxy_header(self) -> Self {
+        Self { needs_proxy_header: true, ..self }
+    }
+
+    /// Every connection must speak TLS, after the PROXY header if there is to be one.
+    #[must_use]
+    pub(crate) fn with_tls(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<ConnectionTable> {
+        &self.connections
+    }
+
+    /// Peers on a Unix socket are trusted: access to the socket's file is the permission.
+    fn trusts(&self, peer: Option<IpAddr>) -> bool {
+        peer.is_none_or(|peer| self.trusted.as_ref().is_some_and(|trusted| (trusted.0)(peer)))
+    }
+}
+
+/// Trusted peers. Evaluated for every connection, so that a reload can change them.
+#[derive(Clone)]
+pub(crate) struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl TrustedPeers {
+    pub(crate) fn new(trusts: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(trusts))
+    }
+}
+
+impl fmt::Debug for TrustedPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrustedPeers").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+//! A worker's share of an endpoint: accepting connections until the shutdown, then draining the
+//! last ones out.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use tokio::select;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::timeout;
+
+use super::accept::Acceptor;
+use super::bind::Sockets;
+use super::connection::{ConnectionServer, Socket};
+use super::connections::Admitted;
+use super::{Handler, Settings};
+use crate::shutdown::Shutdown;
+
+/// Serves connections until the shutdown, then drains the remaining ones for as long as
+/// `timeouts.drain`, and cuts the rest.
+///
+/// Returns when all connections are gone, or the time is over. An upgraded connection that is left
+/// then belongs to its tunnel and ends with the runtime.
+pub(crate) async fn serve<H: Handler>(
+    sockets: Sockets,
+    settings: Settings,
+    handler: H,
+    mut stop: Shutdown,
+) -> io::Result<()> {
+    let mut acceptor = Acceptor::new(sockets, settings.connections())?;
+    let mut worker = ListenerWorker::new(settings, handler);
+    loop {
+        select! {
+            biased;
+            () = stop.begun() => break,
+            Some(ended) = worker.tasks.join_next() => report(ended),
+            (socket, permit) = acceptor.next() => worker.serve(socket, permit),
+        }
+    }
+    for (socket, permit) in acceptor.close() {
+        worker.serve(socket, permit);
+    }
+    worker.drain().await;
+    Ok(())
+}
+
+/// A worker's connections.
+struct ListenerWorker<H> {
+    server: Arc<ConnectionServer<H>>,
+    tasks: JoinSet<()>,
+    /// Every connection has a sender, so that this ends with the last of them.
+    gone: mpsc::Receiver<Infallible>,
+    here: mpsc::Sender<Infallible>,
+}
+
+impl<H: Handler> ListenerWorker<H> {
+    fn new(settings: Settings, handler: H) -> Self {
+        let (here, gone) = mpsc::channel(1);
+        let server = Arc::new(ConnectionServer::new(settings, handler));
+        Self { server, tasks: JoinSet::new(), gone, here }
+    }
+
+    fn serve(&mut self, socket: Socket, permit: OwnedSemaphorePermit) {
+        let admitted = Admitted::new(permit, self.here.clone());
+        self.tasks.spawn(Arc::clone(&self.server).serve(socket, admitted));
+    }
+
+    async fn drain(self) {
+        let Self { server, mut tasks, mut gone, here } = self;
+        drop(here);
+        server.settings.connections.drain();
+        let all_gone = async {
+            while let Some(ended) = tasks.join_next().await {
+                report(ended);
+            }
+            gone.recv().await;
+        };
+        if timeout(server.settings.timeouts.drain, all_gone).await.is_err() {
+            tracing::warn!(
+                connections = tasks.len(),
+                "closing connections that are still busy after the drain timeout"
+            );
+            tasks.shutdown().await;
+        }
+    }
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "connection task panicked");
+    }
+}

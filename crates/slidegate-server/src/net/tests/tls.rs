@@ -1,0 +1,189 @@
+//! TLS with certificates that the openssl program made.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::client::{Client, Http2Client};
+use super::endpoint::{Directory, Endpoint, PATIENCE, anywhere, timeouts, until};
+use crate::config::{Bounds, Timeouts, TlsFiles};
+use crate::net::{Listeners, Settings, Tls, TrustedPeers};
+
+fn endpoint(tls: &Tls, timeouts: &Timeouts) -> Endpoint {
+    let settings = Settings::new(timeouts, &Bounds::default());
+    Endpoint::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings.with_tls(tls.clone()))
+}
+
+/// Makes a certificate that vouches for itself.
+fn certify(directory: &Directory, name: &str) -> TlsFiles {
+    let file = |extension| directory.0.join(name).with_extension(extension);
+    let files = TlsFiles { certificate: file("crt"), key: file("key") };
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    openssl.args(["-nodes", "-days", "1", "-subj", "/CN=localhost"]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.arg("-keyout").arg(&files.key).arg("-out").arg(&files.certificate);
+    let output = openssl.output().expect("these tests need the openssl program: install openssl");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    files
+}
+
+/// Shakes hands on a connection, trusting one certificate.
+async fn shake(
+    stream: TcpStream,
+    certificate: &Path,
+    protocols: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+async fn connect(
+    endpoint: &Endpoint,
+    certificate: &Path,
+    protocols: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(endpoint.address()).await?;
+    shake(stream, certificate, protocols).await
+}
+
+#[tokio::test]
+async fn the_client_chooses_the_version() {
+    let directory = Directory::new();
+    let files = certify(&directory, "one");
+    let endpoint = endpoint(&Tls::load(&files).unwrap(), &timeouts());
+
+    for protocols in [&[&b"http/1.1"[..]][..], &[]] {
+        let stream = connect(&endpoint, &files.certificate, protocols).await.unwrap();
+        let mut client = Client::on(stream);
+        assert_eq!(client.get("/accepted").await, "Some(127.0.0.1) true");
+        assert_eq!(client.get("/again").await, "GET /again");
+    }
+    // Without a choice, what the client says first tells.
+    for protocols in [&[&b"http/1.1"[..], b"h2"][..], &[b"h2"], &[]] {
+        let stream = connect(&endpoint, &files.certificate, protocols).await.unwrap();
+        let mut client = Http2Client::on(stream).await;
+        let expected = (StatusCode::OK, "Some(127.0.0.1) true".to_owned());
+        assert_eq!(client.get("/accepted").await.unwrap(), expected);
+    }
+    endpoint.close().await;
+}
+
+#[tokio::test]
+async fn a_proxy_header_comes_before_tls() {
+    let directory = Directory::new();
+    let files = certify(&directory, "one");
+    let settings = Settings::new(&timeouts(), &Bounds::default())
+        .with_trusted_peers(TrustedPeers::new(|_| true))
+        .with_proxy_header()
+        .with_tls(Tls::load(&files).unwrap());
+    let endpoint = Endpoint::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings);
+    let mut client = Client::connect(endpoint.address()).await;
+    client.say("PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n").await;
+    let stream = shake(client.stream, &files.certificate, &[]).await.unwrap();
+    assert_eq!(Client::on(stream).get("/accepted").await, "Some(203.0.113.7) true");
+    endpoint.close().await;
+}
+
+#[tokio::test]
+async fn new_files_are_taken_without_a_restart() {
+    let directory = Directory::new();
+    let (old, new) = (certify(&directory, "old"), certify(&directory, "new"));
+    let tls = Tls::load(&old).unwrap();
+    let endpoint = endpoint(&tls, &timeouts());
+    let kept = connect(&endpoint, &old.certificate, &[]).await.unwrap();
+    let (old_certificate, new_certificate) = (directory.0.join("was"), new.certificate.clone());
+    std::fs::copy(&old.certificate, &old_certificate).unwrap();
+
+    // Halfway, when the key is still the other one, nothing changes.
+    std::fs::copy(&new.certificate, &old.certificate).unwrap();
+    assert!(tls.reload().is_err());
+    connect(&endpoint, &old_certificate, &[]).await.unwrap();
+
+    std::fs::copy(&new.key, &old.key).unwrap();
+    tls.reload().unwrap();
+    connect(&endpoint, &new_certificate, &[]).await.unwrap();
+    connect(&endpoint, &old_certificate, &[]).await.unwrap_err();
+    // Those who were there before notice nothing.
+    assert_eq!(Client::on(kept).get("/").await, "GET /");
+    endpoint.close().await;
+}
+
+#[test]
+fn errors_name_the_file() {
+    let directory = Directory::new();
+    let (good, other) = (certify(&directory, "good"), certify(&directory, "other"));
+    let empty = directory.0.join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let broken = directory.0.join("broken");
+    std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+    let missing = directory.0.join("missing");
+
+    let check = |certificate: &PathBuf, key: &PathBuf, named: &PathBuf, why: &str| {
+        let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+        let error = format!("{:#}", Tls::load(&files).unwrap_err());
+        assert!(error.contains(named.to_str().unwrap()), "{error}");
+        assert!(error.contains(why), "{error}");
+    };
+    check(&missing, &good.key, &missing, "No such file");
+    check(&good.certificate, &missing, &missing, "No such file");
+    check(&empty, &good.key, &empty, "there is no certificate in");
+    check(&good.certificate, &empty, &empty, "there is no private key in");
+    check(&good.certificate, &good.certificate, &good.certificate, "there is no private key in");
+    check(&broken, &good.key, &broken, "cannot read a certificate");
+    check(&good.certificate, &other.key, &other.key, "cannot use the certificate in");
+}
+
+#[tokio::test]
+async fn what_is_no_handshake_is_closed_and_so_is_a_slow_one() {
+    let directory = Directory::new();
+    let tls = Tls::load(&certify(&directory, "one")).unwrap();
+    let endpoint = endpoint(&tls, &Timeouts { head: Duration::from_millis(150), ..timeouts() });
+    let mut garbage = Client::connect(endpoint.address()).await;
+    garbage.say("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    garbage.end().await;
+    until("it is counted", || endpoint.counts.tls_failures() == 1).await;
+
+    let mut slow = Client::connect(endpoint.address()).await;
+    slow.say([0x16, 0x03]).await;
+    let (took, _) = slow.end().await;
+    assert!(took < PATIENCE / 2, "{took:?}");
+    until("it is counted", || endpoint.counts.tls_failures() == 2).await;
+    endpoint.close().await;
+}
+
+#[tokio::test]
+async fn who_shakes_hands_and_says_nothing_is_closed_whatever_the_version() {
+    let directory = Directory::new();
+    let files = certify(&directory, "one");
+    let tls = Tls::load(&files).unwrap();
+    // Long enough for a handshake on a busy machine.
+    let endpoint = endpoint(&tls, &Timeouts { head: Duration::from_secs(2), ..timeouts() });
+    for (before, protocols) in (0..).zip([&[][..], &[&b"http/1.1"[..]]]) {
+        let mut silent =
+            Client::on(connect(&endpoint, &files.certificate, protocols).await.unwrap());
+        let (took, _) = silent.end().await;
+        assert!(took < PATIENCE / 2, "{took:?} for {protocols:?}");
+        until("it is counted", || endpoint.counts.timeouts() == before + 1).await;
+    }
+    endpoint.close().await;
+}
