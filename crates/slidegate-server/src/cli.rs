@@ -9,10 +9,7 @@ use crate::check::{self, CheckArguments};
 use crate::config::{Environment, File, Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
-use crate::remote::{
-    self, AccountsArguments, GrantArguments, InspectArguments, LiftArguments, OverrideArguments,
-    OverridesArguments, ResetArguments, Verb,
-};
+use crate::remote::RemoteCommand;
 use crate::{digest, server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
@@ -74,37 +71,8 @@ Examples:
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
-    /// List the accounts nearest to a quota, or the most denied, of a running server
-    #[command(after_help = remote::ACCOUNTS_HELP)]
-    Accounts(AccountsArguments),
-
-    /// Show where an identity stands: spending, bans, exemptions and grants
-    #[command(after_help = remote::INSPECT_HELP)]
-    Inspect(InspectArguments),
-
-    /// Reset what an identity has spent
-    #[command(after_help = remote::RESET_HELP)]
-    Reset(ResetArguments),
-
-    /// Grant an identity more units until a time
-    #[command(after_help = remote::GRANT_HELP)]
-    Grant(GrantArguments),
-
-    /// Exempt an identity from limits until a time
-    #[command(after_help = remote::EXEMPT_HELP)]
-    Exempt(OverrideArguments),
-
-    /// Ban an identity until a time
-    #[command(after_help = remote::BAN_HELP)]
-    Ban(OverrideArguments),
-
-    /// List the grants, exemptions and bans in force
-    #[command(after_help = remote::OVERRIDES_HELP)]
-    Overrides(OverridesArguments),
-
-    /// End a grant, an exemption or a ban early
-    #[command(after_help = remote::LIFT_HELP)]
-    Lift(LiftArguments),
+    #[command(flatten)]
+    Remote(RemoteCommand),
 
     /// Watch a gateway hold its limits: a real run on this machine, for half a minute
     ///
@@ -151,14 +119,7 @@ impl Cli {
             Command::Serve(serve) => server::run(serve.sources()?),
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
-            Command::Accounts(arguments) => remote::accounts(&arguments),
-            Command::Inspect(arguments) => remote::inspect(&arguments),
-            Command::Reset(arguments) => remote::reset(&arguments),
-            Command::Grant(arguments) => remote::grant(&arguments),
-            Command::Exempt(arguments) => remote::set_override(Verb::Exempt, &arguments),
-            Command::Ban(arguments) => remote::set_override(Verb::Ban, &arguments),
-            Command::Overrides(arguments) => remote::overrides(&arguments),
-            Command::Lift(arguments) => remote::lift(&arguments),
+            Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Digest => digest::run(),
             Command::Completions { shell } => completions(shell),

@@ -1,22 +1,28 @@
 //! One request to a running server's admin endpoint.
 
-use std::io::ErrorKind;
+use std::fmt::{self, Display};
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
-use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 
 use crate::config::{ListenAddress, Secret};
+use crate::terminal;
 
-/// Where the server is, and what to show it.
+/// Where the server is, and how to call it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminEndpoint {
     /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as
@@ -36,108 +42,98 @@ pub(crate) struct AdminEndpoint {
 
     /// Print the server's answer as it is, in JSON
     #[arg(long)]
-    pub(super) json: bool,
+    json: bool,
 }
 
-/// How long a connection, and then an answer, is waited for.
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(30);
+/// An answer: read from JSON, printed for people.
+pub(super) trait View: DeserializeOwned + Display {}
+
+impl<T: DeserializeOwned + Display> View for T {}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// More than ten thousand overrides take.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 
 impl AdminEndpoint {
-    /// The server's answer, which is JSON, or why it does not do what it was asked.
-    pub(super) fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> anyhow::Result<String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.exchange(method, path, body))
+    /// Prints what the server answers to a GET request.
+    pub(super) fn get<T: View>(&self, path: &str) -> anyhow::Result<()> {
+        self.print::<T>(Method::GET, path, Bytes::new())
     }
 
-    async fn exchange(
+    /// Prints what the server answers to a request with a JSON body.
+    pub(super) fn send<T: View>(
         &self,
         method: Method,
         path: &str,
-        body: Option<&Value>,
-    ) -> anyhow::Result<String> {
-        let endpoint = AdminAddress::parse(&self.admin)?;
+        body: &impl Serialize,
+    ) -> anyhow::Result<()> {
+        self.print::<T>(method, path, serde_json::to_vec(body)?.into())
+    }
+
+    fn print<T: View>(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime.block_on(self.call(method, path, body))?;
+        let text = if self.json {
+            String::from_utf8(answer.into())? + "\n"
+        } else {
+            serde_json::from_slice::<T>(&answer)
+                .context("the server answers as another version does; see --json")?
+                .to_string()
+        };
+        Ok(terminal::show(&text)?)
+    }
+
+    /// The server's answer, which is JSON, or why it does not do what it was asked.
+    async fn call(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+        let admin = &self.admin;
+        let address = AdminAddress::parse(admin)?;
         let token = self.token()?;
-        let body = body.map(ToString::to_string).unwrap_or_default();
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, endpoint.host())
+            .header(header::HOST, address.to_string())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, application/problem+json");
         if let Some(token) = &token {
-            let shown = format!("Bearer {}", token.reveal());
-            let mut shown = http::HeaderValue::try_from(shown)
-                .map_err(|_| anyhow::anyhow!("the token cannot be sent: expected visible text"))?;
-            shown.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, shown);
+            let bearer = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+            let bearer = bearer.ok().context("the token cannot be sent: expected visible text")?;
+            request = request.header(header::AUTHORIZATION, bearer);
         }
-        let request = request.body(Full::new(Bytes::from(body)))?;
-        let (status, body) = match tokio::time::timeout(ANSWER, self.send(&endpoint, request)).await
-        {
-            Ok(answer) => answer?,
-            Err(_) => bail!("{} did not answer within {} s", self.admin, ANSWER.as_secs()),
-        };
-        self.understand(status, &body, token.is_some())
-    }
-
-    async fn send(
-        &self,
-        endpoint: &AdminAddress,
-        request: Request<Full<Bytes>>,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
-        let connected = tokio::time::timeout(CONNECT, endpoint.connect()).await;
-        let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        let answer = match connected {
-            Ok(AdminStream::Tcp(stream)) => exchange(TokioIo::new(stream), request).await,
-            Ok(AdminStream::Unix(stream)) => exchange(TokioIo::new(stream), request).await,
+        let request = request.body(Full::new(body))?;
+        let connected = timeout(CONNECT_TIMEOUT, address.connect()).await;
+        let stream = match connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+            Ok(stream) => stream,
             Err(error) => bail!(
-                "cannot reach {}: {error}; is `slidegate serve` running there? --admin URL or \
-                 SLIDEGATE_ADMIN says where it is",
-                self.admin
+                "cannot reach {admin}: {error}; is `slidegate serve` running there? --admin URL or \
+                 SLIDEGATE_ADMIN says where it is"
             ),
         };
-        answer.with_context(|| {
-            format!("{} closed the connection, or does not speak HTTP", self.admin)
-        })
-    }
-
-    fn understand(
-        &self,
-        status: StatusCode,
-        body: &[u8],
-        had_token: bool,
-    ) -> anyhow::Result<String> {
+        let (status, body) = match timeout(TIMEOUT, exchange(stream, request)).await {
+            Ok(answer) => answer.with_context(|| {
+                format!("{admin} closed the connection, or does not speak HTTP")
+            })?,
+            Err(_) => bail!("{admin} did not answer within {} s", TIMEOUT.as_secs()),
+        };
         if status == StatusCode::UNAUTHORIZED {
-            match (had_token, &self.token_file) {
-                (false, _) => bail!(
-                    "{} asks for the operator's token: set {TOKEN}, or name a --token-file",
-                    self.admin
+            match (token, &self.token_file) {
+                (None, _) => bail!(
+                    "{admin} asks for the operator's token: set {TOKEN}, or name a --token-file"
                 ),
-                (true, Some(file)) => {
-                    bail!("{} does not take the token in {}", self.admin, file.display())
+                (Some(_), Some(file)) => {
+                    bail!("{admin} does not take the token in {}", file.display())
                 }
-                (true, None) => bail!("{} does not take the token in {TOKEN}", self.admin),
+                (Some(_), None) => bail!("{admin} does not take the token in {TOKEN}"),
             }
         }
-        let said: Option<Value> = serde_json::from_slice(body).ok();
-        match said {
-            Some(_) if status.is_success() => Ok(String::from_utf8_lossy(body).into_owned()),
-            Some(said) if said["detail"].is_string() => {
-                bail!("{}", said["detail"].as_str().unwrap_or_default())
-            }
+        let answer: Option<Value> = serde_json::from_slice(&body).ok();
+        match answer.as_ref().map(|answer| answer["detail"].as_str()) {
+            Some(_) if status.is_success() => Ok(body),
+            Some(Some(detail)) => bail!("{detail}"),
             _ => bail!(
-                "{} answered {status}, but not as slidegate's admin endpoint does; that is where \
-                 the metrics are",
-                self.admin
+                "{admin} answered {status}, but not as slidegate's admin endpoint does; that is \
+                 where the metrics are"
             ),
         }
     }
@@ -155,16 +151,27 @@ impl AdminEndpoint {
     }
 }
 
-/// Where to connect.
+async fn exchange(
+    stream: Box<dyn AdminStream>,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<(StatusCode, Bytes)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body =
+        Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(anyhow::Error::from_boxed)?;
+    Ok((head.status, body.to_bytes()))
+}
+
+trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
+
+/// Where to connect. Its text is the `Host` of requests.
 #[derive(Debug)]
 enum AdminAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
-}
-
-enum AdminStream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 impl AdminAddress {
@@ -178,62 +185,43 @@ impl AdminAddress {
                 }
             });
         }
-        let uri = text.parse::<Uri>().ok().filter(|uri| {
-            uri.scheme_str() == Some("http")
-                && matches!(uri.path(), "" | "/")
-                && uri.query().is_none()
-        });
-        let authority = uri
-            .as_ref()
-            .and_then(Uri::authority)
-            .filter(|authority| !authority.as_str().contains('@') && !authority.host().is_empty());
-        let Some(authority) = authority else {
-            bail!("--admin {text:?}: expected http://HOST:PORT, ADDRESS:PORT or unix:/path");
+        let is_plain = |uri: &Uri| {
+            uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none()
         };
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self::Tcp { host, port: authority.port_u16().unwrap_or(80) })
-    }
-
-    fn host(&self) -> String {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-            Self::Tcp { host, port } => format!("{host}:{port}"),
-            Self::Unix(_) => "localhost".to_owned(),
-        }
-    }
-
-    async fn connect(&self) -> std::io::Result<AdminStream> {
-        match self {
-            Self::Tcp { host, port } => {
-                TcpStream::connect((host.as_str(), *port)).await.map(AdminStream::Tcp)
+        let uri = text.parse::<Uri>().ok().filter(is_plain);
+        let authority = uri.as_ref().and_then(Uri::authority);
+        match authority.filter(|authority| !authority.as_str().contains('@')) {
+            Some(authority) if !authority.host().is_empty() => {
+                let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+                Ok(Self::Tcp { host: host.to_owned(), port: authority.port_u16().unwrap_or(80) })
             }
-            Self::Unix(path) => UnixStream::connect(path).await.map(AdminStream::Unix),
+            _ => bail!("--admin {text:?}: expected http://HOST:PORT, ADDRESS:PORT or unix:/path"),
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn AdminStream>> {
+        Ok(match self {
+            Self::Tcp { host, port } => Box::new(TcpStream::connect((&**host, *port)).await?),
+            Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        })
+    }
+}
+
+impl Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(_) => f.write_str("localhost"),
         }
     }
 }
 
-async fn exchange(
-    io: impl Read + Write + Send + Unpin + 'static,
-    request: Request<Full<Bytes>>,
-) -> anyhow::Result<(StatusCode, Bytes)> {
-    let (mut sender, connection) = http1::handshake(io).await?;
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!(error))?;
-    Ok((status, body.to_bytes()))
-}
-
-/// A text as one part of a path.
-pub(super) fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-            char::from(byte).to_string()
-        }
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(encode).collect()
+/// A text as one segment of a path.
+pub(super) fn path_segment(text: &str) -> String {
+    const RESERVED: AsciiSet =
+        NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+    utf8_percent_encode(text, &RESERVED).to_string()
 }
 
 #[cfg(test)]
@@ -253,7 +241,7 @@ mod tests {
             ("0.0.0.0:9090", "127.0.0.1:9090"),
             ("[::]:9090", "[::1]:9090"),
         ] {
-            assert_eq!(AdminAddress::parse(text).unwrap().host(), host);
+            assert_eq!(AdminAddress::parse(text).unwrap().to_string(), host);
         }
         for text in [
             "",
@@ -276,8 +264,8 @@ mod tests {
 
     #[test]
     fn parts_of_paths_stay_one_part() {
-        assert_eq!(encoded("ip:203.0.113.7"), "ip:203.0.113.7");
-        assert_eq!(encoded("ip:2001:db8::/64"), "ip:2001:db8::%2F64");
-        assert_eq!(encoded("user:a?b#c%d&e=f"), "user:a%3Fb%23c%25d%26e%3Df");
+        assert_eq!(path_segment("ip:203.0.113.7"), "ip:203.0.113.7");
+        assert_eq!(path_segment("ip:2001:db8::/64"), "ip:2001:db8::%2F64");
+        assert_eq!(path_segment("user:a?b#c%d&e=f"), "user:a%3Fb%23c%25d%26e%3Df");
     }
 }

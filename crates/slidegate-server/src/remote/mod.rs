@@ -1,14 +1,261 @@
 //! The operator's commands, which call a running server.
 
 mod client;
-mod commands;
 mod identity;
 mod print;
-mod text_table;
 
-pub(crate) use self::commands::{
-    ACCOUNTS_HELP, AccountsArguments, BAN_HELP, EXEMPT_HELP, GRANT_HELP, GrantArguments,
-    INSPECT_HELP, InspectArguments, LIFT_HELP, LiftArguments, OVERRIDES_HELP, OverrideArguments,
-    OverridesArguments, RESET_HELP, ResetArguments, Verb, accounts, grant, inspect, lift,
-    overrides, reset, set_override,
+use std::num::NonZeroU32;
+
+use clap::Subcommand;
+use http::Method;
+use serde::Serialize;
+
+use self::client::{AdminEndpoint, path_segment};
+use crate::admin::views::{
+    AccountList, AccountSort, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
+    OverrideList,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RemoteCommand {
+    /// List the accounts nearest to a quota, or the most denied, of a running server
+    #[command(after_help = help("\
+The list has what this gateway has seen of late, in a table of a fixed size: accounts with half of a
+quota spent or more, or those that were denied, whose count is halved every ten minutes. Where each
+stands is asked of the store now.
+
+Examples:
+  slidegate accounts                        who is nearest to a quota
+  slidegate accounts --sort denied --limit 5
+  slidegate accounts --json | jq '.accounts[].identity'"))]
+    Accounts(AccountsQuery),
+
+    /// Show where an identity stands: spending, bans, exemptions and grants
+    #[command(after_help = help("\
+Examples:
+  slidegate inspect ip:203.0.113.7
+  slidegate inspect user:42 --policy login
+  slidegate inspect api-key:-               reads the key from standard input; only its digest is sent
+  slidegate inspect api-key:@/run/key       reads it from a file"))]
+    Inspect(InspectQuery),
+
+    /// Reset what an identity has spent
+    #[command(after_help = help("\
+With Redis it is done at all gateways, within a second. Overrides stay in force; bans that a policy
+has begun by itself are lifted.
+
+Examples:
+  slidegate reset user:42 --reason 'our own retry loop, fixed in 4.2'
+  slidegate reset ip:203.0.113.7 --policy login --reason 'typed the password wrong'"))]
+    Reset(Change),
+
+    /// Grant an identity more units until a time
+    #[command(after_help = help("\
+Each quota has that many units more until then. A second grant for the same identity and policy takes
+the place of the first. With Redis it holds at all gateways, within a second.
+
+Examples:
+  slidegate grant user:42 500 --for 1h --reason 'import, ticket 1234'
+  slidegate grant user:42 500 --policy api --until 2026-01-01T06:00:00Z --reason 'launch night'"))]
+    Grant(Grant),
+
+    /// Exempt an identity from limits until a time
+    #[command(after_help = help("\
+Requests pass and are not counted until then, unless they are banned or blocked. With Redis it holds
+at all gateways, within a second.
+
+Examples:
+  slidegate exempt ip:203.0.113.7 --for 30min --reason 'load test, ticket 1234'
+  slidegate exempt user:42 --policy api --until 2026-01-01T06:00:00Z --reason 'migration'"))]
+    Exempt(TimedChange),
+
+    /// Ban an identity until a time
+    #[command(after_help = help("\
+Requests are refused until then; without --policy all of them, whatever policy they fall under. With
+Redis it holds at all gateways, within a second.
+
+Examples:
+  slidegate ban ip:203.0.113.7 --for 1d --reason 'scrapes the whole catalogue'
+  slidegate ban 203.0.113.0/24 --for 1h --reason 'attack, ticket 1234'
+  slidegate ban api-key:- --policy api --for 7d --reason 'leaked key'    reads the key from standard input"))]
+    Ban(TimedChange),
+
+    /// List the grants, exemptions and bans in force
+    #[command(after_help = help("\
+Examples:
+  slidegate overrides
+  slidegate overrides --json | jq -r '.overrides[].id'"))]
+    Overrides(AdminEndpoint),
+
+    /// End a grant, an exemption or a ban early
+    #[command(after_help = help("\
+Examples:
+  slidegate overrides                       shows which there are
+  slidegate lift 1f0c6a9be2d74a53 --reason 'they have fixed it'"))]
+    Lift(Lift),
+}
+
+/// The parameters of `GET /v1/accounts`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct AccountsQuery {
+    /// What comes first
+    #[arg(long, value_enum, default_value = "nearest")]
+    sort: AccountSort,
+
+    /// How many, 1 to 100
+    #[arg(long, value_name = "N", default_value = "20")]
+    limit: u32,
+
+    #[command(flatten)]
+    #[serde(skip)]
+    server: AdminEndpoint,
+}
+
+/// The parameters of `GET /v1/accounts/IDENTITY`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct InspectQuery {
+    /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
+    #[serde(skip)]
+    identity: String,
+
+    /// Under this policy only; without it, under all of them
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+
+    /// With the quotas of this plan; without it that of the API key, or the one it was last seen with
+    #[arg(long, value_name = "NAME")]
+    plan: Option<String>,
+
+    #[command(flatten)]
+    #[serde(skip)]
+    server: AdminEndpoint,
+}
+
+/// The body of `POST /v1/accounts/IDENTITY/reset`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Change {
+    /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
+    #[serde(skip)]
+    identity: String,
+
+    /// Under this policy only; without it, under all of them
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+
+    /// The reason, for the audit trail; up to 200 characters
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    #[command(flatten)]
+    #[serde(skip)]
+    server: AdminEndpoint,
+}
+
+/// The body of `POST /v1/accounts/IDENTITY/exempt` and `ban`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct TimedChange {
+    #[command(flatten)]
+    #[serde(flatten)]
+    end: ChangeEnd,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    change: Change,
+}
+
+#[derive(Debug, clap::Args, Serialize)]
+#[group(required = true, multiple = false)]
+struct ChangeEnd {
+    /// For this long, such as 30min, 1h or 7d; at most 366d
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#for: Option<String>,
+
+    /// Until this instant, in UTC, such as 2026-01-01T12:00:00Z
+    #[arg(long, value_name = "INSTANT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+}
+
+/// The body of `POST /v1/accounts/IDENTITY/grant`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Grant {
+    #[command(flatten)]
+    #[serde(flatten)]
+    timed: TimedChange,
+
+    /// How many units more, in each quota
+    units: NonZeroU32,
+}
+
+/// The body of `DELETE /v1/overrides/ID`.
+#[derive(Debug, clap::Args, Serialize)]
+pub(crate) struct Lift {
+    /// The override, as `slidegate overrides` shows it
+    #[arg(value_name = "OVERRIDE")]
+    #[serde(skip)]
+    id: String,
+
+    /// The reason, for the audit trail; up to 200 characters
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    #[command(flatten)]
+    #[serde(skip)]
+    server: AdminEndpoint,
+}
+
+fn help(text: &str) -> String {
+    format!(
+        "{text}
+
+Environment:
+  SLIDEGATE_ADMIN        where the server's admin endpoint is, if --admin does not say
+  SLIDEGATE_ADMIN_TOKEN  the operator's token, if --token-file does not name a file
+
+Exit codes:
+  0  done
+  1  not done: standard error says why
+  2  the command line is wrong"
+    )
+}
+
+impl RemoteCommand {
+    /// Calls the server and prints its answer.
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Accounts(query) => {
+                let parameters = serde_urlencoded::to_string(query)?;
+                query.server.get::<AccountList>(&format!("/v1/accounts?{parameters}"))
+            }
+            Self::Inspect(query) => {
+                let parameters = serde_urlencoded::to_string(query)?;
+                let path = account_path(&query.identity)?;
+                query.server.get::<IdentityView>(&format!("{path}?{parameters}"))
+            }
+            Self::Reset(change) => post::<AccountsReset>(change, "reset", change),
+            Self::Grant(grant) => post::<OverrideCreated>(&grant.timed.change, "grant", grant),
+            Self::Exempt(timed) => post::<OverrideCreated>(&timed.change, "exempt", timed),
+            Self::Ban(timed) => post::<OverrideCreated>(&timed.change, "ban", timed),
+            Self::Overrides(server) => server.get::<OverrideList>("/v1/overrides"),
+            Self::Lift(lift) => {
+                let path = format!("/v1/overrides/{}", path_segment(&lift.id));
+                lift.server.send::<OverrideLifted>(Method::DELETE, &path, lift)
+            }
+        }
+    }
+}
+
+fn post<T: client::View>(
+    change: &Change,
+    action: &str,
+    body: &impl Serialize,
+) -> anyhow::Result<()> {
+    let path = format!("{}/{action}", account_path(&change.identity)?);
+    change.server.send::<T>(Method::POST, &path, body)
+}
+
+fn account_path(identity: &str) -> anyhow::Result<String> {
+    Ok(format!("/v1/accounts/{}", path_segment(&identity::read(identity)?)))
+}

@@ -1,21 +1,20 @@
-//! The server's answers, for people.
+//! The server's answers, printed for people.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display};
 
-use super::text_table::TextTable;
 use crate::admin::views::{
     AccountList, AccountView, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
     OverrideList, OverrideView, QuotaView,
 };
 
-impl AccountList {
-    pub(super) fn text(&self) -> String {
+impl Display for AccountList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.accounts.is_empty() {
-            return "none: no account that this gateway has seen of late is near a quota or was \
-                    denied\n"
-                .to_owned();
+            let none = "none: no account that this gateway has seen of late is near a quota or was \
+                        denied";
+            return writeln!(f, "{none}");
         }
-        let mut lines = TextTable::with(&[
+        let mut table = TextTable::new([
             "IDENTITY",
             "POLICY",
             "PLAN",
@@ -27,9 +26,10 @@ impl AccountList {
             "STATE",
         ]);
         for account in &self.accounts {
-            let tightest = account.quotas.iter().max_by(|a, b| a.share().total_cmp(&b.share()));
+            let share = |quota: &QuotaView| f64::from(quota.spent) / f64::from(quota.units.max(1));
+            let tightest = account.quotas.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
             let of = |text: fn(&QuotaView) -> String| tightest.map(text).unwrap_or_default();
-            lines.push(vec![
+            table.push([
                 account.identity.clone(),
                 account.policy.clone(),
                 account.plan.clone().unwrap_or_default(),
@@ -41,51 +41,46 @@ impl AccountList {
                 account.state(),
             ]);
         }
-        lines.text()
+        table.fmt(f)
     }
 }
 
-impl IdentityView {
-    pub(super) fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.identity);
+impl Display for IdentityView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.identity)?;
         if self.accounts.is_empty() {
-            text.push_str("no policy counts such an identity\n");
+            writeln!(f, "no policy counts such an identity")?;
         } else {
-            text.push_str(&self.accounts());
-        }
-        if !self.overrides.is_empty() {
-            let _ = write!(text, "\n{}", overrides(&self.overrides));
-        }
-        text
-    }
-
-    fn accounts(&self) -> String {
-        let mut lines = TextTable::with(&[
-            "POLICY",
-            "PLAN",
-            "QUOTA",
-            "SPENT",
-            "REMAINING",
-            "NEXT FREE",
-            "STATE",
-        ]);
-        for account in &self.accounts {
-            let plan = account.plan.clone().unwrap_or_default();
-            let mut first = vec![account.policy.clone(), plan];
-            let mut state = account.state();
-            for quota in &account.quotas {
-                let mut row = std::mem::replace(&mut first, vec![String::new(), String::new()]);
-                row.extend([
-                    quota.quota.clone(),
-                    quota.spent.to_string(),
-                    quota.remaining.to_string(),
-                    time(quota.reset_after_ms),
-                    std::mem::take(&mut state),
-                ]);
-                lines.push(row);
+            let mut table = TextTable::new([
+                "POLICY",
+                "PLAN",
+                "QUOTA",
+                "SPENT",
+                "REMAINING",
+                "NEXT FREE",
+                "STATE",
+            ]);
+            for account in &self.accounts {
+                for (index, quota) in account.quotas.iter().enumerate() {
+                    // The account's own cells stand in its first row only.
+                    let own = |text: String| if index == 0 { text } else { String::new() };
+                    table.push([
+                        own(account.policy.clone()),
+                        own(account.plan.clone().unwrap_or_default()),
+                        quota.quota.clone(),
+                        quota.spent.to_string(),
+                        quota.remaining.to_string(),
+                        time(quota.reset_after_ms),
+                        own(account.state()),
+                    ]);
+                }
             }
+            table.fmt(f)?;
         }
-        lines.text()
+        match self.overrides.as_slice() {
+            [] => Ok(()),
+            overrides => write!(f, "\n{}", override_table(overrides)),
+        }
     }
 }
 
@@ -110,73 +105,65 @@ impl AccountView {
     }
 }
 
-impl QuotaView {
-    fn share(&self) -> f64 {
-        f64::from(self.spent) / f64::from(self.units.max(1))
-    }
-}
-
-impl OverrideList {
-    pub(super) fn text(&self) -> String {
-        let mut text = match self.overrides.as_slice() {
-            [] => "no overrides are in force\n".to_owned(),
-            all => overrides(all),
-        };
-        if self.stale {
-            text.push_str("\nRedis cannot be read: these were in force when it last could\n");
+impl Display for OverrideList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.overrides.as_slice() {
+            [] => writeln!(f, "no overrides are in force")?,
+            overrides => override_table(overrides).fmt(f)?,
         }
-        text
+        match self.stale {
+            true => writeln!(f, "\nRedis cannot be read: these were in force when it last could"),
+            false => Ok(()),
+        }
     }
 }
 
-impl OverrideCreated {
-    pub(super) fn text(&self) -> String {
+impl Display for OverrideCreated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let created = &self.created;
-        let mut text = format!("{} until {}\n", created.sentence(), created.until);
+        writeln!(f, "{} until {}", created.sentence(), created.until)?;
         if let Some(replaced) = &self.replaced {
             let units = replaced.units.map(|units| format!(" of {units} units"));
             let units = units.unwrap_or_default();
-            let _ = writeln!(text, "in place of the one{units} until {}", replaced.until);
+            writeln!(f, "in place of the one{units} until {}", replaced.until)?;
         }
         for other in &self.others {
-            let _ = writeln!(text, "also in force: {} until {}", other.sentence(), other.until);
+            writeln!(f, "also in force: {} until {}", other.sentence(), other.until)?;
         }
         if created.action != "ban" && self.others.iter().any(|other| other.action == "ban") {
-            text.push_str("a ban outweighs it: lift the ban if it is not meant any more\n");
+            writeln!(f, "a ban outweighs it: lift the ban if it is not meant any more")?;
         }
-        let _ = writeln!(text, "to end it early: slidegate lift {} --reason TEXT", created.id);
-        text
+        writeln!(f, "to end it early: slidegate lift {} --reason TEXT", created.id)
     }
 }
 
-impl AccountsReset {
-    pub(super) fn text(&self) -> String {
+impl Display for AccountsReset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (identity, nothing_spent) = (&self.reset, self.nothing_spent.join(", "));
-        let is_unspent = |policy: &&str| self.nothing_spent.iter().any(|other| other == policy);
-        let policies = self.policies.iter().map(String::as_str);
-        let spent = policies.filter(|policy| !is_unspent(policy)).collect::<Vec<_>>().join(", ");
-        match (spent.is_empty(), nothing_spent.is_empty()) {
-            (true, false) => {
-                format!("nothing to reset: {identity} has spent nothing under {nothing_spent}\n")
+        let mut spent = self.policies.clone();
+        spent.retain(|policy| !self.nothing_spent.contains(policy));
+        let spent = spent.join(", ");
+        match (spent.as_str(), nothing_spent.as_str()) {
+            (spent, "") => writeln!(f, "reset {identity} under {spent}"),
+            ("", unspent) => {
+                writeln!(f, "nothing to reset: {identity} has spent nothing under {unspent}")
             }
-            (_, true) => format!("reset {identity} under {spent}\n"),
-            (false, false) => format!(
-                "reset {identity} under {spent}; it had spent nothing under {nothing_spent}\n"
-            ),
+            (spent, unspent) => {
+                writeln!(f, "reset {identity} under {spent}; it had spent nothing under {unspent}")
+            }
         }
     }
 }
 
-impl OverrideLifted {
-    pub(super) fn text(&self) -> String {
+impl Display for OverrideLifted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = time(self.lifted.ends_in_ms);
-        format!("lifted: {}; it had {rest} left\n", self.lifted.sentence())
+        writeln!(f, "lifted: {}; it had {rest} left", self.lifted.sentence())
     }
 }
 
 impl OverrideView {
     fn sentence(&self) -> String {
-        let policy = self.policy.as_deref();
         let identity = &self.identity;
         let what = match (self.action.as_str(), self.units) {
             ("ban", _) => format!("{identity} is banned"),
@@ -184,20 +171,17 @@ impl OverrideView {
             (_, Some(units)) => format!("{identity} has {units} more units in each quota"),
             (other, None) => format!("{other} of {identity}"),
         };
-        match policy {
-            Some(policy) => format!("{what} under {policy}"),
-            None => format!("{what} under every policy"),
-        }
+        format!("{what} under {}", self.policy.as_deref().unwrap_or("every policy"))
     }
 }
 
-fn overrides(overrides: &[OverrideView]) -> String {
-    let mut lines = TextTable::with(&[
+fn override_table(overrides: &[OverrideView]) -> TextTable<8> {
+    let mut table = TextTable::new([
         "OVERRIDE", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON",
     ]);
     for entry in overrides {
         let units = entry.units.map(|units| format!(" {units}")).unwrap_or_default();
-        lines.push(vec![
+        table.push([
             entry.id.clone(),
             format!("{}{units}", entry.action),
             entry.identity.clone(),
@@ -208,7 +192,7 @@ fn overrides(overrides: &[OverrideView]) -> String {
             entry.reason.clone(),
         ]);
     }
-    lines.text()
+    table
 }
 
 /// A length of time in the two units that matter, rounded up to a second unless it is short.
@@ -224,6 +208,41 @@ fn time(ms: u64) -> String {
         60..=3599 => two(seconds / 60, "min", seconds % 60, "s"),
         3600..=86_399 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
         _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+/// Columns of text, each as wide as what stands in it.
+#[derive(Debug)]
+struct TextTable<const N: usize> {
+    headings: [&'static str; N],
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> TextTable<N> {
+    fn new(headings: [&'static str; N]) -> Self {
+        Self { headings, rows: Vec::new() }
+    }
+
+    fn push(&mut self, row: [String; N]) {
+        self.rows.push(row);
+    }
+}
+
+/// Columns that have nothing in them are left out.
+impl<const N: usize> Display for TextTable<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widest = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
+        let width = |column: usize| match widest(column) {
+            None | Some(0) => None,
+            Some(widest) => Some((column, widest.max(self.headings[column].len()))),
+        };
+        let columns: Vec<(usize, usize)> = (0..N).filter_map(width).collect();
+        let headings = self.headings.map(str::to_owned);
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let cells = columns.iter().map(|(column, width)| format!("{:<width$}", row[*column]));
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
     }
 }
 
@@ -248,5 +267,13 @@ mod tests {
         ] {
             assert_eq!(time(ms), text);
         }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_they_must_be_and_empty_ones_are_left_out() {
+        let mut lines = TextTable::new(["A", "EMPTY", "LONG", "C"]);
+        lines.push(["first".into(), String::new(), "x".into(), "1".into()]);
+        lines.push(["\u{fc}".into(), String::new(), "longer".into(), String::new()]);
+        assert_eq!(lines.to_string(), "A      LONG    C\nfirst  x       1\n\u{fc}      longer\n");
     }
 }
