@@ -1,4 +1,4 @@
-//! A human-readable difference between two configurations.
+//! What a reload changes, and what it leaves as it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
@@ -6,12 +6,23 @@ use std::fmt::Display;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-/// What other policies there are now. Empty if nothing that matters is different.
+use crate::config::{
+    AdminConfig, AuditConfig, Config, DecisionsConfig, GatewayConfig, LogConfig, StoreConfig,
+};
+
+/// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
     let mut changes = Vec::new();
-    compare_policies(old, new, &mut changes);
-    compare_plans(old, new, &mut changes);
-    compare_plan_keys(old, new, &mut changes);
+    compare("policy", old.iter().map(policy), new.iter().map(policy), &mut changes);
+    for policy in old.iter() {
+        let after = new.iter().find(|after| after.name == policy.name);
+        if after.is_some_and(|after| after.exempt != policy.exempt) {
+            let name = &policy.name;
+            changes.push(format!("policy {name}: the list of who is exempt has changed"));
+        }
+    }
+    compare("plan", old.plans().iter().map(plan), new.plans().iter().map(plan), &mut changes);
+    compare_keys(old, new, &mut changes);
     if old.unknown_keys() != new.unknown_keys() {
         changes.push(match new.unknown_keys() {
             UnknownKeys::Ignore => "unknown API keys are ignored".to_owned(),
@@ -22,41 +33,25 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
         let (before, after) = (option(old.user_header()), option(new.user_header()));
         changes.push(format!("user header {before} -> {after}"));
     }
-    for (list, same) in
+    for (list, is_same) in
         [("exempt", old.exempt() == new.exempt()), ("blocked", old.blocked() == new.blocked())]
     {
-        if !same {
+        if !is_same {
             changes.push(format!("the list of who is {list} has changed"));
         }
     }
     changes
 }
 
-fn compare_policies(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
-    fn by_name(policies: &Policies) -> BTreeMap<Name, &CheckedPolicy> {
-        policies.iter().map(|policy| (policy.name.clone(), policy)).collect()
-    }
-    for (name, before, after) in pairs(&by_name(old), &by_name(new)) {
-        match (before, after) {
-            (Some(before), Some(after)) => {
-                let words = facets(before).into_iter().zip(facets(after));
-                compare(&format!("policy {name}"), words, changes);
-                if before.exempt != after.exempt {
-                    changes.push(format!("policy {name}: the list of who is exempt has changed"));
-                }
-            }
-            (None, Some(_)) => changes.push(format!("policy {name} added")),
-            _ => changes.push(format!("policy {name} removed")),
-        }
-    }
-}
+/// A name, and settings with their labels.
+type Settings<'p> = (&'p str, Vec<(&'static str, String)>);
 
-/// The settings of a policy with their labels, except for its list of exemptions.
-fn facets(policy: &CheckedPolicy) -> [(&'static str, String); 13] {
-    [
+/// The settings of a policy, except for its list of exemptions.
+fn policy(policy: &CheckedPolicy) -> Settings<'_> {
+    let settings = vec![
         ("method", list(&policy.methods)),
         ("path", list(policy.paths())),
-        ("identity", sources(policy)),
+        ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
         ("quotas", list(policy.quotas())),
         ("default plan", option(policy.default_plan().map(CheckedPlan::name))),
         ("plan header", option(policy.plan_header())),
@@ -67,41 +62,49 @@ fn facets(policy: &CheckedPolicy) -> [(&'static str, String); 13] {
         ("scope", policy.scope.to_string()),
         ("headers", policy.in_headers.to_string()),
         ("on_store_error", policy.on_store_error.to_string()),
-    ]
+    ];
+    (&policy.name, settings)
 }
 
 /// With the prefixes of addresses, if they are not the usual ones.
-fn sources(policy: &CheckedPolicy) -> String {
-    let word = |source: &Source| match source {
-        Source::Ip(prefixes) if *prefixes != Default::default() => {
-            format!("ip {prefixes:?}")
-        }
+fn source(source: &Source) -> String {
+    match source {
+        Source::Ip(prefixes) if *prefixes != Default::default() => format!("ip {prefixes:?}"),
         other => other.to_string(),
-    };
-    list(&policy.identity.iter().map(word).collect::<Vec<_>>())
+    }
 }
 
-fn compare_plans(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
-    fn by_name(policies: &Policies) -> BTreeMap<Name, &CheckedPlan> {
-        policies.plans().into_iter().map(|plan| (plan.name().clone(), plan)).collect()
-    }
-    let facets = |plan: &CheckedPlan| {
-        [("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))]
-    };
-    for (name, before, after) in pairs(&by_name(old), &by_name(new)) {
-        match (before, after) {
+fn plan<'p>(plan: &&'p CheckedPlan) -> Settings<'p> {
+    let settings =
+        vec![("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))];
+    (plan.name(), settings)
+}
+
+/// Compares what has the same name, in the order of names.
+fn compare<'p>(
+    kind: &str,
+    old: impl Iterator<Item = Settings<'p>>,
+    new: impl Iterator<Item = Settings<'p>>,
+    changes: &mut Vec<String>,
+) {
+    let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (old.collect(), new.collect());
+    for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        match (old.get(name), new.get(name)) {
             (Some(before), Some(after)) => {
-                let words = facets(before).into_iter().zip(facets(after));
-                compare(&format!("plan {name}"), words, changes);
+                for ((what, before), (_, after)) in before.iter().zip(after) {
+                    if before != after {
+                        changes.push(format!("{kind} {name}: {what} {before} -> {after}"));
+                    }
+                }
             }
-            (None, Some(_)) => changes.push(format!("plan {name} added")),
-            _ => changes.push(format!("plan {name} removed")),
+            (None, _) => changes.push(format!("{kind} {name} added")),
+            (_, None) => changes.push(format!("{kind} {name} removed")),
         }
     }
 }
 
 /// Only the number: even digests of keys are not logged.
-fn compare_plan_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
+fn compare_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) {
     let old: HashMap<&Identity, &Name> = old.plan_keys().collect();
     let new: HashMap<&Identity, &Name> = new.plan_keys().collect();
     let added = new.keys().filter(|key| !old.contains_key(*key)).count();
@@ -116,29 +119,6 @@ fn compare_plan_keys(old: &Policies, new: &Policies, changes: &mut Vec<String>) 
     }
 }
 
-type Labelled = (&'static str, String);
-
-fn compare(
-    whose: &str,
-    words: impl Iterator<Item = (Labelled, Labelled)>,
-    changes: &mut Vec<String>,
-) {
-    for ((what, before), (_, after)) in words {
-        if before != after {
-            changes.push(format!("{whose}: {what} {before} -> {after}"));
-        }
-    }
-}
-
-/// What has the same name, in the order of names.
-fn pairs<'a, T>(
-    old: &'a BTreeMap<Name, T>,
-    new: &'a BTreeMap<Name, T>,
-) -> impl Iterator<Item = (&'a Name, Option<&'a T>, Option<&'a T>)> {
-    let names: BTreeSet<&Name> = old.keys().chain(new.keys()).collect();
-    names.into_iter().map(|name| (name, old.get(name), new.get(name)))
-}
-
 fn list<T: Display>(items: &[T]) -> String {
     match items {
         [] => "none".to_owned(),
@@ -150,12 +130,56 @@ fn option<T: Display>(item: Option<T>) -> String {
     item.map_or_else(|| "none".to_owned(), |item| item.to_string())
 }
 
+/// The part of a configuration that is in force until the process ends: endpoints, store, log and
+/// audit trail.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fixed {
+    gateway: Option<GatewayConfig>,
+    decisions: Option<DecisionsConfig>,
+    admin: AdminConfig,
+    store: StoreConfig,
+    log: LogConfig,
+    audit: Option<AuditConfig>,
+}
+
+impl Fixed {
+    pub(crate) fn of(config: &Config) -> Self {
+        // Routes are applied by a reload.
+        let without_routes = |gateway| GatewayConfig { routes: Vec::new(), ..gateway };
+        let gateway = config.gateway.clone().map(without_routes);
+        Self {
+            gateway,
+            decisions: config.decisions.clone(),
+            admin: config.admin.clone(),
+            store: config.store.clone(),
+            log: config.log.clone(),
+            audit: config.audit.clone(),
+        }
+    }
+
+    /// The parts that another configuration has otherwise, and that need a restart.
+    pub(crate) fn differs_from(&self, other: &Self) -> Vec<&'static str> {
+        [
+            ("gateway", self.gateway == other.gateway),
+            ("decisions", self.decisions == other.decisions),
+            ("admin", self.admin == other.admin),
+            ("store", self.store == other.store),
+            ("log", self.log == other.log),
+            ("audit", self.audit == other.audit),
+        ]
+        .into_iter()
+        .filter_map(|(part, same)| (!same).then_some(part))
+        .collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use slidegate::policy::PoliciesBuilder;
     use slidegate::{AccessList, OnStoreError, Plan, Policy, Quota, Scope};
 
     use super::*;
+    use crate::config::{self, File, Sources};
 
     #[track_caller]
     fn check(old: PoliciesBuilder, new: PoliciesBuilder, expected: &[&str]) {
@@ -245,5 +269,19 @@ mod tests {
                 "the list of who is blocked has changed",
             ],
         );
+    }
+
+    fn fixed(text: &str) -> Fixed {
+        let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
+        let sources = Sources { file: Some(file), ..Sources::default() };
+        Fixed::of(&config::load(&sources).unwrap().config)
+    }
+
+    #[test]
+    fn other_routes_need_no_restart_and_other_addresses_do() {
+        let before = fixed("[gateway]\nupstream = 'http://a'");
+        assert_eq!(before.differs_from(&fixed("[gateway]\nupstream = 'http://b'")), [""; 0]);
+        let elsewhere = "[gateway]\nupstream = 'http://a'\nlisten = '127.0.0.1:81'\n[admin]\nlisten = '127.0.0.1:82'";
+        assert_eq!(before.differs_from(&fixed(elsewhere)), ["gateway", "admin"]);
     }
 }

@@ -1,39 +1,33 @@
-//! Notices changes of the configuration.
+//! Notices changes of the configuration: by SIGHUP, and by polling its files.
 //!
-//! The file is watched by the directories that decide what its path means, so that a file that is
-//! renamed over it is seen, and so is a link that is swapped, as Kubernetes does it. Now and then
-//! it is polled as well: no system reports every change.
+//! A poll looks at which file the path leads to, its size and its times, so a file that is written
+//! in place, renamed over or reached by another symlink, as Kubernetes swaps them, is seen on every
+//! file system within about a second.
 
 mod difference;
-mod directories;
-mod events;
-mod file;
-mod fixed;
 #[cfg(test)]
 mod tests;
 
-use std::future;
+use std::fs::Metadata;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{fs, time};
 
-use self::events::Events;
-use self::file::WatchedFile;
 use crate::config::KeysFileVersion;
 
-pub(crate) use self::difference::difference;
-pub(crate) use self::file::fingerprint;
-pub(crate) use self::fixed::Fixed;
+pub(crate) use self::difference::{Fixed, difference};
 
 /// Why the configuration is to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// SIGHUP. Files that the configuration names are read again too, such as
-    /// certificates.
+    /// SIGHUP. Files that the configuration names are read again too, such as certificates.
     Signal,
-    /// The file's contents have changed.
+    /// The contents of a file have changed.
     File,
 }
 
@@ -41,63 +35,131 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Changes {
     hangups: Signal,
-    file: Option<WatchedFile>,
+    config: Option<WatchedFile>,
     keys: Option<WatchedFile>,
 }
 
-/// How long to wait.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    /// For a file to come to rest after an event.
-    settle: Duration,
-    /// Before looking at the file without an event.
-    poll: Duration,
-}
-
-const PACE: Pace = Pace { settle: Duration::from_millis(200), poll: Duration::from_secs(5) };
+/// A change is seen at the poll after it, and reported at the one after that, when the file is at
+/// rest.
+const POLL: Duration = Duration::from_millis(500);
+/// A file that is never at rest is read after so many polls.
+const MOST_RESTLESS: u32 = 10;
 
 /// Begins to watch. To be called before the file is read for the first time, so that no change is
 /// missed in between. From now on, SIGHUP does not end the process.
 pub(crate) async fn watch(path: Option<PathBuf>) -> io::Result<Changes> {
-    let file = match path {
-        Some(path) => Some(WatchedFile::new(path, PACE, Events::start()).await),
-        None => None,
-    };
-    Ok(Changes { hangups: signal(SignalKind::hangup())?, file, keys: None })
+    let mut config = path.map(|path| WatchedFile::new(path, None));
+    if let Some(file) = &mut config {
+        file.has_changed().await;
+    }
+    Ok(Changes { hangups: signal(SignalKind::hangup())?, config, keys: None })
 }
 
 impl Changes {
     /// Watches the file that API keys were last read from, and no other.
     pub(crate) fn follow_keys(&mut self, file: Option<&KeysFileVersion>) {
-        let Some(file) = file else {
-            self.keys = None;
-            return;
-        };
-        if self.keys.as_ref().is_none_or(|watched| watched.path() != file.path) {
-            let (path, contents) = (file.path.clone(), file.fingerprint);
-            self.keys = Some(WatchedFile::known(path, contents, PACE, Events::start()));
-        }
+        let watched = self.keys.take();
+        self.keys = file.map(|file| match watched {
+            Some(watched) if watched.path == file.path => watched,
+            _ => WatchedFile::new(file.path.clone(), Some(file.fingerprint)),
+        });
     }
 
     /// Waits until the configuration is to be read again. A signal may be forgotten if this is
     /// dropped before it ends.
     pub(crate) async fn next(&mut self) -> Cause {
+        let mut files: Vec<_> = self.config.iter_mut().chain(&mut self.keys).collect();
         tokio::select! {
             _ = self.hangups.recv() => {}
-            () = changed(self.file.as_mut()) => return Cause::File,
-            () = changed(self.keys.as_mut()) => return Cause::File,
+            () = changed(&mut files, POLL) => return Cause::File,
         }
-        // What is read now need not be read again because its event comes late.
-        for file in self.file.iter_mut().chain(&mut self.keys) {
+        // What is read now need not be read again at the next poll.
+        for file in files {
             file.has_changed().await;
         }
         Cause::Signal
     }
 }
 
-async fn changed(file: Option<&mut WatchedFile>) {
-    match file {
-        Some(file) => file.changed().await,
-        None => future::pending().await,
+async fn changed(files: &mut [&mut WatchedFile], poll: Duration) {
+    loop {
+        time::sleep(poll).await;
+        for file in &mut *files {
+            if file.poll().await {
+                return;
+            }
+        }
+    }
+}
+
+/// A file, and what was in it.
+#[derive(Debug)]
+struct WatchedFile {
+    path: PathBuf,
+    /// At the last poll.
+    seen: Option<FileVersion>,
+    /// When the contents were last read. None if that was not at rest: the clock of file systems
+    /// is coarse, so a file that was written just now can change and look the same.
+    read: Option<FileVersion>,
+    /// Polls for which it was not at rest.
+    restless: u32,
+    /// A hash, as there may be secrets in it.
+    contents: Option<u64>,
+}
+
+/// What changes if the file does: which file it is, its size and its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileVersion {
+    file: (u64, u64),
+    bytes: u64,
+    written: (i64, i64),
+    touched: (i64, i64),
+}
+
+impl WatchedFile {
+    /// With the fingerprint of its contents, if it was read before.
+    fn new(path: PathBuf, contents: Option<u64>) -> Self {
+        Self { path, seen: None, read: None, restless: 0, contents }
+    }
+
+    /// Whether there is something else in the file, which is read once it is at rest.
+    async fn poll(&mut self) -> bool {
+        let now = fs::metadata(&self.path).await.ok().as_ref().map(FileVersion::of);
+        let is_at_rest = std::mem::replace(&mut self.seen, now) == now;
+        if now == self.read {
+            return false;
+        }
+        self.restless += 1;
+        if !is_at_rest && self.restless < MOST_RESTLESS {
+            return false;
+        }
+        (self.read, self.restless) = (now, 0);
+        self.has_changed().await
+    }
+
+    /// Reads the file and returns whether its contents have changed. If it cannot be read, what was
+    /// in it stays known: it may be about to be replaced.
+    async fn has_changed(&mut self) -> bool {
+        let Ok(bytes) = fs::read(&self.path).await else { return false };
+        let contents = Some(fingerprint(&bytes));
+        std::mem::replace(&mut self.contents, contents) != contents
+    }
+}
+
+/// A hash of a file's contents.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl FileVersion {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            file: (metadata.dev(), metadata.ino()),
+            bytes: metadata.len(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+            touched: (metadata.ctime(), metadata.ctime_nsec()),
+        }
     }
 }

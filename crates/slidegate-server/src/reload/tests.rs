@@ -8,15 +8,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::directories::directories_of;
-use super::events::Events;
-use super::file::WatchedFile;
-use super::{Cause, Pace, watch};
+use super::{Cause, WatchedFile, changed, watch};
 
-/// Events alone tell: the first look without one would come too late for the tests.
-const BY_EVENTS: Pace = Pace { settle: Duration::from_millis(40), poll: Duration::from_secs(600) };
-const BY_LOOKING: Pace =
-    Pace { settle: Duration::from_millis(10), poll: Duration::from_millis(30) };
+const POLL: Duration = Duration::from_millis(20);
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Long enough for what should not happen to happen.
@@ -50,25 +44,25 @@ impl Drop for Directory {
     }
 }
 
-async fn by_events(path: &Path) -> WatchedFile {
-    WatchedFile::new(path.to_owned(), BY_EVENTS, Events::start()).await
+async fn watched(path: &Path) -> WatchedFile {
+    let mut file = WatchedFile::new(path.to_owned(), None);
+    file.has_changed().await;
+    file
 }
 
-#[track_caller]
-fn seen(file: &mut WatchedFile) -> impl Future<Output = ()> {
-    let changed = timeout(PATIENCE, file.changed());
-    async move { changed.await.expect("the change is seen") }
+async fn seen(file: &mut WatchedFile) {
+    timeout(PATIENCE, changed(&mut [file], POLL)).await.expect("the change is seen");
 }
 
 async fn quiet(file: &mut WatchedFile) {
-    assert!(timeout(WHILE, file.changed()).await.is_err(), "nothing has changed");
+    assert!(timeout(WHILE, changed(&mut [file], POLL)).await.is_err(), "nothing has changed");
 }
 
 #[tokio::test]
 async fn a_file_that_is_renamed_over_it_is_seen_every_time() {
     let directory = Directory::new("rename");
     let path = directory.write("config.toml", "a = 1");
-    let mut file = by_events(&path).await;
+    let mut file = watched(&path).await;
     for contents in ["a = 2", "a = 3"] {
         let new = directory.write(".config.toml.swp", contents);
         fs::rename(new, &path).unwrap();
@@ -81,7 +75,7 @@ async fn a_file_that_is_renamed_over_it_is_seen_every_time() {
 async fn a_write_in_place_is_seen_and_the_same_contents_are_no_change() {
     let directory = Directory::new("in-place");
     let path = directory.write("config.toml", "a = 1");
-    let mut file = by_events(&path).await;
+    let mut file = watched(&path).await;
     directory.write("config.toml", "a = 2");
     seen(&mut file).await;
     directory.write("config.toml", "a = 2");
@@ -93,7 +87,7 @@ async fn a_write_in_place_is_seen_and_the_same_contents_are_no_change() {
 async fn a_burst_is_one_change() {
     let directory = Directory::new("burst");
     let path = directory.write("config.toml", "a = 1");
-    let mut file = by_events(&path).await;
+    let mut file = watched(&path).await;
     for i in 0..100 {
         directory.write("config.toml", &format!("a = {i}"));
     }
@@ -105,7 +99,7 @@ async fn a_burst_is_one_change() {
 async fn a_file_that_goes_and_comes_back_is_seen_when_it_is_back() {
     let directory = Directory::new("gone");
     let path = directory.write("config.toml", "a = 1");
-    let mut file = by_events(&path).await;
+    let mut file = watched(&path).await;
     fs::remove_file(&path).unwrap();
     quiet(&mut file).await;
     directory.write("config.toml", "a = 2");
@@ -130,7 +124,7 @@ async fn a_link_that_is_swapped_as_kubernetes_does_is_seen_every_time() {
     let directory = Directory::new("kubernetes");
     swap(&directory, "..2026_01", "a = 1");
     symlink("..data/config.toml", directory.path("config.toml")).unwrap();
-    let mut file = by_events(&directory.path("config.toml")).await;
+    let mut file = watched(&directory.path("config.toml")).await;
     for (date, contents) in [("..2026_02", "a = 2"), ("..2026_03", "a = 3")] {
         swap(&directory, date, contents);
         seen(&mut file).await;
@@ -142,33 +136,33 @@ async fn a_link_that_is_swapped_as_kubernetes_does_is_seen_every_time() {
 }
 
 #[tokio::test]
-async fn without_events_it_is_seen_all_the_same() {
-    let directory = Directory::new("polling");
+async fn a_link_that_is_swapped_is_seen_within_two_seconds() {
+    let directory = Directory::new("two-seconds");
     swap(&directory, "..2026_01", "a = 1");
     symlink("..data/config.toml", directory.path("config.toml")).unwrap();
-    let path = directory.path("config.toml");
-    let mut file = WatchedFile::new(path, BY_LOOKING, Events::none()).await;
-    quiet(&mut file).await;
+    let mut file = watched(&directory.path("config.toml")).await;
+    let every = super::POLL;
+    assert!(timeout(every * 3, changed(&mut [&mut file], every)).await.is_err(), "not yet");
     swap(&directory, "..2026_02", "a = 2");
-    seen(&mut file).await;
-    directory.write("..2026_02/config.toml", "a = 3");
-    seen(&mut file).await;
-    quiet(&mut file).await;
+    let seen = timeout(Duration::from_secs(2), changed(&mut [&mut file], every)).await;
+    assert!(seen.is_ok(), "it is seen in time");
 }
 
-#[test]
-fn every_directory_that_decides_what_a_path_means_is_found() {
-    let directory = Directory::new("directories");
-    fs::create_dir_all(directory.path("mnt/v1")).unwrap();
-    fs::create_dir(directory.path("etc")).unwrap();
-    directory.write("mnt/v1/config.toml", "");
-    symlink("v1", directory.path("mnt/current")).unwrap();
-    symlink("../mnt/current/config.toml", directory.path("etc/config.toml")).unwrap();
-    let found = directories_of(&directory.path("etc/config.toml"));
-    assert_eq!(found, ["etc", "mnt", "mnt/v1"].map(|name| directory.path(name)).into());
-    symlink("loop", directory.path("loop")).unwrap();
-    assert_eq!(directories_of(&directory.path("loop")), [directory.0.clone()].into());
-    assert_eq!(directories_of(&directory.path("etc/none")), [directory.path("etc")].into());
+#[tokio::test]
+async fn a_file_that_is_never_at_rest_is_read_all_the_same() {
+    let directory = Directory::new("restless");
+    let path = directory.write("config.toml", "a = 1");
+    let mut file = watched(&path).await;
+    let polls = async {
+        for i in 0.. {
+            directory.write("config.toml", &format!("a = {i}"));
+            if file.poll().await {
+                return i;
+            }
+        }
+        unreachable!("a change is seen first")
+    };
+    assert!(timeout(PATIENCE, polls).await.expect("it is read") < 20);
 }
 
 #[tokio::test]
