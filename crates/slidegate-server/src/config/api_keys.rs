@@ -11,7 +11,7 @@ use slidegate::policy::{ApiKey, PolicyError};
 use crate::config::error::{ConfigError, Location, Origin};
 use crate::config::reader::{Reader, Table, Value, nearest};
 use crate::config::sources;
-use crate::config::tree::Node;
+use crate::config::tree::{Content, Node};
 use crate::reload;
 
 /// The API keys that were issued: those of the configuration, and those of the keys file.
@@ -57,9 +57,9 @@ impl ApiKeys {
     /// Adds the keys of a CSV or TOML file.
     fn read_file(&mut self, value: &Value<'_>) -> Option<()> {
         let path = value.file()?;
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => csv,
-            Some("toml") => toml,
+        let parse = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => parse_csv,
+            Some("toml") => parse_toml,
             _ => {
                 value.report("expected a file whose name ends in .csv or .toml");
                 return None;
@@ -76,9 +76,11 @@ impl ApiKeys {
         });
         let (text, fingerprint, is_open_to_all) =
             read.map_err(|expected| value.report(expected)).ok()?;
-        let mut errors = Vec::new();
-        let keys = format(&path, &text, &mut errors);
-        value.report_elsewhere(errors);
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let reader = Reader { folder, ..Reader::default() };
+        let (root, syntax_errors) = parse(&path, &text, &reader);
+        let keys = tables(&reader.root(&root));
+        value.report_elsewhere(reader.into_errors(syntax_errors));
         self.shows_secrets = is_open_to_all && keys.iter().any(|key| key.is_secret);
         // The warning about secrets in the configuration is not about these.
         self.keys.extend(keys.into_iter().map(|key| IssuedKey { is_secret: false, ..key }));
@@ -106,9 +108,9 @@ impl IssuedKey {
                 file.secret_in_file().map(|key| Identity::api_key(key.reveal().as_bytes()))
             }
             [None, None, Some(digest)] => {
-                let identity = of_digest(digest.secret()?.reveal());
+                let key = ApiKey::from_digest(digest.secret()?.reveal(), "");
                 // It may be the key itself, by mistake.
-                identity.map_err(|error| digest.hidden().report(error)).ok()
+                key.map_err(|error| digest.hidden().report(error)).ok().map(|key| *key.identity())
             }
             [None, None, None] => {
                 table.missing("key", "key, key_file or digest");
@@ -156,86 +158,67 @@ impl IssuedKey {
     }
 }
 
-fn of_digest(digest: &str) -> Result<Identity, String> {
-    let key = ApiKey::from_digest(digest, "");
-    key.map(|key| *key.identity()).map_err(|error| error.to_string())
-}
-
 /// Every `[[api_key]]` of a file.
 fn tables(root: &Table<'_>) -> Vec<IssuedKey> {
     let Some(value) = root.get("api_key") else { return Vec::new() };
     value.hidden().each(|value| IssuedKey::read(&value.table()?))
 }
 
-/// Reads `[[api_key]]` tables, as in the configuration.
-fn toml(path: &Path, text: &str, errors: &mut Vec<ConfigError>) -> Vec<IssuedKey> {
-    let (root, syntax_errors) = Node::parse(&path.display().to_string(), text);
-    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-    let reader = Reader { folder, ..Reader::default() };
-    let keys = tables(&reader.root(&root));
-    errors.extend(reader.into_errors(syntax_errors));
-    keys
+/// A file of `[[api_key]]` tables, as in the configuration.
+fn parse_toml(path: &Path, text: &str, _: &Reader) -> (Node, Vec<ConfigError>) {
+    Node::parse(&path.display().to_string(), text)
 }
 
-/// Reads lines of values, under a first line that names them.
-fn csv(path: &Path, text: &str, errors: &mut Vec<ConfigError>) -> Vec<IssuedKey> {
-    let file: Arc<str> = path.display().to_string().into();
+/// The same tables from lines of values, under a first line that names them.
+fn parse_csv(path: &Path, text: &str, reader: &Reader) -> (Node, Vec<ConfigError>) {
+    let name: Arc<str> = path.display().to_string().into();
     let location = |line: u64, key: &str| {
-        let line = usize::try_from(line).ok();
-        Location { origin: Origin::File { name: file.clone(), line }, key: key.to_owned() }
+        let origin = Origin::File { name: name.clone(), line: usize::try_from(line).ok() };
+        Location { origin, key: key.to_owned() }
     };
-    let mut reader = csv::ReaderBuilder::new()
+    let mut root = Node::empty();
+    let mut records = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
-    let columns = match reader.headers() {
-        Ok(headers) => headers.clone(),
-        Err(error) => {
-            errors.push(ConfigError::new(location(1, ""), not_csv(&error)));
-            return Vec::new();
+    let columns = records.headers().cloned();
+    let first = columns.as_ref().map_or(1, |columns| line(text, columns.position()));
+    let checked = columns
+        .map_err(|error| not_csv(&error))
+        .and_then(|columns| wrong_columns(&columns).map_or(Ok(columns), Err));
+    let columns = match checked {
+        Ok(columns) => columns,
+        Err(expected) => {
+            reader.report(ConfigError::new(location(first, ""), expected));
+            return (root, Vec::new());
         }
     };
-    if let Some(expected) = wrong_columns(&columns) {
-        errors.push(ConfigError::new(location(line(text, columns.position()), ""), expected));
-        return Vec::new();
-    }
-    let column = |name: &str| columns.iter().position(|column| column == name);
-    let [name, key, digest, plan] = COLUMNS.map(column);
-    let mut keys = Vec::new();
-    for record in reader.records() {
+    let mut tables = Vec::new();
+    for record in records.records() {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
                 let line = line(text, error.position());
-                errors.push(ConfigError::new(location(line, ""), not_csv(&error)));
+                reader.report(ConfigError::new(location(line, ""), not_csv(&error)));
                 continue;
             }
         };
         let line = line(text, record.position());
-        let field = |column: Option<usize>| record.get(column?).filter(|field| !field.is_empty());
-        let identity = match (field(key), field(digest)) {
-            (Some(key), None) => Ok(Identity::api_key(key.as_bytes())),
-            (None, Some(digest)) => of_digest(digest),
-            _ => Err("expected either a key or a digest".to_owned()),
-        };
-        if field(plan).is_none() {
-            let expected = "missing: expected the name of a plan";
-            errors.push(ConfigError::new(location(line, "plan"), expected));
+        let mut table = Content::Table(Vec::new()).at(&location(line, ""));
+        for (column, field) in columns.iter().zip(&record).filter(|(_, field)| !field.is_empty()) {
+            // A secret is not named by its column: it may be in the wrong one.
+            let key = if matches!(column, "key" | "digest") { "" } else { column };
+            table.set_text(&[column], field, &location(line, key));
         }
-        match (identity, field(plan)) {
-            (Err(expected), _) => errors.push(ConfigError::new(location(line, ""), expected)),
-            (Ok(_), None) => {}
-            (Ok(identity), Some(plan)) => keys.push(IssuedKey {
-                identity,
-                name: field(name).map(|name| (name.to_owned(), location(line, "name"))),
-                plan: plan.to_owned(),
-                plan_location: location(line, "plan"),
-                is_secret: field(key).is_some(),
-                location: location(line, ""),
-            }),
+        if table.get(&["key"]).is_some() == table.get(&["digest"]).is_some() {
+            let expected = "expected either a key or a digest";
+            reader.report(ConfigError::new(table.location.clone(), expected));
+            continue;
         }
+        tables.push(table);
     }
-    keys
+    root.set(&["api_key"], Content::List(tables).at(&location(first, "")));
+    (root, Vec::new())
 }
 
 /// The line of a record. The reader's own position is that of the empty lines and comments before.

@@ -86,7 +86,7 @@ pub(super) fn check(
             let location = node.map_or_else(whole, |node| node.location.clone());
             let report = |expected: String| {
                 let error = ConfigError::new(location.clone(), expected);
-                reader.report(error.with_value(format!("{:?}", address.to_string())));
+                reader.report(error.with_text(Some(&address.to_string())));
             };
             if let Some((_, other)) = seen.iter().find(|(other, _)| address.collides_with(other)) {
                 report(format!("{other} is there already: expected a place of its own"));

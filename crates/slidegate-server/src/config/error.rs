@@ -29,6 +29,14 @@ impl Location {
         Self { origin, key: String::new() }
     }
 
+    pub(super) fn flag(name: &'static str) -> Self {
+        Self::of(Origin::Flag(name))
+    }
+
+    pub(super) fn variable(name: &'static str) -> Self {
+        Self::of(Origin::Variable(name))
+    }
+
     pub(super) fn is_in_file(&self) -> bool {
         matches!(self.origin, Origin::File { .. })
     }
@@ -46,7 +54,7 @@ impl Location {
 }
 
 /// A string in quotes, cut off after 80 characters.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
@@ -80,8 +88,14 @@ impl ConfigError {
         Self { location, value: None, expected: expected.to_string() }
     }
 
-    pub(super) fn with_value(self, value: impl Into<String>) -> Self {
-        Self { value: Some(value.into()), ..self }
+    /// The value as it is shown.
+    pub(super) fn with_value(self, value: String) -> Self {
+        Self { value: Some(value), ..self }
+    }
+
+    /// The value as a string in quotes, if there is one.
+    pub(super) fn with_text(self, text: Option<&str>) -> Self {
+        Self { value: text.map(quoted), ..self }
     }
 }
 

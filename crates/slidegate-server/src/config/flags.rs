@@ -78,17 +78,6 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    pub(super) const WORDS: [(&'static str, Self); 4] = [
-        ("development", Self::Development),
-        ("staging", Self::Staging),
-        ("production", Self::Production),
-        ("strict", Self::Strict),
-    ];
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::WORDS.into_iter().find(|(word, _)| *word == name).map(|(_, profile)| profile)
-    }
-
     pub(crate) const fn quota(self) -> Quota {
         match self {
             Self::Development => Quota::per_minute(1000),

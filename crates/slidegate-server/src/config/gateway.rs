@@ -41,7 +41,7 @@ pub(crate) struct RouteConfig {
 }
 
 /// The `Host` sent to upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum HostRule {
     /// The one that the client asked for.
     #[default]
@@ -116,14 +116,13 @@ impl GatewayConfig {
     /// Reads the section. Without an upstream there is no gateway, but the section can still say
     /// how the other endpoints read requests.
     pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let hosts = [("keep", HostRule::Keep), ("upstream", HostRule::Upstream)];
         let workers = table.read("workers", |value| value.number(1..=1024_u16));
         let gateway = Self {
             listen: listen(table, DEFAULT_LISTEN),
             tls: table.read("tls", |value| TlsFiles::read(&value.table()?)),
             proxy_protocol: table.boolean("proxy_protocol"),
             routes: routes(table),
-            host: table.read("host", |value| value.one_of(&hosts)).unwrap_or_default(),
+            host: table.read("host", Value::word).unwrap_or_default(),
             headers: HeaderRules {
                 underscores: table.boolean("underscores_in_headers"),
                 refuse_overrides: table.boolean("refuse_overrides"),

@@ -94,7 +94,7 @@ impl<'t> LimiterSections<'t> {
             if self.policies[..i].iter().any(|other| other.name == *name) {
                 let error =
                     ConfigError::new(node.location(&["name"]), "another policy has this name");
-                reader.report(error.with_value(format!("{name:?}")));
+                reader.report(error.with_text(Some(name)));
             }
         }
         let policies = self.policies.iter().map(|policy| policy.policy.clone());
@@ -133,13 +133,8 @@ impl<'t> LimiterSections<'t> {
                 found.unwrap_or(&keys[0].location).clone()
             });
             let location = of_key.unwrap_or_else(|| self.location(error, root));
-            let value = Some(&error.value).filter(|value| !value.is_empty());
-            let error = ConfigError::new(location, &*error.problem);
-            let error = value
-                .map(|value| format!("{value:?}"))
-                .into_iter()
-                .fold(error, ConfigError::with_value);
-            reader.report(error);
+            let value = Some(&*error.value).filter(|value| !value.is_empty());
+            reader.report(ConfigError::new(location, &*error.problem).with_text(value));
         }
     }
 

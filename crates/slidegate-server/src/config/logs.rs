@@ -44,8 +44,6 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl LogConfig {
     pub(super) fn read(table: &Table<'_>) -> Self {
-        let formats =
-            [("auto", LogFormat::Auto), ("json", LogFormat::Json), ("pretty", LogFormat::Pretty)];
         let level = table.read("level", |value| {
             let text = value.text()?;
             if let Some(expected) = level_error(text) {
@@ -54,7 +52,7 @@ impl LogConfig {
             Some(text.to_owned())
         });
         Self {
-            format: table.read("format", |value| value.one_of(&formats)).unwrap_or_default(),
+            format: table.read("format", Value::word).unwrap_or_default(),
             level: level.unwrap_or_else(|| "info".to_owned()),
             access: table.boolean("access"),
         }

@@ -48,7 +48,7 @@ use self::error::ConfigError;
 use self::flags::Profile;
 use self::limiter::LimiterSections;
 use self::lint::Lint;
-use self::reader::Reader;
+use self::reader::{Reader, Value};
 use self::tree::Node;
 use crate::net::Tls;
 use crate::observe::Trail;
@@ -130,7 +130,7 @@ fn read(
 ) -> Option<Loaded> {
     let table = reader.root(root);
     // The overlay has made a policy of it.
-    table.read("profile", |value| value.one_of(&Profile::WORDS));
+    table.read("profile", Value::word::<Profile>);
     let (gateway_table, store_table) = (table.table("gateway"), table.table("store"));
     let gateway = GatewayConfig::read(&gateway_table);
     let decisions = DecisionsConfig::read(&table.table("decisions"), gateway.is_some());
@@ -184,8 +184,8 @@ fn check_files(
     let report = |path: &[&str], file: Option<&Path>, result: anyhow::Result<()>| {
         let Err(error) = result else { return };
         let error = ConfigError::new(root.location(path), format!("{error:#}"));
-        let file = file.map(|file| format!("{:?}", file.display().to_string()));
-        reader.report(file.into_iter().fold(error, ConfigError::with_value));
+        let file = file.map(|file| file.display().to_string());
+        reader.report(error.with_text(file.as_deref()));
     };
     if let Some(tls) = gateway.and_then(|gateway| gateway.tls.as_ref()) {
         report(&["gateway", "tls"], None, Tls::load(tls).map(drop));

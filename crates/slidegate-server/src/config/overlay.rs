@@ -66,23 +66,25 @@ fn set_flags(root: &mut Node, flags: &Flags) {
         (["admin", "listen"], "--admin", texts(&flags.admin)),
         (["log", "format"], "--log", texts(log.as_slice())),
     ] {
-        let location = Location::of(Origin::Flag(flag));
-        let mut nodes: Vec<_> =
-            texts.iter().map(|text| Content::text(&text).at(&location)).collect();
-        match nodes.len() {
-            0 => {}
-            1 => root.set(&path, nodes.remove(0)),
-            _ => root.set(&path, Content::List(nodes).at(&location)),
+        match texts.as_slice() {
+            [] => {}
+            [text] => root.set_text(&path, text, &Location::flag(flag)),
+            texts => root.set(&path, list(texts, &Location::flag(flag))),
         }
     }
     if let (Some(workers), Some(_)) = (flags.workers, root.get(&["gateway"])) {
-        let location = Location::of(Origin::Flag("--workers"));
-        root.set(&["gateway", "workers"], Content::Integer(workers.into()).at(&location));
+        let workers = Content::Integer(workers.into()).at(&Location::flag("--workers"));
+        root.set(&["gateway", "workers"], workers);
     }
     if flags.access_log {
-        let location = Location::of(Origin::Flag("--access-log"));
-        root.set(&["log", "access"], Content::Boolean(true).at(&location));
+        let access = Content::Boolean(true).at(&Location::flag("--access-log"));
+        root.set(&["log", "access"], access);
     }
+}
+
+fn list<T: ToString>(items: &[T], location: &Location) -> Node {
+    let node = |item: &T| Content::Text(item.to_string()).at(location);
+    Content::List(items.iter().map(node).collect()).at(location)
 }
 
 fn set_tokens(root: &mut Node, environment: &Environment) {
@@ -91,50 +93,45 @@ fn set_tokens(root: &mut Node, environment: &Environment) {
     {
         let Some(token) = environment.get(variable) else { continue };
         if root.get(&[section]).is_none() {
+            let upstream = root.get(&["gateway", "upstream"]);
+            let has_gateway = upstream.or(root.get(&["gateway", "route"])).is_some();
             // A token alone does not open the decision API beside a gateway.
-            if section == "decisions" && has_gateway(root) {
+            if section == "decisions" && has_gateway {
                 continue;
             }
             root.set(&[section], Content::Table(Vec::new()).at(&root.location(&[section])));
         }
         root.remove(&[section, "token_file"]);
-        let location = Location::of(Origin::Variable(variable));
-        root.set(&[section, "token"], Content::text(&token).at(&location));
+        root.set_text(&[section, "token"], token, &Location::variable(variable));
     }
-}
-
-/// Whether allowed requests go somewhere.
-pub(super) fn has_gateway(root: &Node) -> bool {
-    root.get(&["gateway", "upstream"]).or(root.get(&["gateway", "route"])).is_some()
 }
 
 fn set_redis(root: &mut Node, flags: &Flags, environment: &Environment) {
     let kind = root.get(&["store", "kind"]).and_then(Node::text);
     if let Some(url) = &flags.redis {
-        let location = Location::of(Origin::Flag("--redis"));
-        root.set(&["store", "kind"], Content::text(&"redis").at(&location));
-        root.set(&["store", "url"], Content::text(&url.reveal()).at(&location));
+        let location = Location::flag("--redis");
+        root.set_text(&["store", "kind"], "redis", &location);
+        root.set_text(&["store", "url"], url.reveal(), &location);
     } else if let Some(url) = environment.get(sources::REDIS_URL)
         // An explicit `memory` in the file outweighs a REDIS_URL meant for another application.
         && kind != Some("memory")
     {
-        let location = Location::of(Origin::Variable(sources::REDIS_URL));
-        root.set(&["store", "url"], Content::text(&url).at(&location));
+        root.set_text(&["store", "url"], url, &Location::variable(sources::REDIS_URL));
     }
 }
 
 /// Adds the policy that a profile is, and one to a file that has none.
 fn add_default_policy(root: &mut Node) {
     let profile = root.get(&["profile"]);
-    let named = profile.and_then(Node::text).and_then(Profile::named);
+    let named = profile.and_then(Node::text).and_then(|name| Profile::from_str(name, false).ok());
     let (quota, location) = match (profile, named) {
         (Some(node), Some(profile)) => (profile.quota(), node.location.clone()),
         _ if root.get(&["policy"]).is_none() => (DEFAULT_QUOTA, Location::of(Origin::Default)),
         _ => return,
     };
     let mut policy = Content::Table(Vec::new()).at(&location);
-    policy.set(&["name"], Content::text(&DEFAULT_POLICY).at(&location));
-    policy.set(&["quotas"], Content::text(&quota).at(&location));
+    policy.set_text(&["name"], DEFAULT_POLICY, &location);
+    policy.set_text(&["quotas"], &quota.to_string(), &location);
     root.push("policy", policy);
 }
 
@@ -152,7 +149,7 @@ impl Change {
             Some(profile) => (vec![profile.quota()], "--profile"),
             None => (flags.quota.clone(), "--quota"),
         };
-        let location = Location::of(Origin::Flag(flag));
+        let location = Location::flag(flag);
         (!quotas.is_empty()).then_some(Self::Quotas { quotas, location })
     }
 
@@ -185,25 +182,20 @@ impl Change {
         let quotas: Option<Vec<Quota>> = written.map(|node| node.text()?.parse().ok()).collect();
         // What is missing or wrong is reported when it is read.
         let Some(quotas) = quotas.filter(|quotas| !quotas.is_empty()) else { return Ok(()) };
-        let nodes = match self {
-            Self::Quotas { quotas, location } => {
-                quotas.iter().map(|quota| Content::text(&quota).at(location)).collect()
-            }
+        let changed = match self {
+            Self::Quotas { quotas, location } => list(quotas, location),
             Self::Quota { units, window, location } => {
                 let index = meant(&quotas, *units, *window)
                     .map_err(|expected| format!("policy {:?} {expected}", names[index]))?;
-                let (units, window) = (
-                    units.unwrap_or(quotas[index].units()),
-                    window.unwrap_or(quotas[index].window()),
-                );
+                let units = units.unwrap_or(quotas[index].units());
+                let window = window.unwrap_or(quotas[index].window());
                 let quota = Quota::new(units, window).map_err(|error| error.to_string())?;
                 let mut nodes = policy.all(&["quotas"]).to_vec();
-                nodes[index] = Content::text(&quota).at(location);
-                nodes
+                nodes[index] = Content::Text(quota.to_string()).at(location);
+                Content::List(nodes).at(&policy.location(&["quotas"]))
             }
         };
-        let location = policy.location(&["quotas"]);
-        policy.set(&["quotas"], Content::List(nodes).at(&location));
+        policy.set(&["quotas"], changed);
         let location = root.location(&["policy"]);
         root.set(&["policy"], Content::List(policies).at(&location));
         Ok(())
@@ -214,8 +206,7 @@ impl Change {
             Self::Quotas { quotas, location } => (location, Some(join(quotas, ", "))),
             Self::Quota { units, location, .. } => (location, units.map(|units| units.to_string())),
         };
-        let error = ConfigError::new(location.clone(), expected);
-        value.map(|value| format!("{value:?}")).into_iter().fold(error, ConfigError::with_value)
+        ConfigError::new(location.clone(), expected).with_text(value.as_deref())
     }
 }
 
@@ -269,7 +260,7 @@ impl Variables<'_> {
             (None, Some((variable, _))) => variable,
             (None, None) => return None,
         };
-        let location = Location::of(Origin::Variable(variable));
+        let location = Location::variable(variable);
         Some(Change::Quota { units, window: window.map(|(_, window)| window), location })
     }
 
@@ -320,8 +311,7 @@ impl Variables<'_> {
     }
 
     fn report(&self, name: &'static str, expected: &str) {
-        let error = ConfigError::new(Location::of(Origin::Variable(name)), expected);
-        let value = self.environment.get(name).unwrap_or_default();
-        self.reader.report(error.with_value(format!("{value:?}")));
+        let error = ConfigError::new(Location::variable(name), expected);
+        self.reader.report(error.with_text(self.environment.get(name)));
     }
 }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::error::{ConfigError, Location, quoted};
+use clap::ValueEnum;
+
+use crate::config::error::{ConfigError, Location};
 use crate::config::tree::{Content, Node};
 use crate::config::values::{Period, Secret};
 
@@ -234,6 +236,14 @@ impl<'t> Value<'t> {
         found.map(|(_, meaning)| *meaning)
     }
 
+    /// One of the words that a flag takes too.
+    pub(super) fn word<T: ValueEnum>(&self) -> Option<T> {
+        let values = T::value_variants().iter().filter_map(T::to_possible_value);
+        let names: Vec<_> = values.map(|value| value.get_name().to_owned()).collect();
+        let words: Vec<_> = names.iter().map(String::as_str).zip(T::value_variants()).collect();
+        self.one_of(&words).cloned()
+    }
+
     pub(super) fn boolean(&self) -> Option<bool> {
         if let Content::Boolean(value) = self.node.content {
             return Some(value);
@@ -307,9 +317,9 @@ impl<'t> Value<'t> {
     pub(super) fn report(&self, expected: impl Display) {
         let error = ConfigError::new(self.node.location.clone(), expected);
         self.reader.report(match &self.node.content {
-            // A flag or variable has its name alone.
-            _ if self.is_secret && !self.node.location.is_in_file() => error,
-            Content::Text(text) if !self.is_secret => error.with_value(quoted(text)),
+            // The place alone, such as a flag or a line of a list.
+            _ if self.is_secret && self.node.location.key.is_empty() => error,
+            Content::Text(text) if !self.is_secret => error.with_text(Some(text)),
             _ => error.with_value(self.kind()),
         });
     }

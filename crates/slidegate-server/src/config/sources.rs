@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -125,15 +126,9 @@ fn whole(name: &str, line: Option<usize>, what: String) -> ConfigError {
     ConfigError::new(Location::of(origin), what)
 }
 
-#[cfg(unix)]
+/// Whether every user of this machine may read it.
 pub(super) fn is_open_to_all(file: &std::fs::File) -> bool {
-    use std::os::unix::fs::PermissionsExt;
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o004 != 0)
-}
-
-#[cfg(not(unix))]
-pub(super) fn is_open_to_all(_: &std::fs::File) -> bool {
-    false
 }
 
 /// The variables that the server looks at, with what they were when it was started.

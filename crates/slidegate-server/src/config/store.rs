@@ -53,7 +53,7 @@ pub(crate) struct RedisConfig {
     pub(crate) client: Option<TlsFiles>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum StoreKind {
     Memory,
     Redis,
@@ -80,8 +80,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl StoreConfig {
     pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let kinds = [("memory", StoreKind::Memory), ("redis", StoreKind::Redis)];
-        let kind = table.read("kind", |value| value.one_of(&kinds));
+        let kind = table.read("kind", Value::word);
         let capacity = table.read("capacity", |value| value.number(1..=(1_u32 << 31) - 1));
         let capacity = capacity.map(|accounts| accounts as usize);
         if kind == Some(StoreKind::Redis) || (kind.is_none() && table.has("url")) {

@@ -112,6 +112,10 @@ impl Node {
         }
     }
 
+    pub(super) fn set_text(&mut self, path: &[&str], text: &str, location: &Location) {
+        self.set(path, Content::Text(text.to_owned()).at(location));
+    }
+
     /// Appends to the list of a key.
     pub(super) fn push(&mut self, key: &str, node: Self) {
         let mut nodes = self.all(&[key]).to_vec();
@@ -138,10 +142,6 @@ impl Node {
 }
 
 impl Content {
-    pub(super) fn text(text: &dyn ToString) -> Self {
-        Self::Text(text.to_string())
-    }
-
     pub(super) fn at(self, location: &Location) -> Node {
         Node { location: location.clone(), content: self }
     }
@@ -176,7 +176,7 @@ impl SourceText {
 
     fn node(&self, value: &DeValue<'_>, location: Location) -> Node {
         let content = match value {
-            DeValue::String(text) => Content::text(text),
+            DeValue::String(text) => Content::Text(text.to_string()),
             DeValue::Integer(number) => {
                 let integer = i128::from_str_radix(number.as_str(), number.radix());
                 integer.map_or_else(|_| Content::Other(number.to_string()), Content::Integer)

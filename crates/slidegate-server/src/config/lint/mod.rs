@@ -30,11 +30,11 @@ impl<'c> Lint<'c> {
     pub(super) fn run(mut self, environment: &Environment, enforced: bool) -> Vec<ConfigWarning> {
         if !enforced {
             let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
-            self.warn(Location::of(Origin::Variable(sources::ENABLED)), text);
+            self.warn(Location::variable(sources::ENABLED), text);
         }
         let kind = self.root.get(&["store", "kind"]).and_then(Node::text);
         if environment.get(sources::REDIS_URL).is_some() && kind == Some("memory") {
-            let location = Location::of(Origin::Variable(sources::REDIS_URL));
+            let location = Location::variable(sources::REDIS_URL);
             self.warn(location, "not used: the file says that the store is in memory");
         }
         self.lint_addresses();
