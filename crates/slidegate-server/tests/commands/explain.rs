@@ -1,7 +1,8 @@
 //! `slidegate explain`, seen from outside.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
+
+use crate::run_with;
 
 const FILE: &str = r#"
 [gateway]
@@ -42,13 +43,7 @@ networks = "198.51.100.0/24"
 "#;
 
 fn explain(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    command.args(["explain", "--config", "-"]).args(arguments);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary runs");
-    // A command line that is wrong is refused before anything is read.
-    let _ = child.stdin.take().expect("a pipe").write_all(FILE.as_bytes());
-    child.wait_with_output().expect("the binary ends")
+    run_with(FILE, &[&["explain", "--config", "-"], arguments].concat())
 }
 
 #[track_caller]

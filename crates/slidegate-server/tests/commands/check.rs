@@ -1,8 +1,9 @@
 //! `slidegate check`, seen from outside.
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
+
+use crate::{run_with, slidegate};
 
 const GOOD: &str = r#"
 [gateway]
@@ -27,21 +28,9 @@ quotas = "5/min"
 ban = { after = "20/min", for = "10min" }
 "#;
 
-fn slidegate(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    command.args(arguments);
-    command
-}
-
 /// Checks a text that comes from standard input.
 fn check(text: &str, arguments: &[&str]) -> Output {
-    let mut command = slidegate(&[&["check", "-"], arguments].concat());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the binary runs");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(text.as_bytes()).expect("the binary reads");
-    drop(stdin);
-    child.wait_with_output().expect("the binary ends")
+    run_with(text, &[&["check", "-"], arguments].concat())
 }
 
 fn text(bytes: Vec<u8>) -> String {

@@ -1,21 +1,13 @@
 //! The command line, seen from outside.
 
-use std::io::{Write, pipe};
-use std::process::{Command, Output, Stdio};
+use std::io::pipe;
+use std::process::Stdio;
 
-fn slidegate(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the binary runs")
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    command.args(arguments);
-    command
-}
+use crate::{run_with, slidegate};
 
 #[test]
 fn help_names_every_command_and_gives_examples() {
-    let output = slidegate(&["--help"]);
+    let output = slidegate(&["--help"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
@@ -35,7 +27,7 @@ fn the_help_of_every_command_has_an_example() {
         ("explain", "slidegate explain --config slidegate.toml"),
         ("completions", "slidegate completions bash"),
     ] {
-        let output = slidegate(&[command, "--help"]);
+        let output = slidegate(&[command, "--help"]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0));
         assert!(text.contains(example), "{text}");
@@ -44,7 +36,7 @@ fn the_help_of_every_command_has_an_example() {
 
 #[test]
 fn the_help_of_serve_tells_the_defaults() {
-    let text = String::from_utf8(slidegate(&["serve", "--help"]).stdout).unwrap();
+    let text = String::from_utf8(slidegate(&["serve", "--help"]).output().unwrap().stdout).unwrap();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for default in [
         "[default: 127.0.0.1:8080]",
@@ -65,11 +57,7 @@ fn the_help_of_serve_tells_the_defaults() {
 #[test]
 fn digests_are_made_of_standard_input() {
     let digest = |input: &str| {
-        let mut command = command(&["digest"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let output = run_with(input, &["digest"]);
         let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         (output.status.code(), said)
     };
@@ -90,7 +78,7 @@ fn digests_are_made_of_standard_input() {
 #[test]
 fn every_shell_gets_its_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let output = slidegate(&["completions", shell]);
+        let output = slidegate(&["completions", shell]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0));
         assert!(text.contains("trusted-proxy"), "{shell}");
@@ -104,7 +92,7 @@ fn a_server_that_is_told_nonsense_does_not_start() {
         (&["serve"], "nonsense", "environment: RATE_LIMIT_MAX = \"nonsense\": expected"),
         (&["serve", "--upstream", "localhost"], "", "flag --upstream = \"localhost\": expected"),
     ] {
-        let output = command(arguments).env("RATE_LIMIT_MAX", variable).output().unwrap();
+        let output = slidegate(arguments).env("RATE_LIMIT_MAX", variable).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.starts_with(&format!("slidegate: {expected}")), "{text}");
@@ -113,7 +101,7 @@ fn a_server_that_is_told_nonsense_does_not_start() {
 
 #[test]
 fn version_is_the_package_s() {
-    let output = slidegate(&["--version"]);
+    let output = slidegate(&["--version"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text, format!("slidegate {}\n", env!("CARGO_PKG_VERSION")));
@@ -130,7 +118,7 @@ fn what_is_not_understood_exits_with_2_and_says_so_on_stderr() {
         &["completions", "cmd"],
         &[],
     ] {
-        let output = slidegate(arguments);
+        let output = slidegate(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
@@ -142,7 +130,7 @@ fn a_reader_that_went_away_is_no_failure() {
     for arguments in ["demo", "--help"] {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
-        let child = command(&[arguments]).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let child = slidegate(&[arguments]).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{arguments}");
         assert_eq!(output.status.code(), Some(0), "{arguments}");
@@ -153,7 +141,7 @@ fn a_reader_that_went_away_is_no_failure() {
 #[cfg(target_os = "linux")]
 fn output_that_cannot_be_written_is_a_failure() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let child = command(&["demo"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let child = slidegate(&["demo"]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
