@@ -20,7 +20,7 @@ use super::page::Page;
 use super::policy_metrics::PolicyMetrics;
 use super::report::GateReport;
 use super::request_log::{DenialLog, log_access};
-use super::request_metrics::{Labels, RequestMetrics};
+use super::request_metrics::{Labels, RequestMetrics, register};
 use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
 use super::verdict::VerdictLabel;
 use super::{ListenerKind, RequestOutcome, UpstreamError, gate_metrics, process};
@@ -66,11 +66,6 @@ impl Observer {
     ) -> Self {
         let started = clock.wall();
         let mut registry = Registry::default();
-        let counter = |registry: &mut Registry, name: &str, help: &str| {
-            let counter = Counter::default();
-            registry.register(name, help, counter.clone());
-            counter
-        };
         let sources = MetricSources {
             policies: Arc::new(PolicyMetrics::new(&gate.policies(), clock.now())),
             connections: Arc::default(),
@@ -79,10 +74,11 @@ impl Observer {
             started,
         };
         registry.register_collector(Box::new(sources.clone()));
-        let left_out = counter(
+        let left_out = register(
             &mut registry,
             "slidegate_denial_log_left_out",
             "Denials not logged individually because of the log's rate limit",
+            Counter::default(),
         );
         let reloads = Attempts::register(
             &mut registry,
@@ -113,10 +109,11 @@ impl Observer {
                     "Unix time of the last successful snapshot; 0 if none since the start",
                 ),
             ),
-            bans_not_shared: counter(
+            bans_not_shared: register(
                 &mut registry,
                 "slidegate_bans_not_shared",
                 "Bans that apply at this gateway only because the queue for Redis was full",
+                Counter::default(),
             ),
             access_log: log.access,
             sources,
@@ -297,13 +294,12 @@ impl Attempts {
         last_success_gauge: (&str, &str),
     ) -> Self {
         let attempts = Family::<Labels<1>, Counter>::default();
-        let last_success = Gauge::default();
-        registry.register(counter.0, counter.1, attempts.clone());
-        registry.register(last_success_gauge.0, last_success_gauge.1, last_success.clone());
+        let attempts = register(registry, counter.0, counter.1, attempts);
+        let (name, help) = last_success_gauge;
         Self {
             successes: attempts.get_or_create_owned(&[("outcome", "ok")]),
             failures: attempts.get_or_create_owned(&[("outcome", "failed")]),
-            last_success,
+            last_success: register(registry, name, help, Gauge::default()),
         }
     }
 

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 
-use super::request_metrics::Labels;
+use super::request_metrics::{Labels, register};
 use crate::calendar::Rfc3339;
 
 /// Something that an operator did, or tried to do, as the audit trail has it.
@@ -58,12 +58,12 @@ pub(super) struct OperationMetrics(Family<Labels<2>, Counter>);
 
 impl OperationMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let operations = Family::<Labels<2>, Counter>::default();
-        registry.register(
+        let operations = register(
+            registry,
             "slidegate_operator_actions",
             "Operator actions, by outcome: done, refused (invalid) or failed (the store or disk \
              failed)",
-            operations.clone(),
+            Family::<Labels<2>, Counter>::default(),
         );
         for action in ["reset", "grant", "exempt", "ban", "lift"] {
             for outcome in ["done", "refused", "failed"] {

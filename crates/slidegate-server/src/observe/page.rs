@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeLabelSet, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 
 /// The page of metrics, as it is written.
@@ -11,14 +13,13 @@ pub(super) struct Page<'a>(pub(super) DescriptorEncoder<'a>);
 
 impl Page<'_> {
     /// A number that only grows. The name gets `_total` on the page.
-    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        encode_counter(&mut self.describe(name, help, MetricType::Counter)?, value)
-    }
-
-    /// Seconds that only grow. The name gets `_total` on the page.
-    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.describe(name, help, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+    pub(super) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl EncodeCounterValue + Copy,
+    ) -> fmt::Result {
+        encode_counter(&mut self.describe(name, help, MetricType::Counter)?, &value)
     }
 
     /// Numbers that only grow, by labels.
@@ -28,7 +29,9 @@ impl Page<'_> {
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
     ) -> fmt::Result {
-        self.family(name, help, MetricType::Counter, values, encode_counter)
+        self.family(name, help, MetricType::Counter, values, |metric, value| {
+            encode_counter(metric, &value)
+        })
     }
 
     /// A number that goes up and down.
@@ -103,6 +106,6 @@ impl Page<'_> {
     }
 }
 
-fn encode_counter(metric: &mut MetricEncoder<'_>, value: u64) -> fmt::Result {
-    metric.encode_counter::<NoLabelSet, _, u64>(&value, None)
+fn encode_counter(metric: &mut MetricEncoder<'_>, value: &impl EncodeCounterValue) -> fmt::Result {
+    metric.encode_counter::<NoLabelSet, _, u64>(value, None)
 }

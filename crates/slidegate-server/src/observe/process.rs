@@ -21,7 +21,7 @@ pub(super) fn encode(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
         started.as_millis() as f64 / 1000.0,
     )?;
     if let Some(seconds) = cpu_seconds() {
-        page.seconds_counter("process_cpu_seconds", "User and system CPU time spent.", seconds)?;
+        page.counter("process_cpu_seconds", "User and system CPU time spent.", seconds)?;
     }
     if let Some(bytes) = resident_bytes() {
         let help = "Memory that the process has in RAM.";

@@ -13,13 +13,19 @@ pub(crate) trait StoreReport: Send + Sync + 'static {
     fn kind(&self) -> &'static str;
 
     /// What it holds, if it is in this process's memory.
-    fn memory(&self) -> Option<MemoryStats>;
+    fn memory(&self) -> Option<MemoryStats> {
+        None
+    }
 
     /// How it gets on with a server, if there is one.
-    fn resilience(&self) -> Option<ResilienceStats>;
+    fn resilience(&self) -> Option<ResilienceStats> {
+        None
+    }
 
     /// Checks that no two ledgers of these policies would share a key.
-    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions>;
+    fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
+        Ok(())
+    }
 }
 
 impl StoreReport for MemoryStore {
@@ -30,23 +36,11 @@ impl StoreReport for MemoryStore {
     fn memory(&self) -> Option<MemoryStats> {
         Some(self.stats())
     }
-
-    fn resilience(&self) -> Option<ResilienceStats> {
-        None
-    }
-
-    fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
-        Ok(())
-    }
 }
 
 impl StoreReport for ResilientStore {
     fn kind(&self) -> &'static str {
         "redis"
-    }
-
-    fn memory(&self) -> Option<MemoryStats> {
-        None
     }
 
     fn resilience(&self) -> Option<ResilienceStats> {

@@ -6,15 +6,13 @@ use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use super::verdict::{BlockReason, VerdictLabel};
 use super::{ListenerKind, RequestOutcome, UpstreamError, UpstreamOutcome};
 
 /// Labels with fixed values.
 pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
-
-type HistogramFamily = Family<Labels<1>, Histogram, fn() -> Histogram>;
 
 /// Every series is looked up once, at the start: a request adds to those that it is about.
 #[derive(Debug)]
@@ -48,32 +46,89 @@ const BUCKETS: [f64; 16] = [
 
 impl RequestMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let families = ListenerFamilies::register(registry);
-        let classes = Family::<Labels<1>, Counter>::default();
-        let errors = Family::<Labels<1>, Counter>::default();
-        let upstream_seconds = histogram();
-        registry.register(
+        let by_two_labels = Family::<Labels<2>, Counter>::default;
+        let by_label = Family::<Labels<1>, Counter>::default;
+        let histograms =
+            || Family::<Labels<1>, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let requests = register(
+            registry,
+            "slidegate_requests",
+            "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
+             banned or too costly), unavailable (the store could not count and a policy says deny \
+             to that), none (the gate was not asked)",
+            by_two_labels(),
+        );
+        let responses = register(
+            registry,
+            "slidegate_responses",
+            "Responses sent, by status class",
+            by_two_labels(),
+        );
+        let blocks = register(
+            registry,
+            "slidegate_blocks",
+            "Requests refused regardless of their quotas, by reason: listed as blocked, costing \
+             more than a quota allows in a whole window, banned by a policy, suspended by an \
+             operator",
+            by_two_labels(),
+        );
+        let fallbacks = register(
+            registry,
+            "slidegate_fallback_decisions",
+            "Decisions made without the store because it failed, by on_store_error",
+            by_label(),
+        );
+        let response_seconds = register(
+            registry,
+            "slidegate_response_seconds",
+            "Time from receiving a request's head to sending its response's, upstream included",
+            histograms(),
+        );
+        let decision_seconds = register(
+            registry,
+            "slidegate_decision_seconds",
+            "Time from receiving a request's head to the gate's decision, store included",
+            histograms(),
+        );
+        let upstream_classes = register(
+            registry,
             "slidegate_upstream_responses",
             "Upstream responses, by status class",
-            classes.clone(),
+            by_label(),
         );
-        registry.register(
+        let upstream_errors = register(
+            registry,
             "slidegate_upstream_errors",
             "Requests without a complete upstream response, by reason",
-            errors.clone(),
+            by_label(),
         );
-        registry.register(
-            "slidegate_upstream_seconds",
-            "Time from the gate's decision to the head of upstream's response",
-            upstream_seconds.clone(),
-        );
+        let of_listener = |listener: ListenerKind| {
+            let listener = ("listener", listener.as_str());
+            let each = |family: &Family<Labels<2>, Counter>, label, values: [&'static str; 5]| {
+                values.map(|value| family.get_or_create_owned(&[listener, (label, value)]))
+            };
+            ListenerMetrics {
+                verdicts: each(&requests, "verdict", VerdictLabel::NAMES),
+                blocks: each(&blocks, "reason", BlockReason::NAMES),
+                classes: each(&responses, "class", CLASSES),
+                fallbacks: fallbacks.get_or_create_owned(&[listener]),
+                response_seconds: response_seconds.get_or_create_owned(&[listener]),
+                decision_seconds: decision_seconds.get_or_create_owned(&[listener]),
+            }
+        };
         Self {
-            gateway: families.of(ListenerKind::Gateway),
-            decisions: families.of(ListenerKind::Decisions),
-            upstream_classes: CLASSES.map(|name| classes.get_or_create_owned(&[("class", name)])),
+            gateway: of_listener(ListenerKind::Gateway),
+            decisions: of_listener(ListenerKind::Decisions),
+            upstream_classes: CLASSES
+                .map(|class| upstream_classes.get_or_create_owned(&[("class", class)])),
             upstream_errors: UpstreamError::NAMES
-                .map(|name| errors.get_or_create_owned(&[("reason", name)])),
-            upstream_seconds,
+                .map(|reason| upstream_errors.get_or_create_owned(&[("reason", reason)])),
+            upstream_seconds: register(
+                registry,
+                "slidegate_upstream_seconds",
+                "Time from the gate's decision to the head of upstream's response",
+                Histogram::new(BUCKETS),
+            ),
         }
     }
 
@@ -118,80 +173,15 @@ impl ListenerMetrics {
     }
 }
 
-struct ListenerFamilies {
-    requests: Family<Labels<2>, Counter>,
-    responses: Family<Labels<2>, Counter>,
-    blocks: Family<Labels<2>, Counter>,
-    fallbacks: Family<Labels<1>, Counter>,
-    response_seconds: HistogramFamily,
-    decision_seconds: HistogramFamily,
-}
-
-impl ListenerFamilies {
-    fn register(registry: &mut Registry) -> Self {
-        let families = Self {
-            requests: Family::default(),
-            responses: Family::default(),
-            blocks: Family::default(),
-            fallbacks: Family::default(),
-            response_seconds: Family::new_with_constructor(histogram),
-            decision_seconds: Family::new_with_constructor(histogram),
-        };
-        registry.register(
-            "slidegate_requests",
-            "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
-             banned or too costly), unavailable (the store could not count and a policy says deny \
-             to that), none (the gate was not asked)",
-            families.requests.clone(),
-        );
-        registry.register(
-            "slidegate_responses",
-            "Responses sent, by status class",
-            families.responses.clone(),
-        );
-        registry.register(
-            "slidegate_blocks",
-            "Requests refused regardless of their quotas, by reason: listed as blocked, costing \
-             more than a quota allows in a whole window, banned by a policy, suspended by an \
-             operator",
-            families.blocks.clone(),
-        );
-        registry.register(
-            "slidegate_fallback_decisions",
-            "Decisions made without the store because it failed, by on_store_error",
-            families.fallbacks.clone(),
-        );
-        registry.register(
-            "slidegate_response_seconds",
-            "Time from receiving a request's head to sending its response's, upstream included",
-            families.response_seconds.clone(),
-        );
-        registry.register(
-            "slidegate_decision_seconds",
-            "Time from receiving a request's head to the gate's decision, store included",
-            families.decision_seconds.clone(),
-        );
-        families
-    }
-
-    fn of(&self, listener: ListenerKind) -> ListenerMetrics {
-        let listener = ("listener", listener.as_str());
-        let counters = |family: &Family<Labels<2>, Counter>, label, names: [_; 5]| {
-            names.map(|name| family.get_or_create_owned(&[listener, (label, name)]))
-        };
-        ListenerMetrics {
-            verdicts: counters(&self.requests, "verdict", VerdictLabel::NAMES),
-            blocks: counters(&self.blocks, "reason", BlockReason::NAMES),
-            classes: counters(&self.responses, "class", CLASSES),
-            fallbacks: self.fallbacks.get_or_create_owned(&[listener]),
-            response_seconds: self.response_seconds.get_or_create_owned(&[listener]),
-            decision_seconds: self.decision_seconds.get_or_create_owned(&[listener]),
-        }
-    }
-}
-
-fn histogram() -> Histogram {
-    Histogram::new(BUCKETS)
+/// Puts a metric on the page. prometheus-client ends the help with a full stop.
+pub(super) fn register<M: Metric + Clone>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    metric: M,
+) -> M {
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 fn observe(histogram: &Histogram, time: Duration) {

@@ -26,12 +26,12 @@ const ACTIVE: Duration = Duration::from_secs(1);
 /// The accounts that an operator wants to see first.
 #[derive(Debug, Default)]
 pub(super) struct TopAccounts {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<AccountShard>; SHARDS],
     hasher: RandomState,
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct AccountShard {
     denied: MostDenied,
     /// Those nearest to a quota, as they were last seen.
     near: Vec<NearAccount>,
@@ -107,13 +107,13 @@ impl TopAccounts {
         near.seen.plan.clone().filter(|_| !near.is_over(now))
     }
 
-    fn shard(&self, policy: &Name, identity: &Identity) -> MutexGuard<'_, Shard> {
+    fn shard(&self, policy: &Name, identity: &Identity) -> MutexGuard<'_, AccountShard> {
         let hash = self.hasher.hash_one((policy, identity));
         lock(&self.shards[hash as usize % SHARDS])
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<AccountShard>) -> MutexGuard<'_, AccountShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -202,7 +202,7 @@ impl NearAccount {
     }
 }
 
-impl Shard {
+impl AccountShard {
     fn record_usage(&mut self, policy: &PolicyStanding, usage: Usage, now: Timestamp) {
         if let Some(own) = self.near.iter_mut().find(|near| near.seen.is(policy)) {
             (own.usage, own.at) = (usage, now);
