@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -131,7 +132,10 @@ impl Received {
         self.timeout.stop();
         self.upload.move_on();
         match frame {
-            Some(Ok(frame)) => {
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    keep_trailers(trailers);
+                }
                 self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
                 if self.received > self.limits.most_bytes {
                     return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
@@ -181,6 +185,41 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.incoming.size_hint())
+    }
+}
+
+/// Drops trailers that would be more than that: that say how to read a message, whose it is or
+/// where it came from. Those were decided on by the head.
+fn keep_trailers(trailers: &mut HeaderMap) {
+    const DROPPED: [&str; 20] = [
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "max-forwards",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "x-api-key",
+        "x-real-ip",
+    ];
+    let is_dropped = |name: &HeaderName| {
+        let name = name.as_str().replace('_', "-");
+        DROPPED.contains(&name.as_str()) || name.starts_with("x-forwarded-")
+    };
+    let dropped: Vec<HeaderName> = trailers.keys().filter(|n| is_dropped(n)).cloned().collect();
+    for name in dropped {
+        trailers.remove(name);
     }
 }
 

@@ -8,6 +8,7 @@ mod advisories;
 mod ambiguity;
 mod audit;
 mod connections;
+mod corpus;
 mod cpu;
 mod failures;
 mod flood_guard;
