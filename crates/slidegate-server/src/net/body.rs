@@ -267,3 +267,26 @@ impl Upload {
         if state.waits_for_client { Instant::now() } else { state.moved_at }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_to_keep_up_a_rate() {
+        let bounds = Bounds { body_rate: 100, ..Bounds::default() };
+        let timeouts = Timeouts::default();
+        let limits = BodyLimits::new(&timeouts, &bounds);
+        let began = Instant::now();
+        let left = |received| limits.deadline(began, received) - Instant::now();
+        assert_eq!(left(0), RATE_GRACE, "nothing at all");
+        assert_eq!(left(1_000), Duration::from_secs(20), "it may be slow for a moment");
+        assert_eq!(left(1_000_000), timeouts.idle, "and stop for a while");
+        tokio::time::advance(Duration::from_secs(3590)).await;
+        let left = limits.deadline(began, 1_000_000_000) - Instant::now();
+        assert_eq!(left, Duration::from_secs(10), "but all of it has an end");
+        let without = BodyLimits::new(&timeouts, &Bounds { body_rate: 0, ..bounds });
+        let began = Instant::now();
+        assert_eq!(without.deadline(began, 0) - began, timeouts.idle);
+    }
+}

@@ -15,6 +15,8 @@ pub(crate) struct ConnectionStats {
     pub(crate) waited: u64,
     /// Closed because the peer may not send the PROXY header that there must be.
     pub(crate) refused: u64,
+    /// Closed because their address had too many.
+    pub(crate) over_address_limit: u64,
     /// Closed because the TLS handshake failed.
     pub(crate) tls_failures: u64,
     /// Closed because a trusted peer's PROXY header was malformed.
@@ -59,11 +61,12 @@ impl Connections {
         page.counters(
             "slidegate_connection_failures",
             "Connections that were closed early, by reason: an untrusted peer where a PROXY header \
-             is needed (refused), a failed TLS handshake (tls), a bad PROXY header (proxy-header), \
-             a request's head that took too long (timeout).",
+             is needed (refused), too many of one address (address), a failed TLS handshake (tls), \
+             a bad PROXY header (proxy-header), a request's head that took too long (timeout).",
             stats.iter().flat_map(|(listener, stats)| {
                 [
                     ("refused", stats.refused),
+                    ("address", stats.over_address_limit),
                     ("tls", stats.tls_failures),
                     ("proxy-header", stats.proxy_header_failures),
                     ("timeout", stats.timeouts),

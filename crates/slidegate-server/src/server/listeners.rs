@@ -170,7 +170,8 @@ fn observe(observer: &Observer, listener: ListenerKind, connections: &Arc<Connec
         ConnectionStats {
             open: read(&counts.open),
             accepted: read(&counts.accepted),
-            refused: read(&counts.refused) + read(&counts.over_address_limit),
+            refused: read(&counts.refused),
+            over_address_limit: read(&counts.over_address_limit),
             tls_failures: read(&counts.tls_failures),
             proxy_header_failures: read(&counts.proxy_header_failures),
             timeouts: read(&counts.timeouts),

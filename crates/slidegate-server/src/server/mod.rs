@@ -2,6 +2,7 @@
 
 mod banner;
 mod listeners;
+mod open_files;
 mod running;
 mod signals;
 mod snapshot;
@@ -35,6 +36,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         changes.follow_keys(config.keys_file.as_ref());
         let _log = logs::init(&config.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        open_files::raise_limit();
+        config.gateway.iter().for_each(open_files::check_limit);
         match &config.store {
             StoreConfig::Memory { capacity, snapshot } => {
                 let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());

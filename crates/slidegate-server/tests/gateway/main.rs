@@ -7,6 +7,7 @@
 mod advisories;
 mod ambiguity;
 mod audit;
+mod clients;
 mod connections;
 mod corpus;
 mod cpu;

@@ -1,0 +1,39 @@
+//! The limit of open files, which bounds connections before the configuration does.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::GatewayConfig;
+
+/// Open files besides connections: logs, listeners, Redis, the runtime's own.
+const OTHER_FILES: u64 = 128;
+
+/// Raises the soft limit to the hard one. Many systems start services with a soft limit of 1,024,
+/// for programs that use `select`.
+pub(super) fn raise_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, ?current, ?maximum, "cannot raise the limit of open files");
+    }
+}
+
+/// Warns if the limit is too low for the configured connections.
+pub(super) fn check_limit(config: &GatewayConfig) {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let needed = needed(config);
+    if limit < needed {
+        tracing::warn!(
+            limit,
+            needed,
+            "the limit of open files (ulimit -Hn) is too low for gateway.bounds.connections and \
+             gateway.bounds.in_flight"
+        );
+    }
+}
+
+/// A file for each client, and one for each request in flight to upstream.
+fn needed(config: &GatewayConfig) -> u64 {
+    let bounds = &config.bounds;
+    (bounds.connections as u64).saturating_add(bounds.in_flight as u64).saturating_add(OTHER_FILES)
+}
