@@ -5,8 +5,6 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 /// What a piece of text means to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Neither good nor bad.
-    Plain,
     /// A heading.
     Strong,
     /// There for orientation.
@@ -36,7 +34,6 @@ impl Paint {
     /// The text in this tone.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         let code = match tone {
-            Tone::Plain => return text.to_owned(),
             Tone::Strong => "1",
             Tone::Faint => "2",
             Tone::Good => "32",
@@ -77,8 +74,7 @@ mod tests {
     #[test]
     fn only_colour_has_escape_codes() {
         assert_eq!(Paint::Colour.tone(Tone::Bad, "200"), "\x1b[31m200\x1b[0m");
-        assert_eq!(Paint::Colour.tone(Tone::Plain, "200"), "200");
-        for tone in [Tone::Plain, Tone::Strong, Tone::Faint, Tone::Good, Tone::Bad] {
+        for tone in [Tone::Strong, Tone::Faint, Tone::Good, Tone::Bad] {
             assert_eq!(Paint::Plain.tone(tone, "200"), "200");
         }
     }

@@ -1,59 +1,86 @@
-//! A part of the terminal that is drawn again and again, in place.
+//! What is seen while the demo runs: a table that is drawn in place on a terminal, a line every five
+//! seconds elsewhere.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
-/// The last lines of the terminal. While it lives, the cursor is hidden and long lines are cut; on
-/// drop, both are as before.
+use super::report::Report;
+use crate::terminal::Paint;
+
+/// The progress of the run, on standard output.
 #[derive(Debug)]
-pub(super) struct Screen {
-    lines: usize,
+pub(super) enum ProgressView {
+    /// The last lines of the terminal, this many now. On drop they are cleared.
+    Table { lines: usize, paint: Paint },
+    /// The next line is due at this time of the run.
+    Lines { next: Duration },
 }
 
-const HIDE_CURSOR: &str = "\x1b[?25l";
-const SHOW_CURSOR: &str = "\x1b[?25h";
-/// A line that is wrapped would be two, and the next picture a line too low.
-const CUT_LINES: &str = "\x1b[?7l";
-const WRAP_LINES: &str = "\x1b[?7h";
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Hides the cursor, and cuts lines: one that is wrapped would be two, and the next picture a line
+/// too low.
+const ENTER: &str = "\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?25h\x1b[?7h";
 const CLEAR_REST_OF_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-impl Screen {
-    /// One, if standard output is a terminal that can move its cursor.
-    pub(super) fn new() -> io::Result<Option<Self>> {
+impl ProgressView {
+    /// A table, if standard output is a terminal that can move its cursor.
+    pub(super) fn new(paint: Paint) -> io::Result<Self> {
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
         if is_dumb || !io::stdout().is_terminal() {
-            return Ok(None);
+            return Ok(Self::Lines { next: LINE_EVERY });
         }
-        write(&format!("{HIDE_CURSOR}{CUT_LINES}"))?;
-        Ok(Some(Self { lines: 0 }))
+        write(ENTER)?;
+        Ok(Self::Table { lines: 0, paint })
     }
 
-    /// Draws this in place of what was there.
-    pub(super) fn draw(&mut self, text: &str) -> io::Result<()> {
-        let mut picture = String::from("\r");
-        if self.lines > 0 {
-            picture += &format!("\x1b[{}A", self.lines);
+    /// Shows what is new. An error if the output is closed.
+    pub(super) fn update(
+        &mut self,
+        report: &Report,
+        elapsed: Duration,
+        length: Duration,
+    ) -> io::Result<()> {
+        let (seconds, of) = (elapsed.min(length).as_secs(), length.as_secs());
+        match self {
+            Self::Table { lines, paint } => {
+                let table = report.table(*paint);
+                let text = format!("{table}\n  {seconds} of {of} s, Ctrl-C ends it\n");
+                write(&drawn_over(*lines, &text))?;
+                *lines = text.lines().count();
+            }
+            Self::Lines { next } if elapsed >= *next => {
+                *next += LINE_EVERY;
+                write(&format!("  {seconds:>3} s  {}\n", report.summary()))?;
+            }
+            Self::Lines { .. } => {}
         }
-        // What is drawn over and not cleared first does not flicker.
-        for line in text.lines() {
-            picture += &format!("{line}{CLEAR_REST_OF_LINE}\n");
-        }
-        picture += CLEAR_BELOW;
-        self.lines = text.lines().count();
-        write(&picture)
+        Ok(())
     }
 }
 
-impl Drop for Screen {
+impl Drop for ProgressView {
     fn drop(&mut self) {
         // An error means that the output is closed.
-        let _ = write(&format!("{SHOW_CURSOR}{WRAP_LINES}"));
+        let _ = match self {
+            Self::Table { lines, .. } => write(&(drawn_over(*lines, "") + LEAVE)),
+            Self::Lines { .. } => write("\n"),
+        };
     }
+}
+
+/// The text in place of the last lines. What is drawn over and not cleared first does not flicker.
+fn drawn_over(lines: usize, text: &str) -> String {
+    let up = if lines > 0 { format!("\x1b[{lines}A") } else { String::new() };
+    let text: String = text.lines().map(|line| format!("{line}{CLEAR_REST_OF_LINE}\n")).collect();
+    format!("\r{up}{text}{CLEAR_BELOW}")
 }
 
 /// Writes text to standard output. Unlike `terminal::show`, a closed pipe is an error.
-pub(super) fn write(text: &str) -> io::Result<()> {
+fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()

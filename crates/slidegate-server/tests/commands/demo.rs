@@ -124,11 +124,10 @@ fn row(text: &str, name: &str) -> Row {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let number = |word: &str| word.replace(',', "").parse::<u32>().expect(line);
     let of = words.iter().position(|word| *word == "of").expect(line);
-    let figure = |index: usize| if of > 1 { number(words[index]) } else { 0 };
     Row {
-        sent: figure(0),
-        admitted: figure(1),
-        refused: figure(2),
+        sent: number(words[0]),
+        admitted: number(words[1]),
+        refused: number(words[2]),
         most: number(words[of - 1]),
         units: number(words[of + 1]),
         verdict: (*words.last().unwrap()).to_owned(),
@@ -152,13 +151,27 @@ fn ends_by_itself_and_says_that_every_limit_held() {
         ("pro script", 600),
         ("boundary burster", 20),
         ("login guesser", 5),
-        ("flood guard", 50),
     ] {
         let row = row(&plain(), name);
         assert_eq!(row.units, units, "{name} {row:?}");
         assert!(row.most <= units, "{name} {row:?}");
         assert_eq!(row.verdict, "held", "{name} {row:?}");
     }
+}
+
+#[test]
+fn what_a_fixed_window_would_have_admitted_is_its_first_and_its_last_word() {
+    let text = plain();
+    assert!(
+        text.starts_with("Slidegate demo: 20 per 10 s means at most 20 in any 10 s.\n"),
+        "{text}"
+    );
+    let (introduction, _) = text.split_once("clients").unwrap();
+    assert!(introduction.contains("A fixed window") && introduction.contains("40 of 20"), "{text}");
+    let (_, last) = text.split_once("a fixed window would have admitted ").expect(&text);
+    let units = last.split(' ').next().unwrap().parse::<u32>().unwrap();
+    assert!((21..=40).contains(&units), "{last}");
+    assert!(last.ends_with("Slidegate admitted 20 of 20.\n"), "{last}");
 }
 
 #[test]
@@ -197,21 +210,20 @@ fn is_plain_text_of_80_columns_when_piped_with_a_line_every_five_seconds() {
         assert!(line.chars().count() <= 80, "{line}");
         assert_eq!(line, line.trim_end());
     }
-    let (_, lines) = text.split_once("Admitted of sent, after\n").expect("there are lines");
-    for (line, start) in lines.lines().skip(1).zip(["5 s", "10 s"]) {
-        assert!(line.trim_start().starts_with(start) && line.contains(" of "), "{line}");
+    for start in ["    5 s  Of ", "   10 s  Of "] {
+        let line = text.lines().find(|line| line.starts_with(start));
+        assert!(line.is_some_and(|line| line.ends_with("reached the API.")), "{start}: {text}");
     }
 }
 
 #[test]
 fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
     let mut demo = Demo::spawn(&mut command(&["--seconds", "600"]));
-    let text = demo.wait_for("Admitted of sent");
+    let text = demo.wait_for("grep rate_limit");
     let response = Client::new().get(url(&text, "/v1/reports")).send().unwrap();
     assert_eq!(response.status(), 200);
     let policies = response.headers()["ratelimit-policy"].to_str().unwrap();
     assert!(policies.contains("q=60;w=60"), "{policies}");
-    assert!(!policies.contains("q=50;w=1"), "the guard is in no header: {policies}");
     demo.interrupt();
     let text = demo.end_with(0);
     assert!(text.contains("Every limit held"), "{text}");
@@ -221,18 +233,15 @@ fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
 #[test]
 fn stays_up_if_told_to_and_goes_on_limiting() {
     let mut demo = Demo::spawn(&mut command(&["--keep", "--seconds", "1"]));
-    let farewell = "stays up until Ctrl-C";
-    wait_until(farewell, || demo.text().split(farewell).skip(1).any(|it| it.contains("/metrics")));
-    let text = demo.text();
-    let (run, farewell) = text.split_once(farewell).unwrap();
-    assert!(run.contains("Every limit held"), "{text}");
+    let text = demo.wait_for("stays up until Ctrl-C: try the commands above.");
+    assert!(text.contains("Every limit held"), "{text}");
     let client = Client::new();
-    let login = url(farewell, "/login");
+    let login = url(&text, "/login");
     let statuses = [(); 7].map(|()| client.post(&login).send().unwrap().status().as_u16());
     assert_eq!(statuses, [401, 401, 401, 401, 401, 429, 429]);
     let refused = client.post(&login).send().unwrap();
     assert!(refused.headers().contains_key("retry-after"), "{refused:?}");
-    let metrics = client.get(url(farewell, "/metrics")).send().unwrap().text().unwrap();
+    let metrics = client.get(url(&text, "/metrics")).send().unwrap().text().unwrap();
     assert!(metrics.contains("rate_limit_exceeded_total{policy=\"login\"}"), "{metrics}");
     assert!(demo.child.try_wait().unwrap().is_none());
     demo.interrupt();
@@ -259,9 +268,9 @@ fn a_terminal_sees_a_table_that_is_drawn_in_place_and_gets_its_cursor_back() {
     let text = demo.end_with(0);
     let (_, shown) = text.split_once("\x1b[?25l").expect("the cursor is hidden");
     let (live, after) = shown.rsplit_once("\x1b[?25h").expect("the cursor is shown again");
-    // The table has nine lines, and each time but the first the cursor goes up by as many.
-    assert!(live.matches("\x1b[9A").count() >= 3, "{live:?}");
-    for word in ["in the last second", "p99", "of 2 s, Ctrl-C ends it"] {
+    // The table has eight lines, and each time but the first the cursor goes up by as many.
+    assert!(live.matches("\x1b[8A").count() >= 3, "{live:?}");
+    for word in ["most in any window", "p99", "of 2 s, Ctrl-C ends it"] {
         assert!(live.contains(word), "{word}: {live:?}");
     }
     assert!(!after.contains("\x1b[?25l"), "{after:?}");
@@ -324,12 +333,12 @@ fn is_the_first_command_and_the_first_picture_of_the_readme() {
     let words: Vec<&str> = picture.split(['<', '>']).collect();
     let text = plain();
     let (_, table) = text.split_once("  client  ").expect("there is a table");
-    let (table, _) = table.split_once("flood guard").expect("there is a last row");
+    let (table, _) = table.split_once("Most in any window").expect("there is an explanation");
     for heading in ["sent", "admitted", "refused", "p99", "polite", "script", "burster", "guesser"]
     {
         assert!(table.contains(heading) && words.contains(&heading), "{heading}");
     }
-    assert_eq!(words.iter().filter(|word| **word == "held").count(), 5);
+    assert_eq!(words.iter().filter(|word| **word == "held").count(), 4);
 }
 
 #[test]
