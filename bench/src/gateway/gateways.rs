@@ -22,6 +22,10 @@ pub enum Gateway {
     NginxLogging,
     /// With a stick table.
     Haproxy,
+    /// With the local rate limit filter, and a bucket for each client.
+    Envoy,
+    /// With the middleware `rateLimit`.
+    Traefik,
     /// Ours, with accounts in its own memory.
     Memory,
     /// The same, told to refuse in as few words as nginx does.
@@ -35,7 +39,7 @@ pub enum Gateway {
 impl Gateway {
     /// In the order of their turns. Those that are compared above all follow one another, so that
     /// noise hits both alike.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Nginx,
         Self::Memory,
         Self::NginxTelling,
@@ -43,14 +47,29 @@ impl Gateway {
         Self::MemoryTerse,
         Self::StaticResponder,
         Self::Haproxy,
+        Self::Envoy,
+        Self::Traefik,
         Self::Redis,
     ];
 
-    /// Whether it differs from the others in this traffic.
+    /// Whether it is measured in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
-        let only_refusing =
-            [Self::NginxTelling, Self::NginxLogging, Self::MemoryTerse, Self::StaticResponder];
-        traffic == Traffic::Refused || !only_refusing.contains(&self)
+        match self {
+            Self::NginxTelling | Self::NginxLogging | Self::MemoryTerse | Self::StaticResponder => {
+                traffic == Traffic::Refused
+            }
+            Self::Envoy | Self::Traefik => traffic == Traffic::Allowed,
+            Self::Nginx | Self::Haproxy | Self::Memory | Self::Redis => true,
+        }
+    }
+
+    /// Whether it can be run here. `./scripts/bench` installs Envoy and Traefik where it can.
+    pub fn is_installed(self) -> bool {
+        match self {
+            Self::Envoy => find("envoy").is_file(),
+            Self::Traefik => find("traefik").is_file(),
+            _ => true,
+        }
     }
 
     pub fn name(self) -> &'static str {
@@ -59,6 +78,8 @@ impl Gateway {
             Self::NginxTelling => "nginx, same fields",
             Self::NginxLogging => "nginx, with its log",
             Self::Haproxy => "HAProxy, stick table",
+            Self::Envoy => "Envoy, local_ratelimit",
+            Self::Traefik => "Traefik, rateLimit",
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
             Self::Redis => "slidegate, Redis packed",
@@ -70,6 +91,8 @@ impl Gateway {
         match self {
             Self::Nginx | Self::NginxTelling | Self::NginxLogging => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
+            Self::Envoy => include_str!("envoy.yaml"),
+            Self::Traefik => include_str!("traefik.yml"),
             Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
             Self::StaticResponder => "",
         }
@@ -123,13 +146,16 @@ impl<'a> Env<'a> {
     pub fn start(&self, gateway: Gateway, traffic: Traffic) -> anyhow::Result<Runner> {
         let (name, port) = (gateway.name(), free_port()?);
         let blanks = self.blanks(gateway, traffic, port)?;
-        let file = format!("{gateway:?}-{traffic:?}");
+        // Envoy and Traefik go by the extension.
+        let file = format!("{gateway:?}-{traffic:?}.yaml");
         let config = self.directory.write(&file, &fill(gateway.template(), &blanks))?;
         let mut command = match gateway {
             Gateway::Nginx | Gateway::NginxTelling | Gateway::NginxLogging => {
                 nginx(Core::Tested, &config)
             }
             Gateway::Haproxy => haproxy(&config),
+            Gateway::Envoy => envoy(&config),
+            Gateway::Traefik => traefik(&config, port),
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
                 serve(&self.slidegate, &config)
             }
@@ -182,6 +208,23 @@ fn nginx(core: Core, config: &Path) -> Command {
 fn haproxy(config: &Path) -> Command {
     let mut command = Core::Tested.command(find("haproxy"));
     command.args(["-db", "-f"]).arg(config);
+    command
+}
+
+fn envoy(config: &Path) -> Command {
+    let mut command = Core::Tested.command(find("envoy"));
+    command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "-c"]);
+    command.arg(config);
+    command
+}
+
+fn traefik(config: &Path, port: u16) -> Command {
+    let mut command = Core::Tested.command(find("traefik"));
+    command.env("GOMAXPROCS", "1");
+    command.arg(format!("--entrypoints.clients.address=127.0.0.1:{port}"));
+    command.arg(format!("--providers.file.filename={}", config.display()));
+    command.args(["--entrypoints.clients.forwardedheaders.insecure", "--log.level=ERROR"]);
+    command.args(["--global.checknewversion=false", "--global.sendanonymoususage=false"]);
     command
 }
 

@@ -1,4 +1,4 @@
-//! Gateways in front of one upstream: Slidegate beside nginx and HAProxy.
+//! Gateways in front of one upstream: Slidegate beside nginx, HAProxy, Envoy and Traefik.
 
 mod gateways;
 pub mod static_responder;
@@ -14,8 +14,13 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     let mut runners = vec![env.upstream()?];
     for traffic in Traffic::ALL {
         for gateway in Gateway::ALL {
-            if gateway.is_for(traffic) && options.want(gateway.name(), traffic) {
+            if !gateway.is_for(traffic) || !options.want(gateway.name(), traffic) {
+                continue;
+            }
+            if gateway.is_installed() {
                 runners.push(env.start(gateway, traffic)?);
+            } else {
+                println!("SKIPPED {}: it is missing; ./scripts/bench installs it", gateway.name());
             }
         }
     }
@@ -34,12 +39,14 @@ fn result(table: &Table) -> String {
     };
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
-         p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
+         envoy_allow_ratio={} traefik_allow_ratio={} p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
          nginx_few_words_ratio={} nginx_logging_ratio={} \
          nginx_static_ratio={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
+        figure(table.rate_ratio(Allowed, by(Gateway::Envoy)), 2),
+        figure(table.rate_ratio(Allowed, by(Gateway::Traefik)), 2),
         figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate(Allowed, Gateway::Redis.name()), 0),
         figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
