@@ -6,6 +6,7 @@ mod gateway;
 mod harness;
 mod memory;
 mod redis;
+mod spread;
 mod tower;
 
 use clap::{Parser, Subcommand};
@@ -28,7 +29,7 @@ enum Bench {
     Redis(redis::Options),
     /// What a middleware adds to a request: Slidegate's layer and tower_governor.
     Tower(tower::Options),
-    /// Gateways in front of an upstream: nginx, HAProxy and Slidegate.
+    /// Gateways in front of an upstream: nginx, HAProxy, Envoy, Traefik and Slidegate.
     Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::clients::{CLIENTS, CONNECTIONS};
 use super::{Runner, Traffic, Turn};
+use crate::spread::Spread;
 
 /// A line for each server.
 pub struct Table {
@@ -15,13 +16,6 @@ struct Line {
     traffic: Traffic,
     /// By round.
     turns: Vec<Turn>,
-}
-
-/// A figure of the middle round, with the least and the most.
-struct Spread {
-    least: f64,
-    middle: f64,
-    most: f64,
 }
 
 impl Table {
@@ -102,7 +96,7 @@ impl Line {
     }
 
     fn print(&self) {
-        let Spread { least, middle, most } = self.spread(|turn| turn.rate);
+        let Spread { least, middle, most, .. } = self.spread(|turn| turn.rate);
         let rates = format!("{middle:.0} ({least:.0} to {most:.0})");
         let ms = |figure: fn(&Turn) -> Duration| {
             self.spread(|turn| figure(turn).as_secs_f64() * 1e3).middle
@@ -116,14 +110,5 @@ impl Line {
             self.spread(|turn| turn.busy * 100.0).middle,
             self.rss_mb(),
         );
-    }
-}
-
-impl Spread {
-    fn of(figures: impl Iterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = figures.collect();
-        sorted.sort_by(f64::total_cmp);
-        let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
-        Self { least, middle: sorted[sorted.len() / 2], most }
     }
 }

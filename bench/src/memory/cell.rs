@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::candidates::{Candidate, UNITS};
+use crate::spread::Spread;
 
 /// What the clients do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,9 +55,7 @@ pub struct Seen {
 impl Seen {
     /// The rate of the middle round.
     pub fn rate(&self) -> f64 {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2]
+        Spread::of(self.rates.iter().copied()).middle
     }
 }
 
@@ -194,14 +193,12 @@ fn visits(cell: Cell) -> Vec<u32> {
     if cell.traffic == Traffic::Cold || cell.keys <= HAMMERING {
         return (0..cell.keys as u32).collect();
     }
-    let mut random = Random(KEY_SEED);
-    let among = |random: &mut Random, n: usize| (random.next() % n as u64) as u32;
-    (0..1 << 20)
-        .map(|_| match random.next() % 20 {
-            0 => among(&mut random, cell.keys),
-            _ => among(&mut random, HAMMERING),
-        })
-        .collect()
+    let mut random = fastrand::Rng::with_seed(KEY_SEED);
+    let mut visit = || {
+        let among = if random.u32(..20) == 0 { cell.keys } else { HAMMERING };
+        random.u32(..among as u32)
+    };
+    (0..1 << 20).map(|_| visit()).collect()
 }
 
 /// The address of the i-th client.
@@ -216,21 +213,6 @@ const FILL_SEED: u64 = 0xd1b5_4a32_d192_ed03;
 
 fn shuffled(n: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..n as u32).collect();
-    let mut random = Random(seed);
-    for i in (1..n).rev() {
-        order.swap(i, (random.next() % (i as u64 + 1)) as usize);
-    }
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
     order
-}
-
-/// A small generator, the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
 }

@@ -198,20 +198,11 @@ async fn work(
 
 impl Order {
     fn customer(self, request: u64, customers: usize) -> usize {
-        let number = match self {
-            Self::Random => mixed(request),
-            Self::InTurn => request,
-        };
-        (number % customers as u64) as usize
+        match self {
+            Self::Random => fastrand::Rng::with_seed(request).usize(..customers),
+            Self::InTurn => (request % customers as u64) as usize,
+        }
     }
-}
-
-/// A number that looks random (SplitMix64).
-fn mixed(number: u64) -> u64 {
-    let a = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let b = (a ^ (a >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let c = (b ^ (b >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    c ^ (c >> 31)
 }
 
 /// The processor time of the server so far, by its own account: to the microsecond, where the

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::candidates::{Candidate, UNITS};
 use super::load::{Turn, latencies};
+use crate::spread::Spread;
 
 /// A line for each limiter.
 pub struct Table {
@@ -25,14 +26,6 @@ struct Line {
     full: f64,
 }
 
-/// A figure of the middle round, with the least and the most.
-#[derive(Clone, Copy)]
-pub struct Spread {
-    pub least: f64,
-    pub middle: f64,
-    pub most: f64,
-}
-
 impl Table {
     pub fn new(seen: &[Vec<Turn>; 4]) -> Self {
         let lines = Candidate::ALL.into_iter().zip(seen);
@@ -46,7 +39,7 @@ impl Table {
             &line.expect("all limiters have a line").1.rates
         };
         let pairs = rates(one).iter().zip(rates(other));
-        Spread::of(pairs.map(|(one, other)| one / other).collect())
+        Spread::of(pairs.map(|(one, other)| one / other))
     }
 
     pub fn print(&self, title: &str) {
@@ -73,7 +66,7 @@ impl Table {
             (Candidate::SortedSet, Candidate::Script),
         ];
         for (one, other) in pairs {
-            let Spread { least, middle, most } = self.ratio(one, other);
+            let Spread { least, middle, most, .. } = self.ratio(one, other);
             let name = format!("{} / {}", one.name(), other.name());
             println!("  {name:<44}{middle:>5.2} ({least:.2} to {most:.2})");
         }
@@ -104,7 +97,7 @@ impl Line {
     }
 
     fn print(&self, candidate: Candidate) {
-        let Spread { least, middle, most } = Spread::of(self.rates.clone());
+        let Spread { least, middle, most, .. } = Spread::of(self.rates.iter().copied());
         let rates = format!("{middle:.0} ({least:.0} to {most:.0})");
         let ms = |latency: Duration| latency.as_secs_f64() * 1e3;
         let us = |cpu: Duration| cpu.as_secs_f64() * 1e6;
@@ -119,13 +112,5 @@ impl Line {
             self.allowed * 100.0,
             self.full * 100.0,
         );
-    }
-}
-
-impl Spread {
-    fn of(mut figures: Vec<f64>) -> Self {
-        figures.sort_by(f64::total_cmp);
-        let (least, most) = (figures[0], figures[figures.len() - 1]);
-        Self { least, middle: figures[figures.len() / 2], most }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 
 use self::calls::{Callee, Round, Traffic};
 use self::services::{Service, UNITS};
+use crate::spread::Spread;
 
 /// How long to measure.
 #[derive(clap::Args)]
@@ -103,22 +104,6 @@ impl fmt::Display for Row {
         let half = format!("{:.0} to {:.0}", self.added_ns.low, self.added_ns.high);
         write!(f, "{title:<40}{:>9.0}{:>9.0}{half:>16}", self.ns.middle, self.added_ns.middle)?;
         write!(f, "{:>9.2}{:>9.2}", self.allocations, self.added_allocations)
-    }
-}
-
-/// The middle of some figures, and the middle half of them.
-struct Spread {
-    low: f64,
-    middle: f64,
-    high: f64,
-}
-
-impl Spread {
-    fn of(figures: impl Iterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = figures.collect();
-        sorted.sort_by(f64::total_cmp);
-        let at = |quarter: usize| sorted[(sorted.len() - 1) * quarter / 4];
-        Self { low: at(1), middle: at(2), high: at(3) }
     }
 }
 
