@@ -55,7 +55,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 pub(crate) fn syntax_error(error: &serde_json::Error) -> Problem {
     let what = if error.classify() == Category::Eof { "incomplete JSON" } else { "not JSON" };
     let (line, column) = (error.line(), error.column());
-    Problem::bad_request(format_args!("{what}, at line {line} column {column}"))
+    Problem::invalid_body(format_args!("{what}, at line {line} column {column}"))
 }
 
 /// A caller's text, short enough for a message.

@@ -46,6 +46,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
 
+    /// A bad request whose body or query is wrong as a whole.
+    pub(crate) fn invalid_body(problem: impl Display) -> Self {
+        Self::invalid(vec![InvalidMember { member: String::new(), problem: problem.to_string() }])
+    }
+
     /// A bad request with everything that is wrong with its members.
     pub(crate) fn invalid(invalid: Vec<InvalidMember>) -> Self {
         let texts: Vec<String> = invalid.iter().map(InvalidMember::to_string).collect();

@@ -119,7 +119,7 @@ impl DecideMode {
         match query.to_ascii_lowercase().as_str() {
             "" | "peek=false" | "peek=0" => Ok(Self::Spend),
             "peek=true" | "peek=1" => Ok(Self::Peek),
-            _ => Err(Problem::bad_request("the query can only be peek=true or peek=false")),
+            _ => Err(Problem::invalid_body("the query can only be peek=true or peek=false")),
         }
     }
 }
@@ -173,7 +173,7 @@ impl<S: Store> Decisions<S> {
             Ok(decision) => Ok(decision),
             Err(NamedChargeError::Store(error)) => Err(error),
             // The policies have changed since the question was read.
-            Err(error) => return Err(Problem::bad_request(error)),
+            Err(error) => return Err(Problem::invalid_body(error)),
         };
         Ok(Answer::new(outcome, &self.live.settings().answers, &HeaderMap::new()))
     }

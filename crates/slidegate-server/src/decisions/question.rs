@@ -57,7 +57,7 @@ const MAX_PATH_BYTES: usize = 65_534;
 pub(super) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
     let json = serde_json::from_slice(body).map_err(|error| json_body::syntax_error(&error))?;
     if count(&json) > MAX_VALUES {
-        return Err(Problem::bad_request(format_args!("more than {MAX_VALUES} values")));
+        return Err(Problem::invalid_body(format_args!("more than {MAX_VALUES} values")));
     }
     Ok(json)
 }

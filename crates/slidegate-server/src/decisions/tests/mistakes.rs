@@ -128,7 +128,8 @@ async fn text_that_is_no_json_is_not_repeated() {
     ] {
         let got = api.post("/v1/decide", body.to_owned()).await;
         assert_eq!(got.status, 400, "{body}");
-        assert!(got.text().contains(part), "{body}: {}", got.text());
+        let problems = got.json()["problems"].clone();
+        assert!(problems[0]["problem"].as_str().unwrap().contains(part), "{body}: {problems}");
         assert!(!got.text().contains("hunter2"), "{}", got.text());
     }
     assert_eq!(api.post("/v1/decide", &b"{\"user\": \"\xff\"}"[..]).await.status, 400);
