@@ -13,7 +13,7 @@ use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
 use super::Operator;
 use super::fields::{Fields, expected, text};
 use super::views::{AccountList, AccountSort, AccountView, IdentityView, OverrideView};
-use crate::decisions::identity::from_text;
+use crate::decisions::identity::{IdentityTextError, from_text};
 use crate::overrides::{OverrideError, OverrideRecord};
 use crate::problem::{InvalidMember, Problem};
 
@@ -163,8 +163,8 @@ fn concerns(record: &OverrideRecord, identity: &Identity) -> bool {
 pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
     let parse = |text: &str| {
         // There may be a secret in it, so it is not repeated.
-        from_text(text).map_err(|problem| {
-            let (member, problem) = ("identity".to_owned(), in_a_path(problem).to_owned());
+        from_text(text).map_err(|error| {
+            let (member, problem) = ("identity".to_owned(), in_a_path(error));
             Problem::invalid(vec![InvalidMember { member, problem }])
         })
     };
@@ -176,16 +176,20 @@ pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Prob
     named.map_or_else(|| parse(text), Ok)
 }
 
-/// A path has no room for an object.
-fn in_a_path(problem: &'static str) -> &'static str {
-    if problem.starts_with("expected the digest") {
-        "expected the name of an API key, or the digest of the secret, as logs show it; of the \
-         secret itself it is made by `slidegate inspect api-key:-`, which reads it from standard \
-         input, or api-key:@FILE"
-    } else if problem.starts_with("expected kind:value") {
-        "expected kind:value as logs show it, such as ip:203.0.113.7 or user:42, or everyone, or \
-         anonymous"
-    } else {
-        problem
+/// What to do instead: a path has no room for an object.
+fn in_a_path(error: IdentityTextError) -> String {
+    match error {
+        IdentityTextError::Secret => {
+            "expected the name of an API key, or the digest of the secret, as logs show it; of the \
+             secret itself it is made by `slidegate inspect api-key:-`, which reads it from \
+             standard input, or api-key:@FILE"
+                .to_owned()
+        }
+        IdentityTextError::Form => {
+            "expected kind:value as logs show it, such as ip:203.0.113.7 or user:42, or everyone, \
+             or anonymous"
+                .to_owned()
+        }
+        IdentityTextError::Address => error.to_string(),
     }
 }

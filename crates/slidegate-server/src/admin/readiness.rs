@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde::Serialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
-use slidegate_redis::{BreakerState, KeyError, ResilienceStats};
+use slidegate_redis::{BreakerState, ResilienceStats};
 
 use crate::observe::{GateReport, Observer, breaker_word};
 use crate::shutdown::Shutdown;
@@ -24,19 +24,19 @@ pub(super) fn respond(observer: &Observer, shutdown: &Shutdown) -> (StatusCode, 
 pub(super) struct Readiness {
     /// Whether requests should be sent here.
     ready: bool,
-    /// Whether the store is in trouble; then policies go by `on_store_error`.
+    /// Whether the store fails; then each policy's `on_store_error` applies.
     degraded: bool,
-    /// Whether the process is about to end.
+    /// Whether the process is shutting down.
     draining: bool,
     /// The kind of store.
     store: &'static str,
-    /// Of the breaker before Redis, or `untried` if nothing has been asked of it yet.
+    /// The state of Redis's circuit breaker, or `untried` before the first call.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
-    /// What is wrong with keys of policies, if there was such an error in the last minute.
+    /// Errors of the last minute that concern single keys in Redis.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     key_errors: Vec<KeyTrouble>,
-    /// The policies whose requests are refused, because they say `deny` to a store in trouble.
+    /// The policies whose requests are refused, because their `on_store_error` is `deny`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusing: Vec<String>,
 }
@@ -51,17 +51,24 @@ struct KeyTrouble {
 impl Readiness {
     fn of(gate: &dyn GateReport, draining: bool) -> Self {
         let store = gate.store();
-        let resilience = store.resilience();
-        let is_cut_off = resilience.as_ref().is_some_and(|s| s.breaker != BreakerState::Closed);
-        let key_errors = resilience.as_ref().map(key_errors).unwrap_or_default();
+        let stats = store.resilience();
+        let is_cut_off = stats.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
+        let recent_errors = stats.iter().flat_map(|stats| &stats.key_errors);
+        let key_errors: Vec<KeyTrouble> = recent_errors
+            .filter(|error| error.recent)
+            .map(|error| KeyTrouble {
+                policy: error.policy.to_string(),
+                reason: error.reason.as_str(),
+            })
+            .collect();
         let refusing = if is_cut_off { refusing(gate) } else { Vec::new() };
         Self {
-            // A key that cannot be counted in concerns some identities of some policies.
+            // A key error concerns some identities of some policies.
             ready: !draining && refusing.is_empty(),
             degraded: is_cut_off || !key_errors.is_empty(),
             draining,
             store: store.kind(),
-            state: resilience.as_ref().map(state),
+            state: stats.as_ref().map(state),
             key_errors,
             refusing,
         }
@@ -77,15 +84,6 @@ fn refusing(gate: &dyn GateReport) -> Vec<String> {
     };
     let policies = gate.policies();
     policies.iter().filter(refuses).map(|policy| policy.name.to_string()).collect()
-}
-
-fn key_errors(stats: &ResilienceStats) -> Vec<KeyTrouble> {
-    let recent = stats.key_errors.iter().filter(|error| error.recent);
-    let trouble = |error: &KeyError| KeyTrouble {
-        policy: error.policy.to_string(),
-        reason: error.reason.as_str(),
-    };
-    recent.map(trouble).collect()
 }
 
 fn state(stats: &ResilienceStats) -> &'static str {

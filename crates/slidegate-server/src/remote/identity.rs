@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use slidegate::policy::Network;
 use slidegate::{Identity, Name};
 
-use crate::decisions::identity::from_text;
+use crate::decisions::identity::{IdentityTextError, from_text};
 
 /// No key is half as long.
 const MOST_SECRET_BYTES: u64 = 64 * 1024;
@@ -45,7 +45,7 @@ fn identity(text: &str) -> anyhow::Result<Identity> {
         _ => match from_text(text) {
             Ok(identity) => Ok(identity),
             // It may be a secret, so it is not repeated.
-            Err(problem) if problem.contains("digest") => bail!(
+            Err(IdentityTextError::Secret) => bail!(
                 "IDENTITY: expected the digest of the secret, as logs show it. Of the secret \
                  itself it is made by api-key:- , which reads it from standard input, or \
                  api-key:@FILE"
