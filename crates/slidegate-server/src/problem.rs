@@ -24,7 +24,7 @@ pub(crate) struct InvalidMember {
 }
 
 #[derive(Serialize)]
-struct ProblemBody<'a> {
+struct ProblemDetails<'a> {
     r#type: &'static str,
     title: &'static str,
     status: u16,
@@ -69,7 +69,7 @@ impl Display for InvalidMember {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = ProblemBody {
+        let body = ProblemDetails {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or_default(),
             status: self.status.as_u16(),

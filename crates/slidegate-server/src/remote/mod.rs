@@ -47,7 +47,7 @@ has begun by itself are lifted.
 Examples:
   slidegate reset user:42 --reason 'our own retry loop, fixed in 4.2'
   slidegate reset ip:203.0.113.7 --policy login --reason 'typed the password wrong'"))]
-    Reset(Change),
+    Reset(AccountChange),
 
     /// Grant an identity more units until a time
     #[command(after_help = help("\
@@ -133,7 +133,7 @@ pub(crate) struct InspectQuery {
 
 /// The body of `POST /v1/accounts/IDENTITY/reset`.
 #[derive(Debug, clap::Args, Serialize)]
-pub(crate) struct Change {
+pub(crate) struct AccountChange {
     /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
     #[serde(skip)]
     identity: String,
@@ -161,7 +161,7 @@ pub(crate) struct TimedChange {
 
     #[command(flatten)]
     #[serde(flatten)]
-    change: Change,
+    change: AccountChange,
 }
 
 #[derive(Debug, clap::Args, Serialize)]
@@ -248,7 +248,7 @@ impl RemoteCommand {
 }
 
 fn post<T: client::View>(
-    change: &Change,
+    change: &AccountChange,
     action: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<()> {
