@@ -32,7 +32,7 @@ use crate::config::{Bounds, Timeouts};
 
 pub(crate) use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::{RequestBody, RequestBodyError, Upload};
-pub(crate) use self::connections::{ConnectionTable, network};
+pub(crate) use self::connections::{ConnectionCounts, ConnectionTable, network};
 pub(crate) use self::idle::IdleTimeout;
 pub(crate) use self::serve::serve;
 pub(crate) use self::stream::BoxIo;

@@ -23,7 +23,6 @@ use http::{Method, StatusCode};
 use slidegate::{Decision, Timestamp};
 
 pub(crate) use self::audit::Trail;
-pub(crate) use self::connections::ConnectionStats;
 pub(crate) use self::format::MetricsFormat;
 pub(crate) use self::gate_metrics::breaker_word;
 pub(crate) use self::observer::Observer;

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use slidegate::{Account, Clock, Name, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, Recorder};
-use super::connections::{ConnectionStats, Connections};
+use super::connections::Connections;
 use super::format::MetricsFormat;
 use super::operations::{Operation, OperationMetrics, OperationOutcome};
 use super::page::Page;
@@ -25,6 +25,7 @@ use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
 use super::verdict::VerdictLabel;
 use super::{ListenerKind, RequestOutcome, UpstreamError, gate_metrics, process};
 use crate::config::LogConfig;
+use crate::net::ConnectionTable;
 
 /// Records every answered request. Clones are the same observer.
 #[derive(Clone)]
@@ -152,13 +153,9 @@ impl Observer {
         self.0.requests.record_upstream_error(UpstreamError::Body);
     }
 
-    /// Adds the source of a listener's connection statistics, one for each listener.
-    pub(crate) fn connections(
-        &self,
-        listener: ListenerKind,
-        source: impl Fn() -> ConnectionStats + Send + Sync + 'static,
-    ) {
-        self.0.sources.connections.add(listener, Box::new(source));
+    /// Shows the connections of a listener, once for each listener.
+    pub(crate) fn connections(&self, listener: ListenerKind, connections: Arc<ConnectionTable>) {
+        self.0.sources.connections.add(listener, connections);
     }
 
     /// The server begins.

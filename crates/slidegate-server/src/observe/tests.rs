@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
@@ -17,11 +18,11 @@ use slidegate::{
 use slidegate_redis::{RedisStore, ResilientStore};
 
 use super::{
-    ConnectionStats, ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError,
-    UpstreamOutcome,
+    ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError, UpstreamOutcome,
 };
-use crate::config::{LogConfig, LogFormat};
+use crate::config::{Bounds, LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
+use crate::net::ConnectionTable;
 
 /// A page of metrics, read.
 struct Read(MetricsExposition<OpenMetricsType, OpenMetricsValue>);
@@ -168,9 +169,9 @@ fn known_traffic_is_counted_as_it_was() {
 fn names_are_as_promised_and_everything_says_what_it_is() {
     let scene = Scene::new(three_policies());
     drop(scene.ask("/login", 1));
-    scene
-        .observer
-        .connections(ListenerKind::Gateway, || ConnectionStats { open: 5, ..Default::default() });
+    let connections = Arc::new(ConnectionTable::new(&Bounds::default()));
+    connections.counts().open.store(5, Ordering::Relaxed);
+    scene.observer.connections(ListenerKind::Gateway, connections);
     scene.answer_for("/", StatusCode::BAD_GATEWAY, None, UpstreamOutcome::Answered);
     let failed = UpstreamOutcome::Failed(UpstreamError::Timeout);
     scene.answer_for("/", StatusCode::GATEWAY_TIMEOUT, None, failed);
@@ -308,7 +309,8 @@ fn every_metric_is_described_in_the_documentation() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), ResilientStore::new(redis));
     let observer = Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new()));
-    observer.connections(ListenerKind::Gateway, ConnectionStats::default);
+    let connections = ConnectionTable::new(&Bounds::default());
+    observer.connections(ListenerKind::Gateway, Arc::new(connections));
     let described = include_str!("../../../../docs/operation.md");
     for (name, family) in Read::of(&observer).0.families {
         let suffix = match family.family_type {

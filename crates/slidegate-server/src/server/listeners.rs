@@ -1,7 +1,5 @@
 //! The listeners of all endpoints and their handlers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,8 +11,8 @@ use super::workers::Workers;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::gateway::{GatewayWorker, Tunnels};
-use crate::net::{ConnectionTable, Handler, Listeners, Settings, Sockets, TrustedPeers, serve};
-use crate::observe::{ConnectionStats, ListenerKind, Observer, StoreReport};
+use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve};
+use crate::observe::{ListenerKind, StoreReport};
 use crate::router::RouterService;
 use crate::shutdown::{Closing, Shutdown};
 
@@ -52,7 +50,7 @@ impl PublicListeners {
         });
         let decisions = server.config.decisions.as_ref().map(|config| {
             let settings = Settings::new(&Timeouts::default(), &Bounds::default());
-            observe(&server.observer, ListenerKind::Decisions, settings.connections());
+            server.observer.connections(ListenerKind::Decisions, settings.connections().clone());
             BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
         let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
@@ -131,7 +129,7 @@ pub(crate) fn open_admin<S: Store + StoreReport>(
     shutdown: Shutdown,
 ) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
     let settings = Settings::new(&Timeouts::default(), &Bounds::default());
-    observe(&server.observer, ListenerKind::Admin, settings.connections());
+    server.observer.connections(ListenerKind::Admin, settings.connections().clone());
     let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
     let operator =
@@ -157,27 +155,8 @@ fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Set
     if let Some(tls) = &server.tls {
         settings = settings.with_tls(tls.clone());
     }
-    observe(&server.observer, ListenerKind::Gateway, settings.connections());
+    server.observer.connections(ListenerKind::Gateway, settings.connections().clone());
     settings
-}
-
-/// Lets the observer read a listener's counts.
-fn observe(observer: &Observer, listener: ListenerKind, connections: &Arc<ConnectionTable>) {
-    let connections = connections.clone();
-    observer.connections(listener, move || {
-        let counts = connections.counts();
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ConnectionStats {
-            open: read(&counts.open),
-            accepted: read(&counts.accepted),
-            refused: read(&counts.refused),
-            over_address_limit: read(&counts.over_address_limit),
-            tls_failures: read(&counts.tls_failures),
-            proxy_header_failures: read(&counts.proxy_header_failures),
-            timeouts: read(&counts.timeouts),
-            waited: read(&counts.waited),
-        }
-    });
 }
 
 fn available_workers() -> usize {
