@@ -48,13 +48,13 @@ enum Command {
     #[command(after_help = "\
 Environment:
   SLIDEGATE_CONFIG           the file, if none is named on the command line
-  SLIDEGATE_ADMIN_TOKEN      what an operator has to show
-  SLIDEGATE_DECISIONS_TOKEN  what programs that ask for decisions have to show
-  REDIS_URL                  where to count, if --redis does not say
+  SLIDEGATE_ADMIN_TOKEN      token of the admin endpoint
+  SLIDEGATE_DECISIONS_TOKEN  token of the decision API
+  REDIS_URL                  URL of Redis, if --redis is not given
   RATE_LIMIT_MAX             units of a policy, with
   RATE_LIMIT_TTL             its window in seconds, or
   RATE_LIMIT_WINDOW_MS       its window in milliseconds
-  RATE_LIMIT_POLICY          the policy that is tuned so [default: the only one, or `default`]
+  RATE_LIMIT_POLICY          the policy that these change [default: the only one, or `default`]
   RATE_LIMIT_ENABLED         false: no policy is enforced
 
 Examples:

@@ -1,13 +1,18 @@
 //! `slidegate check`: what a file means, and what is wrong with it.
 
 mod memory;
-mod report;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use slidegate::{Policies, Quota};
+use slidegate_redis::KeyTemplate;
 
-use crate::config::{self, Environment, File, Sources};
+use crate::config::{
+    self, Config, ConfigSummary, Environment, File, GatewayConfig, ListenAddress, Loaded, Period,
+    PolicySummary, RedisConfig, RouteConfig, Sources, StoreConfig,
+};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -55,12 +60,196 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
         true => config::load(&sources)?,
         false => config::load_to_start(&sources)?,
     };
-    terminal::show(&report::report(&loaded))?;
+    terminal::show(&report(&loaded))?;
     match loaded.warnings.len() {
         1 if arguments.deny_warnings => bail!("1 warning, and warnings are denied"),
         many if many > 0 && arguments.deny_warnings => {
             bail!("{many} warnings, and warnings are denied")
         }
         _ => Ok(()),
+    }
+}
+
+/// The default capacity of the store.
+const DEFAULT_CAPACITY: usize = 1_000_000;
+
+/// All that there is to say about a good configuration.
+fn report(loaded: &Loaded) -> String {
+    let config = &loaded.config;
+    let outline = &config.rules.outline;
+    let mut text = String::new();
+    section(&mut text, "listeners", listeners(config));
+    section(&mut text, "store", store(config));
+    section(&mut text, "policies", lines(&outline.policies));
+    section(&mut text, "plans", plans(outline));
+    section(&mut text, "exempt", outline.exempt.clone());
+    section(&mut text, "blocked", outline.blocked.clone());
+    section(&mut text, "memory, at worst", accounts(config));
+    section(&mut text, "warnings", lines(&loaded.warnings));
+    let warnings = match loaded.warnings.len() {
+        0 => "no warnings".to_owned(),
+        1 => "1 warning".to_owned(),
+        many => format!("{many} warnings"),
+    };
+    let _ = writeln!(text, "The configuration is good, with {warnings}.");
+    text
+}
+
+fn section(text: &mut String, heading: &str, lines: Vec<String>) {
+    if lines.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "{heading}");
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    text.push('\n');
+}
+
+fn lines<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+fn plans(outline: &ConfigSummary) -> Vec<String> {
+    let mut plans = lines(&outline.plans);
+    match outline.api_keys {
+        0 => {}
+        1 => plans.push("1 API key has a plan of its own".to_owned()),
+        many => plans.push(format!("{many} API keys have a plan of their own")),
+    }
+    if outline.ignores_unknown_keys {
+        plans.push("other API keys are no identities: the next source counts".to_owned());
+    }
+    plans
+}
+
+fn listeners(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(gateway) = &config.gateway {
+        let secure = if gateway.tls.is_some() { ", TLS" } else { "" };
+        lines.push(format!("gateway    {}{secure}", addresses(&gateway.listen)));
+        lines.extend(routes(gateway));
+        lines.extend(bounds(gateway));
+    }
+    if let Some(decisions) = &config.decisions {
+        lines.push(format!("decisions  {}", addresses(&decisions.listen)));
+    }
+    lines.push(format!("admin      {}", addresses(&config.admin.listen)));
+    lines
+}
+
+fn routes(gateway: &GatewayConfig) -> impl Iterator<Item = String> {
+    let route = |route: &RouteConfig| {
+        let servers: Vec<String> = route.servers.iter().map(ToString::to_string).collect();
+        let http2 = if route.http2 { ", HTTP/2" } else { "" };
+        format!("           {} to {}{http2}", route.prefix, servers.join(", "))
+    };
+    gateway.routes.iter().map(route)
+}
+
+/// What one client can take of the gateway.
+fn bounds(gateway: &GatewayConfig) -> [String; 2] {
+    let (bounds, timeouts) = (&gateway.bounds, &gateway.timeouts);
+    let [total, each] = [bounds.connections, bounds.connections_per_address];
+    let [all, own] = [bounds.in_flight, bounds.in_flight_per_address];
+    let size = match bounds.body_bytes {
+        Some(most) => format!("at most {}", bytes(most)),
+        None => "any size".to_owned(),
+    };
+    let rate = match bounds.body_rate {
+        0 => String::new(),
+        rate => format!(", at {rate} bytes/s or more"),
+    };
+    let (body, tunnel) = (Period(timeouts.body), Period(timeouts.tunnel));
+    [
+        format!(
+            "           {total} connections, {each} of one address; \
+             {all} requests in flight, {own} of one address"
+        ),
+        format!("           bodies of {size} within {body}{rate}; tunnels idle for {tunnel}"),
+    ]
+}
+
+fn addresses(listen: &[ListenAddress]) -> String {
+    lines(listen).join(", ")
+}
+
+fn store(config: &Config) -> Vec<String> {
+    match &config.store {
+        StoreConfig::Memory { capacity, snapshot } => {
+            let capacity = capacity.unwrap_or(DEFAULT_CAPACITY);
+            let saved = snapshot.as_ref().map(|s| format!(", saved in {}", s.file.display()));
+            vec![format!("in memory, for {capacity} accounts{}", saved.unwrap_or_default())]
+        }
+        StoreConfig::Redis(redis) => {
+            let (layout, deadline) = (redis.layout, redis.deadline.as_millis());
+            let scores = redis.score_unit.map(|unit| format!(" with scores in {unit}"));
+            let scores = scores.unwrap_or_default();
+            let place = redis.shown();
+            let mut lines =
+                vec![format!("Redis at {place}, {layout}{scores}, deadline {deadline} ms")];
+            lines.extend(permissions(redis, &config.rules.policies));
+            lines
+        }
+    }
+}
+
+/// What a Redis user has to be allowed that has not all keys.
+fn permissions(redis: &RedisConfig, policies: &Policies) -> Option<String> {
+    let patterns = redis.builder().build().ok()?.key_patterns(policies);
+    let granted: Vec<String> = patterns.iter().map(|pattern| format!("~{pattern}")).collect();
+    Some(format!("keys for its user, if it may not touch all: {}", granted.join(" ")))
+}
+
+/// What one account of each policy takes at its worst, and a full store in all.
+fn accounts(config: &Config) -> Vec<String> {
+    let outline = &config.rules.outline;
+    let mut largest = 0;
+    let mut lines = Vec::new();
+    for policy in &outline.policies {
+        for (plan, quotas) in quotas(policy, outline) {
+            let here = memory::embedded(quotas);
+            largest = largest.max(here);
+            let there = match &config.store {
+                StoreConfig::Redis(redis) if !policy.is_local => in_redis(redis, policy, quotas),
+                _ => String::new(),
+            };
+            let what = format!("{}{plan}", policy.name);
+            lines.push(format!("an account of {what}: {}{there}", bytes(here)));
+        }
+    }
+    let capacity = match &config.store {
+        StoreConfig::Memory { capacity, .. } => capacity,
+        StoreConfig::Redis(redis) => &redis.capacity,
+    };
+    let capacity = capacity.unwrap_or(DEFAULT_CAPACITY);
+    let all = bytes(largest.saturating_mul(capacity as u64));
+    lines.push(format!("{capacity} accounts, each of the largest kind and full: {all}"));
+    lines
+}
+
+/// The quotas of a policy, or those of each plan that its requests may have.
+fn quotas<'o>(policy: &'o PolicySummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
+    if !policy.quotas.is_empty() {
+        return vec![(String::new(), &policy.quotas)];
+    }
+    let plans = outline.plans.iter();
+    plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
+}
+
+fn in_redis(redis: &RedisConfig, policy: &PolicySummary, quotas: &[Quota]) -> String {
+    let template = redis.key_templates.get(&policy.name).or(redis.key_template.as_ref());
+    let template = template.cloned().unwrap_or_else(KeyTemplate::default).to_string();
+    let key_len = template.len() + policy.name.len();
+    format!(" here, {} in Redis", bytes(memory::redis(quotas, redis.layout, key_len)))
+}
+
+/// Bytes for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} bytes"),
+        10_000..10_000_000 => format!("{} kB", count.div_ceil(1000)),
+        10_000_000..10_000_000_000 => format!("{} MB", count.div_ceil(1_000_000)),
+        _ => format!("{} GB", count.div_ceil(1_000_000_000)),
     }
 }

@@ -1,7 +1,5 @@
 //! `[[api_key]]` and the file of `keys_file`.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,13 +23,11 @@ pub(super) struct ApiKeys {
 
 /// An API key that was issued.
 pub(super) struct IssuedKey {
-    identity: Identity,
-    name: Option<(String, Location)>,
-    pub(super) plan: String,
-    plan_location: Location,
+    pub(super) key: ApiKey,
+    /// Its table.
+    pub(super) node: Node,
     /// Whether the key itself, not its digest, is in the file.
     pub(super) is_secret: bool,
-    pub(super) location: Location,
 }
 
 /// A file of API keys as it was read.
@@ -65,7 +61,8 @@ impl ApiKeys {
                 return None;
             }
         };
-        let read = read_bytes(&path).map_err(|error| format!("the file cannot be read: {error}"));
+        let read = sources::read_bytes(&path, MAX_BYTES)
+            .map_err(|error| format!("the file cannot be read: {error}"));
         let read = read.and_then(|(bytes, is_open_to_all)| {
             if bytes.len() as u64 > MAX_BYTES {
                 return Err(format!("the file is too large: expected at most {MAX_BYTES} bytes"));
@@ -87,14 +84,6 @@ impl ApiKeys {
         self.file = Some(KeysFileVersion { path, fingerprint });
         Some(())
     }
-}
-
-fn read_bytes(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
-    let file = File::open(path)?;
-    let is_open_to_all = sources::is_open_to_all(&file);
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok((bytes, is_open_to_all))
 }
 
 impl IssuedKey {
@@ -125,36 +114,21 @@ impl IssuedKey {
         };
         let name = table.read("name", Value::string);
         let plan = table.require("plan", "the name of a plan", Value::string);
-        let at = |key| table.node.map(|node| node.location(&[key]));
+        let key = ApiKey::of_identity(identity?, plan?);
         Some(Self {
-            identity: identity?,
-            name: name.zip(at("name")),
-            plan: plan?,
-            plan_location: at("plan")?,
+            key: name.into_iter().fold(key, ApiKey::name),
+            node: table.node?.clone(),
             is_secret: given[0].is_some(),
-            location: table.location.clone(),
         })
     }
 
-    /// The key as the library knows it.
-    pub(super) fn to_key(&self) -> ApiKey {
-        let key = ApiKey::of_identity(self.identity, self.plan.clone());
-        self.name.iter().fold(key, |key, (name, _)| key.name(name.clone()))
-    }
-
-    /// The name that the library has for it in errors.
-    pub(super) fn place(&self) -> &str {
-        self.identity.as_str()
-    }
-
-    /// Where an error about this key is.
-    pub(super) fn location_of(&self, error: &PolicyError) -> Option<&Location> {
-        match (error.key, &self.name) {
-            ("name", Some((name, location))) if *name == error.value => Some(location),
-            ("plan", _) if self.plan == error.value => Some(&self.plan_location),
-            ("plan", _) if error.value.is_empty() => Some(&self.location),
-            _ => None,
+    /// Where an error about this key is, if it is about this one.
+    pub(super) fn location_of(&self, error: &PolicyError) -> Option<Location> {
+        if error.value.is_empty() {
+            return Some(self.node.location.clone());
         }
+        let value = self.node.get(&[error.key])?;
+        (value.text() == Some(&*error.value)).then(|| value.location.clone())
     }
 }
 

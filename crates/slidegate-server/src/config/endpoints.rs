@@ -11,7 +11,7 @@ use crate::config::{ListenAddress, Secret};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DecisionsConfig {
     pub(crate) listen: Vec<ListenAddress>,
-    /// What a program that asks has to present.
+    /// The bearer token that requests need.
     pub(crate) token: Option<Secret>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct DecisionsConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdminConfig {
     pub(crate) listen: Vec<ListenAddress>,
-    /// What an operator has to show.
+    /// The bearer token that requests need.
     pub(crate) token: Option<Secret>,
 }
 

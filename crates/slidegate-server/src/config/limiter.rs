@@ -66,7 +66,7 @@ impl<'t> LimiterSections<'t> {
         let mut builder = Policies::builder()
             .exempt(exempt.list.clone())
             .blocked(blocked.list.clone())
-            .api_keys(api_keys.keys.iter().map(IssuedKey::to_key));
+            .api_keys(api_keys.keys.iter().map(|issued| issued.key.clone()));
         let names = plans.iter().map(|(name, _)| *name).collect();
         builder = plans.into_iter().map(|(_, plan)| plan).fold(builder, PoliciesBuilder::plan);
         builder = unknown_keys.into_iter().fold(builder, PoliciesBuilder::unknown_keys);
@@ -120,7 +120,7 @@ impl<'t> LimiterSections<'t> {
     fn report(&self, errors: &PolicyErrors, root: &Node, reader: &Reader) {
         let mut keys: HashMap<&str, Vec<&IssuedKey>> = HashMap::new();
         for key in &self.api_keys.keys {
-            keys.entry(key.place()).or_default().push(key);
+            keys.entry(key.key.identity().as_str()).or_default().push(key);
         }
         for error in errors.as_slice() {
             // A plan that is there is not found because it is wrong itself.
@@ -130,7 +130,7 @@ impl<'t> LimiterSections<'t> {
             let of_key = keys.get(error.place.as_str()).map(|keys| {
                 // Of two that are the same, the later is the one that is wrong.
                 let found = keys.iter().rev().find_map(|key| key.location_of(error));
-                found.unwrap_or(&keys[0].location).clone()
+                found.unwrap_or_else(|| keys[0].node.location.clone())
             });
             let location = of_key.unwrap_or_else(|| self.location(error, root));
             let value = Some(&*error.value).filter(|value| !value.is_empty());

@@ -97,10 +97,7 @@ fn read(path: &Path) -> Result<FileText, ConfigError> {
     let name = path.display().to_string();
     let problem = |what: String| whole(&name, None, what);
     let cannot = |error: std::io::Error| problem(format!("cannot be read: {error}"));
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    let is_open_to_all = is_open_to_all(&file);
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    let (bytes, is_open_to_all) = read_bytes(path, MAX_BYTES).map_err(cannot)?;
     if bytes.trim_ascii().is_empty() {
         // More likely a file in the making than a wish for defaults.
         return Err(problem("is empty: expected at least one key".to_owned()));
@@ -126,9 +123,15 @@ fn whole(name: &str, line: Option<usize>, what: String) -> ConfigError {
     ConfigError::new(Location::of(origin), what)
 }
 
-/// Whether every user of this machine may read it.
-pub(super) fn is_open_to_all(file: &std::fs::File) -> bool {
-    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o004 != 0)
+/// Reads a file up to one byte more than it may have, and whether every user of this machine may
+/// read it.
+pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> std::io::Result<(Vec<u8>, bool)> {
+    let file = std::fs::File::open(path)?;
+    let meta = file.metadata()?;
+    let is_open_to_all = meta.is_file() && meta.permissions().mode() & 0o004 != 0;
+    let mut bytes = Vec::new();
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, is_open_to_all))
 }
 
 /// The variables that the server looks at, with what they were when it was started.

@@ -6,7 +6,6 @@ use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Cost, OnStoreError, Policies, Quota, Scope};
 
 use crate::config::policy::PolicyConfig;
-use crate::config::tree::Node;
 use crate::config::values::Period;
 
 /// A summary of all limits, without secrets.
@@ -117,12 +116,12 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> Vec<String> {
         let (length, denials) = (Period(ban.length()), ban.denials());
         note(true, &format!("banned for {length} after {denials} denials"));
     }
-    let quotas = written.node.all(&["quotas"]).iter();
-    let mut changed = quotas.filter(|_| written.node.location.is_in_file());
-    if let Some(Node { location, .. }) = changed.find(|quota| !quota.location.is_in_file()) {
-        let quota = written.node.all(&["quotas"]).iter().find(|quota| quota.location == *location);
-        let quota = quota.and_then(Node::text).unwrap_or_default();
-        note(true, &format!("{quota} by {location}"));
+    let mut quotas = written.node.all(&["quotas"]).iter();
+    if let Some(quota) = quotas.find(|quota| !quota.location.is_in_file())
+        && written.node.location.is_in_file()
+    {
+        let (text, location) = (quota.text().unwrap_or_default(), &quota.location);
+        note(true, &format!("{text} by {location}"));
     }
     if policy.on_store_error != OnStoreError::default() {
         note(true, &format!("on a store's error: {}", policy.on_store_error));

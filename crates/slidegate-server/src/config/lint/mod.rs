@@ -87,12 +87,12 @@ impl<'c> Lint<'c> {
                 0 => format!("a secret in the file: {remedy}"),
                 more => format!("a secret in the file, and {more} more API keys: {remedy}"),
             };
-            self.warn(first.location.clone(), text);
+            self.warn(first.node.location.clone(), text);
         }
         for list in self.lists() {
             for key in ["api_keys", "authorizations"] {
                 if !list.all(&[key]).is_empty() {
-                    let text = "secrets in the file: keep it from others' eyes";
+                    let text = "secrets in the file: make sure that only the server can read it";
                     self.warn(list.location(&[key]), text);
                 }
             }
@@ -110,7 +110,7 @@ impl<'c> Lint<'c> {
     fn lint_password(&mut self) {
         let Some(url) = self.root.get(&["store", "url"]) else { return };
         let text = match url.location.origin {
-            Origin::File { .. } => "a password in the file: set REDIS_URL in its origin",
+            Origin::File { .. } => "a password in the file: set REDIS_URL instead",
             Origin::Flag(_) => {
                 "other users of this machine see the password: set REDIS_URL instead"
             }

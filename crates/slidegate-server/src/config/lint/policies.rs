@@ -5,6 +5,7 @@ use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
 
 use super::Lint;
+use crate::config::api_keys::IssuedKey;
 use crate::config::policy::PolicyConfig;
 use crate::config::tree::Node;
 
@@ -98,9 +99,9 @@ impl Lint<'_> {
             let text = if path.contains(['?', '#']) {
                 "no path has it: paths are matched without their query"
             } else if has_dots || path.contains("//") {
-                "only who writes it exactly so has it: paths are matched without dots and double slashes"
+                "it matches only if it is sent exactly like this: paths are matched without dots and double slashes"
             } else if ignores_case && has_capitals {
-                "only who writes it exactly so has it: with ignore_case, write patterns in small letters"
+                "it matches only if it is sent exactly like this: with ignore_case, write patterns in small letters"
             } else {
                 continue;
             };
@@ -140,7 +141,11 @@ impl Lint<'_> {
             let is_default = by_plan
                 .iter()
                 .any(|policy| policy.default_plan().is_some_and(|plan| plan.name() == name));
-            let has_key = || self.limiter.api_keys.keys.iter().any(|key| *key.plan == **name);
+            let has_key = || {
+                let plan =
+                    |key: &IssuedKey| key.node.get(&["plan"]).and_then(Node::text) == Some(&**name);
+                self.limiter.api_keys.keys.iter().any(plan)
+            };
             let text = if by_plan.is_empty() {
                 "no policy goes by plans: say plan = \"…\" in one"
             } else if !(is_default || is_named || has_key()) {
