@@ -57,3 +57,8 @@ pub use store::RedisStore;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/redis.md")]
 struct RedisPage;
+
+/// The crate's README, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct RedisReadme;

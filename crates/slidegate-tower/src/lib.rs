@@ -113,3 +113,8 @@ pub use crate::responder::Responder;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/http.md")]
 struct HttpPage;
+
+/// The crate's README, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct TowerReadme;

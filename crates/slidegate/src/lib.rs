@@ -75,7 +75,12 @@ pub use crate::policy::{
     PolicyErrors, Scope, Source,
 };
 
-/// The README's examples, as tests.
+/// The project's README, whose examples are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The crate's README, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct LimiterReadme;
