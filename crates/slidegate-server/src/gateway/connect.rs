@@ -16,9 +16,6 @@ use super::pool::Http1Connection;
 use super::upstream::Upstream;
 use crate::net::{BoxIo, RequestBody};
 
-/// The most headers of a response.
-const MOST_HEADERS: usize = 256;
-
 /// The largest head of a response, and the most that is read of a body at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -40,7 +37,7 @@ impl Connector {
         let connected = async {
             let stream = TokioIo::new(self.dial(server).await?);
             let mut builder = http1::Builder::new();
-            builder.max_headers(MOST_HEADERS).max_buf_size(BUFFER_BYTES);
+            builder.max_buf_size(BUFFER_BYTES);
             builder.handshake(stream).await.map_err(io::Error::other)
         };
         let (sender, connection) = self.in_time(connected).await?;

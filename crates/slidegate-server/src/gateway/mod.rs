@@ -136,7 +136,8 @@ impl<S: Store> Handler for GatewayWorker<S> {
                             paths: settings.paths,
                             client,
                         };
-                        let mut response = forward.call(request).await;
+                        // Boxed, so that refusals do not carry its large state.
+                        let mut response = Box::pin(forward.call(request)).await;
                         settings.limiter.annotate(decision, &mut response);
                         response
                     }

@@ -1,9 +1,11 @@
 //! Headers on their way through: what was for one connection only is left out, and upstream is told
 //! where a request came from.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request};
 use slidegate_tower::ResolvedClient;
@@ -15,19 +17,6 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-
-/// Fields for one connection only, whether `Connection` names them or not. `TE` is one as well, but
-/// may be sent on in part.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    header::UPGRADE,
-    header::TRANSFER_ENCODING,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("http2-settings"),
-];
 
 /// Subtracted from the keep-alive timeout that upstream announces: a request that leaves in the last
 /// moment would arrive too late.
@@ -84,7 +73,7 @@ impl ProxyHeaders {
             join(headers, &header::COOKIE, None, "; ");
         }
         if !self.client.is_trusted {
-            remove_claims(headers);
+            remove_where(headers, is_claim);
         }
         self.add_origin(headers);
     }
@@ -96,26 +85,26 @@ impl ProxyHeaders {
         if let Some(host) = &self.host {
             headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
         }
+        join(headers, &header::FORWARDED, Some(self.forwarded(peer, proto)), ", ");
         let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-        join(headers, &header::FORWARDED, Some(&self.forwarded(peer, &address, proto)), ", ");
-        join(headers, &X_FORWARDED_FOR, Some(&address), ", ");
-        if let Some(client) = client
-            && let Ok(client) = HeaderValue::try_from(client.to_string())
-        {
-            headers.entry(X_REAL_IP).or_insert(client);
+        join(headers, &X_FORWARDED_FOR, Some(address), ", ");
+        if let Some(client) = client {
+            headers.entry(X_REAL_IP).or_insert_with(|| value(client.to_string()));
         }
     }
 
     /// An element of `Forwarded`, of RFC 7239.
-    fn forwarded(&self, peer: Option<IpAddr>, address: &str, proto: &str) -> String {
-        let node = match peer {
-            Some(IpAddr::V6(_)) => format!("\"[{address}]\""),
-            _ => address.to_owned(),
+    fn forwarded(&self, peer: Option<IpAddr>, proto: &str) -> String {
+        let mut element = match peer {
+            Some(IpAddr::V4(peer)) => format!("for={peer}"),
+            Some(IpAddr::V6(peer)) => format!("for=\"[{peer}]\""),
+            None => "for=unknown".to_owned(),
         };
-        match self.host.as_ref().and_then(|host| quotable(host)) {
-            Some(host) => format!("for={node};host=\"{host}\";proto={proto}"),
-            None => format!("for={node};proto={proto}"),
+        if let Some(host) = self.host.as_ref().and_then(quotable) {
+            let _ = write!(element, ";host=\"{host}\"");
         }
+        let _ = write!(element, ";proto={proto}");
+        element
     }
 
     /// Addresses a request to a server, in the version that it speaks.
@@ -194,23 +183,30 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    headers.remove(header::TE);
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+    remove_where(headers, is_hop_by_hop);
 }
 
-/// Removes what claims to say where a request came from.
-fn remove_claims(headers: &mut HeaderMap) {
-    for name in [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REAL_IP, header::FORWARDED]
-    {
-        headers.remove(name);
-    }
-    let is_lookalike = |name: &HeaderName| name.as_str().contains('_') && is_claim(name.as_str());
-    if headers.keys().any(is_lookalike) {
-        let lookalikes: Vec<HeaderName> =
-            headers.keys().filter(|n| is_lookalike(n)).cloned().collect();
-        for name in lookalikes {
+/// Whether a field is for one connection only, whether `Connection` names it or not.
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "te"
+            | "upgrade"
+            | "transfer-encoding"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "keep-alive"
+            | "proxy-connection"
+            | "http2-settings"
+    )
+}
+
+/// Removes all fields of such names, of which there are seldom any.
+pub(super) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
+    if headers.keys().any(|name| is_removed(name.as_str())) {
+        let names = headers.keys().filter(|name| is_removed(name.as_str()));
+        for name in names.cloned().collect::<Vec<_>>() {
             headers.remove(name);
         }
     }
@@ -231,15 +227,24 @@ pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
 }
 
 /// Makes one field of all of a name, and adds an element to it.
-fn join(headers: &mut HeaderMap, name: &HeaderName, element: Option<&str>, separator: &str) {
+fn join(headers: &mut HeaderMap, name: &HeaderName, element: Option<String>, separator: &str) {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    let elements = lines.chain(element.map(str::as_bytes)).filter(|line| !line.is_empty());
-    let joined = elements.collect::<Vec<_>>().join(separator.as_bytes());
-    if let Ok(joined) = HeaderValue::from_maybe_shared(bytes::Bytes::from(joined))
-        && !joined.is_empty()
-    {
-        headers.insert(name, joined);
-    }
+    let mut lines = lines.filter(|line| !line.is_empty()).peekable();
+    let joined = match (lines.peek(), element) {
+        (None, None) => return,
+        (None, Some(element)) => value(element),
+        (Some(_), element) => {
+            let elements = lines.chain(element.as_ref().map(String::as_bytes));
+            let joined = elements.collect::<Vec<_>>().join(separator.as_bytes());
+            HeaderValue::from_maybe_shared(Bytes::from(joined)).expect("made of valid values")
+        }
+    };
+    headers.insert(name, joined);
+}
+
+/// A value of visible characters.
+fn value(text: String) -> HeaderValue {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("visible characters")
 }
 
 /// The comma-separated words of a value.

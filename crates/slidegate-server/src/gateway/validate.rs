@@ -9,23 +9,14 @@ use http::{
 };
 
 use super::error::GatewayError;
-use super::proxy_headers::{has_too_many_names, hyphened_is, is_claim, tokens};
+use super::proxy_headers::{has_too_many_names, hyphened_is, is_claim, remove_where, tokens};
 use crate::config::HeaderRules;
 
 /// Removes headers that upstream may take for others, and the client's say about headers that are
 /// not the client's: those that name a request's origin and user, which a proxy in
 /// front may have set.
 pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[HeaderName]) {
-    let is_dropped = |name: &HeaderName| {
-        let name = name.as_str();
-        name.contains('_') && (!rules.underscores || is_framing(name))
-    };
-    if headers.keys().any(is_dropped) {
-        let dropped: Vec<HeaderName> = headers.keys().filter(|n| is_dropped(n)).cloned().collect();
-        for name in dropped {
-            headers.remove(name);
-        }
-    }
+    remove_where(headers, |name| name.contains('_') && (!rules.underscores || is_framing(name)));
     if headers.contains_key(header::CONNECTION) {
         keep_from_connection(headers, identity);
     }
