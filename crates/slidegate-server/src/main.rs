@@ -24,7 +24,6 @@ mod remote;
 mod router;
 mod server;
 mod shared_bans;
-mod shutdown;
 mod terminal;
 mod token;
 

@@ -19,12 +19,12 @@ use axum::routing::{delete, get, post};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use slidegate::{Policies, Store};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Secret;
 use crate::observe::{MetricsFormat, Observer};
 use crate::overrides::OverrideService;
 use crate::problem::Problem;
-use crate::shutdown::Shutdown;
 use crate::token::{Token, bearer};
 
 /// What the operator's requests are answered from.
@@ -68,7 +68,7 @@ If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 /// All routes. Probes and the index need no token; metrics and the API do, if there is one.
 pub(crate) fn router<S: Store>(
     operator: Operator<S>,
-    shutdown: Shutdown,
+    shutdown: CancellationToken,
     token: Option<&Secret>,
 ) -> Router {
     let (scraped, probed) = (operator.observer.clone(), operator.observer.clone());

@@ -6,12 +6,15 @@ use serde::Serialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
 use slidegate_redis::{BreakerState, ResilienceStats};
+use tokio_util::sync::CancellationToken;
 
 use crate::observe::{GateReport, Observer, breaker_word};
-use crate::shutdown::Shutdown;
 
-pub(super) fn respond(observer: &Observer, shutdown: &Shutdown) -> (StatusCode, Json<Readiness>) {
-    let readiness = Readiness::of(observer.gate(), shutdown.has_begun());
+pub(super) fn respond(
+    observer: &Observer,
+    shutdown: &CancellationToken,
+) -> (StatusCode, Json<Readiness>) {
+    let readiness = Readiness::of(observer.gate(), shutdown.is_cancelled());
     let status = match readiness.ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

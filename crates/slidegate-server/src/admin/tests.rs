@@ -10,31 +10,31 @@ use serde_json::Value;
 use slidegate::limit::SystemClock;
 use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
 use slidegate_redis::{RedisStore, ResilientStore};
+use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::{Operator, router};
 use crate::config::{LogConfig, LogFormat, Secret};
 use crate::observe::{Observer, StoreReport};
 use crate::overrides::{OverrideService, Persistence};
-use crate::shutdown::{Closing, shutdown};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-fn endpoint<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, Closing) {
+fn endpoint<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, CancellationToken) {
     endpoint_with(gate, None)
 }
 
 fn endpoint_with<S: Store + StoreReport>(
     gate: Arc<Gate<S>>,
     token: Option<&Secret>,
-) -> (Router, Closing) {
-    let (closing, shutdown) = shutdown();
+) -> (Router, CancellationToken) {
+    let shutdown = CancellationToken::new();
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
-    (router(Operator { overrides, observer }, shutdown, token), closing)
+    (router(Operator { overrides, observer }, shutdown.clone(), token), shutdown)
 }
 
-fn memory_endpoint() -> (Router, Closing) {
+fn memory_endpoint() -> (Router, CancellationToken) {
     endpoint(Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new())))
 }
 
@@ -127,7 +127,7 @@ async fn memory_is_ready_until_it_drains() {
     let expected =
         serde_json::json!({"ready": true, "degraded": false, "draining": false, "store": "memory"});
     assert_eq!(said, expected);
-    closing.begin();
+    closing.cancel();
     let (status, said) = readiness(&router).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!((&said["ready"], &said["draining"]), (&Value::from(false), &Value::from(true)));

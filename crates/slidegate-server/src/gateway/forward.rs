@@ -332,8 +332,8 @@ impl Forward<'_> {
             let (Some(client), Some(connection)) = (upgrade, connection) else {
                 return Err(broken(server, None));
             };
-            let tunnels = &self.proxy.tunnels;
-            return Ok(tunnel::open(client, response, *connection, tunnels, permit));
+            let idle = self.proxy.timeouts.tunnel;
+            return Ok(tunnel::open(client, response, *connection, idle, permit));
         }
         *response.version_mut() = Version::HTTP_11;
         let framing = proxy_headers::clean_response(response.headers_mut());

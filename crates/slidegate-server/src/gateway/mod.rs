@@ -26,7 +26,6 @@ use self::connect::Connector;
 use self::forward::Forward;
 use self::in_flight::InFlightLimit;
 use self::route::Routes;
-pub(crate) use self::tunnel::Tunnels;
 use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
 use crate::live_config::LiveConfig;
 use crate::net::{Accepted, Handler, RequestBody};
@@ -46,7 +45,6 @@ pub(crate) struct ReverseProxy {
     timeouts: Timeouts,
     in_flight: InFlightLimit,
     connector: Connector,
-    tunnels: Tunnels,
     observer: Observer,
     clock: Arc<SystemClock>,
     workers: usize,
@@ -70,7 +68,6 @@ impl<S: Store> Gateway<S> {
             timeouts: config.timeouts.clone(),
             in_flight: InFlightLimit::new(&config.bounds),
             connector: Connector::new(config.timeouts.connect),
-            tunnels: Tunnels::new(config.timeouts.tunnel),
             observer,
             clock,
             workers,
@@ -85,11 +82,6 @@ impl<S: Store> Gateway<S> {
         let (workers, most_idle) = (self.proxy.workers, self.proxy.most_idle);
         let routes = Routes::new(&config.routes, workers, most_idle, Some(&before));
         self.proxy.routes.store(Arc::new(routes));
-    }
-
-    /// The connections that have changed to another protocol.
-    pub(crate) fn tunnels(&self) -> &Tunnels {
-        &self.proxy.tunnels
     }
 
     /// What answers the requests of one worker's connections.

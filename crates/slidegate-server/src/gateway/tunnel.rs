@@ -1,8 +1,6 @@
 //! Connections that have changed to another protocol, such as WebSocket: bytes, both ways.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::{HeaderValue, Response, header};
@@ -20,48 +18,15 @@ use super::proxy_headers;
 
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// The tunnels that are open.
-#[derive(Debug, Clone)]
-pub(crate) struct Tunnels {
-    open: Arc<AtomicUsize>,
-    idle: Duration,
-}
-
-/// A tunnel's part of the count, until dropped.
-struct OpenTunnel(Tunnels);
-
-impl Tunnels {
-    /// Tunnels over which nothing has passed for this long are closed.
-    pub(crate) fn new(idle: Duration) -> Self {
-        Self { open: Arc::default(), idle }
-    }
-
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    fn begin(&self) -> OpenTunnel {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        OpenTunnel(self.clone())
-    }
-}
-
-impl Drop for OpenTunnel {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Passes the switching response on and joins both sides once the client has switched.
+/// Passes the switching response on and joins both sides once the client has switched. The client's
+/// stream keeps its slot among the connections, so that draining waits for tunnels too.
 pub(crate) fn open(
     client: OnUpgrade,
     mut response: Response<Incoming>,
     connection: Http1Connection,
-    tunnels: &Tunnels,
+    idle: Duration,
     permit: InFlightPermit,
 ) -> Response<GatewayBody> {
-    let open = tunnels.begin();
-    let idle = tunnels.idle;
     let upstream = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
         let (client, upstream, ()) = tokio::join!(client, upstream, connection.upgraded());
@@ -69,7 +34,6 @@ pub(crate) fn open(
         if let (Ok(client), Ok(upstream)) = (client, upstream) {
             join(client, upstream, idle).await;
         }
-        drop(open);
     });
     let upgrade = response.headers().get(header::UPGRADE).cloned();
     let mut response = response.map(|_| GatewayBody::empty());

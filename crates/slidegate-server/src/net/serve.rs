@@ -9,13 +9,13 @@ use tokio::select;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::accept::Acceptor;
 use super::bind::Sockets;
 use super::connection::{ConnectionServer, Socket};
 use super::connections::Admitted;
 use super::{Handler, Settings};
-use crate::shutdown::Shutdown;
 
 /// Serves connections until the shutdown, then drains the remaining ones for as long as
 /// `timeouts.drain`, and cuts the rest.
@@ -26,14 +26,14 @@ pub(crate) async fn serve<H: Handler>(
     sockets: Sockets,
     settings: Settings,
     handler: H,
-    mut stop: Shutdown,
+    shutdown: CancellationToken,
 ) -> io::Result<()> {
     let mut acceptor = Acceptor::new(sockets, settings.connections())?;
     let mut worker = ListenerWorker::new(settings, handler);
     loop {
         select! {
             biased;
-            () = stop.begun() => break,
+            () = shutdown.cancelled() => break,
             Some(ended) = worker.tasks.join_next() => report(ended),
             (socket, permit) = acceptor.next() => worker.serve(socket, permit),
         }

@@ -1,20 +1,61 @@
-//! The listeners of all endpoints and their handlers.
+//! The listeners of all endpoints, their handlers, and the threads that serve them.
 
-use std::time::Duration;
+use std::io;
+use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
 use slidegate::Store;
-use tokio::time::{Instant, sleep};
+use tokio::runtime::Runtime;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::banner::LocalAddresses;
 use super::wiring::Server;
-use super::workers::Workers;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
-use crate::gateway::{GatewayWorker, Tunnels};
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve};
 use crate::observe::{ListenerKind, StoreReport};
 use crate::router::RouterService;
-use crate::shutdown::{Closing, Shutdown};
+
+/// How many tasks are polled before the kernel is asked for events, if tasks are ready all the time:
+/// more than tokio's 61, because a connection is polled several times for a request. Events wait no
+/// longer for it, because their tasks go behind those that are ready.
+const POLLS_BETWEEN_EVENTS: u32 = 256;
+
+/// A running server: all endpoints are open until the public ones are closed for draining.
+pub(crate) struct RunningServer {
+    /// Where they are.
+    pub(crate) endpoints: LocalAddresses,
+    /// The threads that serve the public endpoints.
+    pub(crate) workers: Workers,
+    /// Starts draining the public endpoints.
+    pub(crate) shutdown: CancellationToken,
+    /// The admin endpoint is open as long as this lives, so that the end can be watched.
+    _admin: DropGuard,
+}
+
+impl RunningServer {
+    /// Opens all endpoints, or none. The admin endpoint is served by the current runtime.
+    pub(crate) async fn new<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
+        let shutdown = CancellationToken::new();
+        let public = PublicListeners::bind(server)?;
+        let (admin, _admin) = open_admin(server, shutdown.clone())?;
+        let local = |bound: &Option<BoundListener>| {
+            bound.as_ref().map_or_else(Vec::new, |bound| bound.local.clone())
+        };
+        let (gateway, decisions) = (local(&public.gateway), local(&public.decisions));
+        let endpoints = LocalAddresses { gateway, decisions, admin };
+        server.observer.started();
+        // Before the first request, so that bans apply to it.
+        server.overrides.refresh().await;
+        tokio::spawn(server.overrides.clone().poll());
+        if let Some(bans) = &server.bans {
+            bans.exchange().await;
+            tokio::spawn(bans.clone().run());
+        }
+        let workers = public.open(server, &shutdown)?;
+        Ok(Self { endpoints, workers, shutdown, _admin })
+    }
+}
 
 /// An endpoint that listens, and whose requests are answered once its workers begin.
 struct BoundListener {
@@ -29,58 +70,52 @@ impl BoundListener {
         let local = listeners.local().to_vec();
         Ok(Self { local, settings, sockets: listeners.into_workers() })
     }
+
+    /// One worker's part.
+    fn share(&mut self) -> Option<(Sockets, Settings)> {
+        Some((self.sockets.pop()?, self.settings.clone()))
+    }
 }
 
-/// The endpoints for clients and for programs that ask, on as many threads as there are to be.
-pub(crate) struct PublicListeners {
+/// The endpoints for clients and for programs that ask.
+struct PublicListeners {
     gateway: Option<BoundListener>,
     decisions: Option<BoundListener>,
-    drain: Duration,
     workers: usize,
 }
 
 impl PublicListeners {
-    pub(crate) fn bind<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
+    fn bind<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
         let gateway = server.config.gateway.as_ref();
         let workers = gateway.map_or_else(available_workers, |config| config.workers);
-        let drain = gateway.map_or(Timeouts::default().drain, |config| config.timeouts.drain);
         let gateway = gateway.map(|config| {
             BoundListener::new(&config.listen, workers, gateway_settings(config, server))
                 .context("gateway")
         });
         let decisions = server.config.decisions.as_ref().map(|config| {
-            let settings = Settings::new(&Timeouts::default(), &Bounds::default());
-            server.observer.connections(ListenerKind::Decisions, settings.connections().clone());
+            let settings = internal_settings(ListenerKind::Decisions, server);
             BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
         let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
-        Ok(Self { gateway, decisions, drain, workers })
+        Ok(Self { gateway, decisions, workers })
     }
 
-    pub(crate) fn gateway(&self) -> &[ListenAddress] {
-        self.gateway.as_ref().map_or(&[], |endpoint| &endpoint.local)
-    }
-
-    pub(crate) fn decisions(&self) -> &[ListenAddress] {
-        self.decisions.as_ref().map_or(&[], |endpoint| &endpoint.local)
-    }
-
-    /// Begins to answer.
-    pub(crate) fn open<S: Store + StoreReport>(
+    /// Begins to answer, on as many threads as there are to be.
+    fn open<S: Store + StoreReport>(
         mut self,
         server: &Server<S>,
-        shutdown: &Shutdown,
+        shutdown: &CancellationToken,
     ) -> anyhow::Result<Workers> {
         let mut workers = Workers::default();
         for index in 0..self.workers {
-            let gateway = share(&mut self.gateway)
-                .zip(server.gateway.as_ref())
-                .map(|(share, gateway)| (share, gateway.worker(index), gateway.tunnels().clone()));
-            let decisions = share(&mut self.decisions).map(|share| (share, server.decisions()));
-            let (drain, shutdown) = (self.drain, shutdown.clone());
+            let gateway = self.gateway.as_mut().and_then(BoundListener::share);
+            let gateway = gateway.zip(server.gateway.as_ref().map(|gateway| gateway.worker(index)));
+            let decisions = self.decisions.as_mut().and_then(BoundListener::share);
+            let decisions = decisions.map(|share| (share, server.decisions()));
+            let shutdown = shutdown.clone();
             workers.begin(move || async move {
                 tokio::join!(
-                    serve_gateway(gateway, shutdown.clone(), drain),
+                    serve_share(gateway, shutdown.clone()),
                     serve_share(decisions, shutdown),
                 );
             })?;
@@ -89,59 +124,41 @@ impl PublicListeners {
     }
 }
 
-/// One worker's part of an endpoint.
-type WorkerSockets = (Sockets, Settings);
-
-fn share(endpoint: &mut Option<BoundListener>) -> Option<WorkerSockets> {
-    let endpoint = endpoint.as_mut()?;
-    Some((endpoint.sockets.pop()?, endpoint.settings.clone()))
-}
-
-async fn serve_share<A: Handler>(share: Option<(WorkerSockets, A)>, shutdown: Shutdown) {
-    let Some(((sockets, settings), answer)) = share else { return };
-    if let Err(error) = serve(sockets, settings, answer, shutdown).await {
+async fn serve_share<H: Handler>(
+    share: Option<((Sockets, Settings), H)>,
+    shutdown: CancellationToken,
+) {
+    let Some(((sockets, settings), handler)) = share else { return };
+    if let Err(error) = serve(sockets, settings, handler, shutdown).await {
         tracing::error!(%error, "worker cannot listen");
     }
 }
 
-/// Tunnels outlive the connections that they were; they are waited for as long as those.
-async fn serve_gateway<S: Store>(
-    share: Option<(WorkerSockets, GatewayWorker<S>, Tunnels)>,
-    mut shutdown: Shutdown,
-    drain: Duration,
-) {
-    let Some((share, worker, tunnels)) = share else { return };
-    let connections = serve_share(Some((share, worker)), shutdown.clone());
-    let all_out = async {
-        shutdown.begun().await;
-        let deadline = Instant::now() + drain;
-        while tunnels.open() > 0 && Instant::now() < deadline {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::join!(connections, all_out);
-}
-
-/// The admin endpoint, on the thread that does little else. It is open until the very end, so that
-/// the end can be watched: until what is returned with its addresses is dropped.
-pub(crate) fn open_admin<S: Store + StoreReport>(
+/// The admin endpoint, on the thread that does little else, until the guard is dropped.
+fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
-    shutdown: Shutdown,
-) -> anyhow::Result<(Vec<ListenAddress>, Closing)> {
-    let settings = Settings::new(&Timeouts::default(), &Bounds::default());
-    server.observer.connections(ListenerKind::Admin, settings.connections().clone());
-    let bound = BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
+    shutdown: CancellationToken,
+) -> anyhow::Result<(Vec<ListenAddress>, DropGuard)> {
+    let settings = internal_settings(ListenerKind::Admin, server);
+    let mut bound =
+        BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
     let operator =
         Operator { overrides: server.overrides.clone(), observer: server.observer.clone() };
     let router = RouterService(admin::router(operator, shutdown, token));
-    let (closing, open) = crate::shutdown::shutdown();
-    let BoundListener { local, settings, sockets } = bound;
-    for sockets in sockets {
-        let share = ((sockets, settings.clone()), router.clone());
-        tokio::spawn(serve_share(Some(share), open.clone()));
-    }
-    Ok((local, closing))
+    let closing = CancellationToken::new();
+    let share = bound.share().map(|share| (share, router));
+    tokio::spawn(serve_share(share, closing.clone()));
+    Ok((bound.local, closing.drop_guard()))
+}
+
+/// For the endpoints whose clients are the operator's own, often all on one address.
+fn internal_settings<S: Store>(listener: ListenerKind, server: &Server<S>) -> Settings {
+    let bounds = Bounds::default();
+    let bounds = Bounds { connections_per_address: bounds.connections, ..bounds };
+    let settings = Settings::new(&Timeouts::default(), &bounds);
+    server.observer.connections(listener, settings.connections().clone());
+    settings
 }
 
 fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Settings {
@@ -161,4 +178,38 @@ fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Set
 
 fn available_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Threads that serve, each with a runtime of its own: no request ever waits for another thread.
+#[derive(Debug, Default)]
+pub(crate) struct Workers(Vec<JoinHandle<()>>);
+
+impl Workers {
+    /// Begins one more. It ends when what it serves does.
+    fn begin<F>(&mut self, serve: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<()>
+    where
+        F: Future<Output = ()>,
+    {
+        let index = self.0.len();
+        let runtime = runtime().with_context(|| format!("cannot begin worker {index}"))?;
+        let thread = thread::Builder::new().name(format!("worker-{index}"));
+        let thread = thread.spawn(move || runtime.block_on(serve()));
+        self.0.push(thread.with_context(|| format!("cannot begin worker {index}"))?);
+        Ok(())
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn join(self) {
+        for worker in self.0 {
+            if worker.join().is_err() {
+                tracing::error!("worker thread panicked");
+            }
+        }
+    }
+}
+
+/// A runtime for one thread.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.event_interval(POLLS_BETWEEN_EVENTS).enable_all().build()
 }

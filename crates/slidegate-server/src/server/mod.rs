@@ -3,22 +3,19 @@
 mod banner;
 mod listeners;
 mod open_files;
-mod running;
-mod signals;
 mod snapshot;
 mod stores;
 mod wiring;
-mod workers;
 
 use anyhow::Context;
 use slidegate::Store;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::banner::banner;
-pub(crate) use self::running::RunningServer;
-pub(crate) use self::signals::StopSignals;
+use self::listeners::Workers;
+pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
 pub(crate) use self::wiring::Server;
-pub(crate) use self::workers::{Workers, runtime};
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::observe::StoreReport;
 use crate::overrides::Persistence;
@@ -92,7 +89,7 @@ async fn serve<S: Store + StoreReport>(
         }
     }
     tracing::info!("draining: finishing requests in flight");
-    running.closing.begin();
+    running.shutdown.cancel();
     let has_finished = finish(running.workers, snapshot, &mut stop).await;
     server.end();
     tracing::info!(requests_cut_off = !has_finished, "stopped");
@@ -115,4 +112,27 @@ async fn finish(workers: Workers, snapshot: Option<Snapshot>, stop: &mut StopSig
         }
     }
     has_finished
+}
+
+/// SIGTERM, and Ctrl-C.
+#[derive(Debug)]
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        let (terminate, interrupt) = (SignalKind::terminate(), SignalKind::interrupt());
+        Ok(Self { terminate: listen(terminate)?, interrupt: listen(interrupt)? })
+    }
+
+    /// Ends when one comes.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -17,10 +17,10 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::net::{Accepted, ConnectionTable, Handler, Listeners, RequestBody, Settings, serve};
-use crate::shutdown::{Closing, Shutdown, shutdown};
 
 /// Longer than anything takes that is to happen, even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ pub(super) struct Endpoint {
     pub(super) local: Vec<ListenAddress>,
     pub(super) counts: Counts,
     pub(super) answers: Arc<Answers>,
-    closing: Closing,
+    shutdown: CancellationToken,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -51,31 +51,27 @@ impl Endpoint {
     }
 
     pub(super) fn with(listeners: Listeners, settings: &Settings) -> Self {
-        Self::start(listeners, settings, shutdown())
+        Self::start(listeners, settings, CancellationToken::new())
     }
 
     /// An endpoint that is to close before it has opened.
     pub(super) fn with_word_given(listeners: Listeners, settings: &Settings) -> Self {
-        let (closing, word) = shutdown();
-        closing.begin();
-        Self::start(listeners, settings, (closing, word))
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        Self::start(listeners, settings, shutdown)
     }
 
-    fn start(
-        listeners: Listeners,
-        settings: &Settings,
-        (closing, word): (Closing, Shutdown),
-    ) -> Self {
+    fn start(listeners: Listeners, settings: &Settings, shutdown: CancellationToken) -> Self {
         let answers = Arc::new(Answers::default());
         let local = listeners.local().to_vec();
         let counts = Counts(Arc::clone(settings.connections()));
         let spawn = |(number, sockets)| {
-            let (settings, word) = (settings.clone(), word.clone());
+            let (settings, shutdown) = (settings.clone(), shutdown.clone());
             let answer = Tester { worker: number, answers: Arc::clone(&answers) };
-            thread::spawn(move || work(serve(sockets, settings, answer, word)))
+            thread::spawn(move || work(serve(sockets, settings, answer, shutdown)))
         };
         let workers = listeners.into_workers().into_iter().enumerate().map(spawn).collect();
-        Self { local, counts, answers, closing, workers }
+        Self { local, counts, answers, shutdown, workers }
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -87,7 +83,7 @@ impl Endpoint {
 
     /// Says that it is time to go.
     pub(super) fn begin_to_close(&self) {
-        self.closing.begin();
+        self.shutdown.cancel();
     }
 
     /// Whether all workers are done.
@@ -97,7 +93,7 @@ impl Endpoint {
 
     /// Says that it is time to go, and waits until everybody is gone.
     pub(super) async fn close(self) {
-        self.closing.begin();
+        self.shutdown.cancel();
         until("the endpoint is closed", || self.is_closed()).await;
         for worker in self.workers {
             worker.join().unwrap();
