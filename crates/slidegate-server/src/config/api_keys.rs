@@ -24,8 +24,11 @@ pub(super) struct ApiKeys {
 /// An API key that was issued.
 pub(super) struct IssuedKey {
     pub(super) key: ApiKey,
-    /// Its table.
-    pub(super) node: Node,
+    /// Its table's.
+    pub(super) location: Location,
+    name_location: Option<Location>,
+    pub(super) plan: String,
+    plan_location: Location,
     /// Whether the key itself, not its digest, is in the file.
     pub(super) is_secret: bool,
 }
@@ -114,10 +117,15 @@ impl IssuedKey {
         };
         let name = table.read("name", Value::string);
         let plan = table.require("plan", "the name of a plan", Value::string);
-        let key = ApiKey::of_identity(identity?, plan?);
+        let (identity, plan) = (identity?, plan?);
+        let location_of = |key| table.get(key).map(|value| value.node.location.clone());
+        let key = ApiKey::of_identity(identity, plan.clone());
         Some(Self {
             key: name.into_iter().fold(key, ApiKey::name),
-            node: table.node?.clone(),
+            location: table.location.clone(),
+            name_location: location_of("name"),
+            plan,
+            plan_location: location_of("plan")?,
             is_secret: given[0].is_some(),
         })
     }
@@ -125,10 +133,13 @@ impl IssuedKey {
     /// Where an error about this key is, if it is about this one.
     pub(super) fn location_of(&self, error: &PolicyError) -> Option<Location> {
         if error.value.is_empty() {
-            return Some(self.node.location.clone());
+            return Some(self.location.clone());
         }
-        let value = self.node.get(&[error.key])?;
-        (value.text() == Some(&*error.value)).then(|| value.location.clone())
+        match error.key {
+            "name" => self.name_location.clone(),
+            "plan" if self.plan == error.value => Some(self.plan_location.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -178,18 +189,25 @@ fn parse_csv(path: &Path, text: &str, reader: &Reader) -> (Node, Vec<ConfigError
             }
         };
         let line = line(text, record.position());
-        let mut table = Content::Table(Vec::new()).at(&location(line, ""));
-        for (column, field) in columns.iter().zip(&record).filter(|(_, field)| !field.is_empty()) {
+        let mut entries = Vec::with_capacity(columns.len());
+        let mut secrets = 0;
+        for (column, field) in columns.iter().zip(&record) {
+            if field.is_empty() {
+                continue;
+            }
             // A secret is not named by its column: it may be in the wrong one.
-            let key = if matches!(column, "key" | "digest") { "" } else { column };
-            table.set_text(&[column], field, &location(line, key));
+            let is_secret = matches!(column, "key" | "digest");
+            secrets += usize::from(is_secret);
+            let location = location(line, if is_secret { "" } else { column });
+            let content = Content::Text(field.to_owned());
+            entries.push((column.to_owned(), Node { location, content }));
         }
-        if table.get(&["key"]).is_some() == table.get(&["digest"]).is_some() {
-            let expected = "expected either a key or a digest";
-            reader.report(ConfigError::new(table.location.clone(), expected));
-            continue;
+        let location = location(line, "");
+        if secrets == 1 {
+            tables.push(Node { location, content: Content::Table(entries) });
+        } else {
+            reader.report(ConfigError::new(location, "expected either a key or a digest"));
         }
-        tables.push(table);
     }
     root.set(&["api_key"], Content::List(tables).at(&location(first, "")));
     (root, Vec::new())

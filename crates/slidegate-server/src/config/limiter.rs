@@ -130,7 +130,7 @@ impl<'t> LimiterSections<'t> {
             let of_key = keys.get(error.place.as_str()).map(|keys| {
                 // Of two that are the same, the later is the one that is wrong.
                 let found = keys.iter().rev().find_map(|key| key.location_of(error));
-                found.unwrap_or_else(|| keys[0].node.location.clone())
+                found.unwrap_or_else(|| keys[0].location.clone())
             });
             let location = of_key.unwrap_or_else(|| self.location(error, root));
             let value = Some(&*error.value).filter(|value| !value.is_empty());

@@ -87,7 +87,7 @@ impl<'c> Lint<'c> {
                 0 => format!("a secret in the file: {remedy}"),
                 more => format!("a secret in the file, and {more} more API keys: {remedy}"),
             };
-            self.warn(first.node.location.clone(), text);
+            self.warn(first.location.clone(), text);
         }
         for list in self.lists() {
             for key in ["api_keys", "authorizations"] {

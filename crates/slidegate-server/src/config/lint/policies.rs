@@ -142,8 +142,7 @@ impl Lint<'_> {
                 .iter()
                 .any(|policy| policy.default_plan().is_some_and(|plan| plan.name() == name));
             let has_key = || {
-                let plan =
-                    |key: &IssuedKey| key.node.get(&["plan"]).and_then(Node::text) == Some(&**name);
+                let plan = |key: &IssuedKey| key.plan == **name;
                 self.limiter.api_keys.keys.iter().any(plan)
             };
             let text = if by_plan.is_empty() {
