@@ -249,6 +249,24 @@ fn a_peek_after_a_step_back_ends_a_remembered_denial() {
 }
 
 #[test]
+fn a_step_back_holds_nobody_longer_than_a_window_from_the_first_call_after_it() {
+    let clock = ManualClock::default();
+    let start = clock.now();
+    let store = store(&clock, 100);
+    let (ann, bob) =
+        (Payer::new("ann", Quota::per_minute(1)), Payer::new("bob", Quota::per_minute(1)));
+    clock.set(start + Duration::from_secs(100));
+    assert!(spend(&store, &ann) && spend(&store, &bob));
+    clock.set(start + Duration::from_secs(50));
+    assert!(!spend(&store, &ann));
+    clock.set(start + Duration::from_secs(80));
+    let denied = store.spend_now(&bob.charges()).unwrap();
+    assert_eq!(denied.standings[0].retry_after(), Duration::from_secs(30));
+    clock.set(start + Duration::from_secs(110));
+    assert!(spend(&store, &ann) && spend(&store, &bob));
+}
+
+#[test]
 fn processors_that_disagree_by_a_hair_shorten_no_window() {
     const SECOND: u64 = 1_000_000_000;
     let at =

@@ -110,6 +110,18 @@ fn time_passed_is_told_by_the_calendar_and_never_runs_back() {
 }
 
 #[test]
+fn a_step_back_right_after_a_restore_holds_nothing_longer_than_a_window() {
+    let clock = ManualClock::default();
+    let (before, ann, _) = busy(&clock);
+    let after = store(&clock);
+    after.restore(&*saved(&before)).unwrap();
+    clock.set(clock.now() - 3600 * SECOND);
+    assert_eq!(remaining(&after, &ann), 70, "a step back frees nothing");
+    clock.advance(60 * SECOND);
+    assert_eq!(remaining(&after, &ann), 100);
+}
+
+#[test]
 fn an_account_in_both_keeps_both_histories() {
     let clock = ManualClock::default();
     let (before, ann, _) = busy(&clock);

@@ -49,24 +49,22 @@ impl Entries {
 
     #[inline]
     pub(crate) fn first_ms(&self) -> Option<u64> {
-        self.ends_ms().map(|(first_ms, _)| first_ms)
+        let first = match self {
+            Self::Few(few) => few.first(),
+            Self::Ones(ones) => ones.front(),
+            Self::Counted(counted) => counted.entries.front().map(|(stamp, _)| stamp),
+        };
+        first.map(Stamp::ms)
     }
 
     #[inline]
     pub(crate) fn last_ms(&self) -> Option<u64> {
-        self.ends_ms().map(|(_, last_ms)| last_ms)
-    }
-
-    /// The first and the last stamp.
-    #[inline]
-    pub(crate) fn ends_ms(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Few(few) => Some((few.first()?.ms(), few.last()?.ms())),
-            Self::Ones(ones) => Some((ones.front()?.ms(), ones.back()?.ms())),
-            Self::Counted(counted) => {
-                Some((counted.entries.front()?.0.ms(), counted.entries.back()?.0.ms()))
-            }
-        }
+        let last = match self {
+            Self::Few(few) => few.last(),
+            Self::Ones(ones) => ones.back(),
+            Self::Counted(counted) => counted.entries.back().map(|(stamp, _)| stamp),
+        };
+        last.map(Stamp::ms)
     }
 
     /// Stamp and units of each entry, oldest first.
@@ -152,6 +150,7 @@ impl Stamp {
         Self([a, b, c, d, e, f])
     }
 
+    #[inline]
     fn ms(&self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])

@@ -53,15 +53,18 @@ impl Ledger {
     ///
     /// If the clock has stepped back, entries that now lie in the future are pulled to the
     /// present: they leave after one window at the latest, and no earlier than they should.
-    #[inline]
     pub fn expire(&mut self, now: Timestamp) {
-        let Some((first_ms, last_ms)) = self.entries.ends_ms() else { return };
+        self.expire_in_order(now);
+        self.pull_back(self.present_ms(now));
+    }
+
+    /// [`expire`](Self::expire) if the clock has not stepped back since the last spend. It does not
+    /// read the newest entry, which may be in another cache line than the oldest.
+    #[inline]
+    pub(crate) fn expire_in_order(&mut self, now: Timestamp) {
         let now_ms = now.as_millis();
-        if first_ms + self.window.ms() <= now_ms {
+        if self.entries.first_ms().is_some_and(|first_ms| first_ms + self.window.ms() <= now_ms) {
             self.forget_expired(now_ms);
-        }
-        if last_ms > now_ms && last_ms > self.present_ms(now) {
-            self.pull_back(self.present_ms(now));
         }
     }
 

@@ -55,9 +55,15 @@ impl AccountEntry {
         self.key.as_bytes() == key
     }
 
-    #[inline]
+    /// Forgets what has left its window, and deals with a clock that has stepped back.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.ledgers_mut().iter_mut().for_each(|ledger| ledger.expire(now));
+    }
+
+    /// Forgets what has left its window. The shard deals with a clock that has stepped back.
+    #[inline]
+    pub(super) fn expire_in_order(&mut self, now: Timestamp) {
+        self.ledgers_mut().iter_mut().for_each(|ledger| ledger.expire_in_order(now));
     }
 
     #[inline]
@@ -107,6 +113,7 @@ impl AccountEntry {
     }
 
     /// Adds a ledger in place of those that are empty; tells where it is.
+    #[cold]
     fn push(&mut self, ledger: Ledger) -> usize {
         let mut kept = match std::mem::replace(&mut self.ledgers, Ledgers::List(Vec::new())) {
             Ledgers::One(ledger) => vec![ledger],

@@ -217,16 +217,10 @@ impl MemoryStore {
                 drop(shard);
                 return self.attempt_all(slice::from_mut(&mut charge), commit);
             };
-            account.expire(now);
+            account.expire_in_order(now);
             charge.will_spend = charge.fits(Some(account));
-            match commit {
-                Commit::Spend if charge.will_spend => {
-                    for quota in charge.quotas {
-                        account.ledger_or_new(*quota).spend(*quota, charge.cost, now);
-                    }
-                }
-                Commit::Spend => charge.write(account, now),
-                Commit::Nothing => {}
+            if commit == Commit::Spend {
+                charge.write(account, now);
             }
             let spent = charge.will_spend || charge.shadow;
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
@@ -249,22 +243,22 @@ impl MemoryStore {
     ) -> (bool, Standing) {
         let hash = self.hash(key);
         let (mut shard, now) = self.open(hash);
-        if let Some(account) = shard.own(hash, key) {
-            account.expire(now);
-            let ledger = account.ledger_or_new(quota);
-            if !ledger.admits(quota, cost) {
-                return (false, ledger.standing_for(quota, cost, now));
-            }
-            if commit == Commit::Spend {
-                ledger.spend(quota, cost, now);
-            }
-            return (true, ledger.standing(quota, now));
+        let Some(account) = shard.own(hash, key) else {
+            drop(shard);
+            let mut charge = PlannedCharge::new(key, hash, slice::from_ref(&quota), cost);
+            let receipt = self.attempt_all(slice::from_mut(&mut charge), commit);
+            let receipt = receipt.expect("a charge that a shared account stands in for");
+            return (receipt.spent, receipt.standings[0]);
+        };
+        let ledger = account.ledger_or_new(quota);
+        ledger.expire_in_order(now);
+        if !ledger.admits(quota, cost) {
+            return (false, ledger.standing_for(quota, cost, now));
         }
-        drop(shard);
-        let mut planned = [PlannedCharge::new(key, hash, slice::from_ref(&quota), cost)];
-        let receipt = self.attempt_all(&mut planned, commit);
-        let receipt = receipt.expect("a charge that a shared account stands in for");
-        (receipt.spent, receipt.standings[0])
+        if commit == Commit::Spend {
+            ledger.spend(quota, cost, now);
+        }
+        (true, ledger.standing(quota, now))
     }
 
     /// Locks the shard of one account, and reads the clock under the lock.
@@ -283,6 +277,7 @@ impl MemoryStore {
     }
 
     /// Decides all charges in one step: slots first, then whether they fit, and writes last.
+    #[inline(never)]
     fn attempt_all(
         &self,
         planned: &mut [PlannedCharge<'_>],

@@ -73,15 +73,23 @@ impl Shard {
     }
 
     /// The instant of a call that holds the lock: its reading of the clock, or the last call's if
-    /// that was a hair later. A larger step back is the clock's, and for the ledgers to deal with.
+    /// that was less than [`CLOCK_JITTER`] later.
     #[inline]
     pub(super) fn instant(&mut self, reading: Timestamp) -> Timestamp {
-        let is_jitter =
-            reading < self.last_now && self.last_now.saturating_since(reading) < CLOCK_JITTER;
-        if !is_jitter {
-            self.last_now = reading;
+        if reading >= self.last_now { reading } else { self.earlier_instant(reading) }
+    }
+
+    /// A larger step back is the clock's. No ledger of the shard may have entries in the future
+    /// then, and looking for them here spares every call the look at an account's newest entry.
+    #[cold]
+    fn earlier_instant(&mut self, reading: Timestamp) -> Timestamp {
+        if self.last_now.saturating_since(reading) < CLOCK_JITTER {
+            return self.last_now;
         }
-        self.last_now
+        let accounts = self.accounts.iter_mut().chain(&mut self.overflow);
+        accounts.for_each(|account| account.expire(reading));
+        self.last_now = reading;
+        reading
     }
 
     /// Begins a call of so many charges at `now`, with a look at a few accounts that may be over.
@@ -107,11 +115,11 @@ impl Shard {
         planned: usize,
     ) -> Result<Slot, StoreError> {
         if let Some(i) = self.find(charge.hash, charge.key) {
-            self.own_mut(i).expire(now);
+            self.own_mut(i).expire_in_order(now);
             return Ok(Slot::Own(i));
         }
         if let Some(shared) = self.shared_mut(charge.policy) {
-            shared.expire(now);
+            shared.expire_in_order(now);
         }
         if self.accounts.len() + planned < self.capacity {
             return Ok(Slot::New);
@@ -214,8 +222,9 @@ impl Shard {
         &self.overflow
     }
 
-    /// Looks through all accounts.
+    /// Looks through all accounts, before others with entries up to `now` are added.
     pub(super) fn sweep_all(&mut self, now: Timestamp) {
+        self.last_now = self.last_now.max(now);
         self.sweep(now, self.accounts.num_buckets());
     }
 
