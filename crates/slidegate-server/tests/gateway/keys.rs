@@ -134,8 +134,9 @@ fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
     fs::write(&path, text).unwrap();
     let began = Instant::now();
     let front = start(&selling(&upstream), &format!("keys_file = {path:?}"));
-    // A second of the processor, however many others want it. The server is not optimised here.
-    assert!(front.cpu_seconds() < 1.0, "{} s", front.cpu_seconds());
+    // Two seconds of the processor, however many others want it: the server is not optimised here,
+    // where it takes about ten times as long as it does otherwise.
+    assert!(front.cpu_seconds() < 2.0, "{} s", front.cpu_seconds());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(passing(&front, "203.0.113.7", same("key-99999", 30)), 20);
     assert_eq!(passing(&front, "203.0.113.7", same("key-100000", 30)), 5);
