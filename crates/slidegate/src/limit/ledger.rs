@@ -62,9 +62,9 @@ impl Ledger {
     /// read the newest entry, which may be in another cache line than the oldest.
     #[inline]
     pub(crate) fn expire_in_order(&mut self, now: Timestamp) {
-        let now_ms = now.as_millis();
-        if self.entries.first_ms().is_some_and(|first_ms| first_ms + self.window.ms() <= now_ms) {
-            self.forget_expired(now_ms);
+        let Some(expired_ms) = now.as_millis().checked_sub(self.window.ms()) else { return };
+        if self.entries.first_ms().is_some_and(|first_ms| first_ms <= expired_ms) {
+            self.forget_until(Timestamp::from_millis(expired_ms));
         }
     }
 
@@ -180,6 +180,7 @@ impl Ledger {
     }
 
     /// Forgets what was spent up to `at`. An entry whose tick ends later stays, with all its units.
+    #[inline(never)]
     pub fn forget_until(&mut self, at: Timestamp) {
         while self.entries.first_ms().is_some_and(|first_ms| first_ms <= at.as_millis()) {
             self.entries.take(0, u32::MAX);
@@ -280,14 +281,6 @@ impl Ledger {
         }
         self.window = Window::new(self.window.ms(), quota.is_coarse());
         self.pull_back(self.present_ms(now));
-    }
-
-    #[inline(never)]
-    fn forget_expired(&mut self, now_ms: u64) {
-        let expired = |first_ms: u64| first_ms + self.window.ms() <= now_ms;
-        while self.entries.first_ms().is_some_and(expired) {
-            self.entries.take(0, u32::MAX);
-        }
     }
 
     /// Moves entries that lie after the present to it. Whatever they are, they were spent before.

@@ -80,10 +80,8 @@ impl AccountEntry {
     #[inline]
     pub(super) fn ledger_or_new(&mut self, quota: Quota) -> &mut Ledger {
         let mut windows = self.ledgers().iter().map(Ledger::window_ms);
-        let i = match windows.position(|window_ms| window_ms == quota.window_ms()) {
-            Some(i) => i,
-            None => self.push(Ledger::new(quota)),
-        };
+        let i = windows.position(|window_ms| window_ms == quota.window_ms());
+        let i = i.unwrap_or_else(|| self.push(Ledger::new(quota)));
         &mut self.ledgers_mut()[i]
     }
 

@@ -151,19 +151,14 @@ impl Shard {
             Slot::Own(i) => Some((self.own_mut(i), charge.slot)),
             Slot::Overflow => Some((self.shared_or_new(charge.policy), charge.slot)),
             Slot::New => {
-                let i = self.insert_new(charge);
+                let shared = self.shared_mut(charge.policy);
+                let account = shared.map(|shared| shared.condensed(charge.key));
+                let account = account.unwrap_or_else(|| AccountEntry::new(charge.key));
+                let i = self.insert(charge.hash, account);
                 Some((self.own_mut(i), Slot::Own(i)))
             }
             Slot::Waived => None,
         }
-    }
-
-    fn insert_new(&mut self, charge: &PlannedCharge<'_>) -> usize {
-        let account = match self.shared_mut(charge.policy) {
-            Some(shared) => shared.condensed(charge.key),
-            None => AccountEntry::new(charge.key),
-        };
-        self.insert(charge.hash, account)
     }
 
     /// The account of a key, or else the shared one that it spends from.
