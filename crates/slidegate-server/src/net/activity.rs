@@ -1,5 +1,6 @@
 //! What goes on on one connection, shared by its stream, its requests and the task that drives it.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -138,6 +139,15 @@ impl Activity {
         if let Some(driver) = &state.driver {
             driver.wake_by_ref();
         }
+    }
+
+    /// Ends when another connection needs the place of this one.
+    pub(super) async fn evicted(&self) {
+        poll_fn(|cx| match self.driven_by(cx.waker()) {
+            Some(Unwanted::Evicted) => Poll::Ready(()),
+            Some(Unwanted::Draining) | None => Poll::Pending,
+        })
+        .await;
     }
 
     /// Since when the connection could be closed without a loss.

@@ -113,9 +113,11 @@ impl<H: Handler> ConnectionServer<H> {
 
     /// Serves a connection to its end.
     pub(super) async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
+        let activity = Arc::new(Activity::new(Reading::Head));
         let opened = select! {
             biased;
-            opened = self.open(socket, admitted) => opened,
+            opened = self.open(socket, admitted, &activity) => opened,
+            () = activity.evicted() => return,
             () = self.grace() => return,
         };
         match opened {
@@ -134,6 +136,7 @@ impl<H: Handler> ConnectionServer<H> {
         &self,
         socket: Socket,
         admitted: Admitted,
+        activity: &Arc<Activity>,
     ) -> Result<HttpConnection, HandshakeError> {
         let settings = &self.settings;
         let deadline = Instant::now() + settings.timeouts.head;
@@ -147,12 +150,11 @@ impl<H: Handler> ConnectionServer<H> {
             let source = source.map_err(|error| HandshakeError::ProxyHeader { peer, error })?;
             client = source.or(peer);
         }
-        let activity = Arc::new(Activity::new(Reading::Head));
         // Many clients are behind a trusted proxy.
         let counted = client.filter(|_| client != peer || !settings.trusts(peer));
         let slot = settings
             .connections
-            .open(admitted, counted, &activity)
+            .open(admitted, counted, activity)
             .ok_or(HandshakeError::TooManyOfAddress)?;
         let mut is_http2 = None;
         if let Some(tls) = &settings.tls {
@@ -170,6 +172,7 @@ impl<H: Handler> ConnectionServer<H> {
             }
         };
         let accepted = Accepted { peer: client, secure: settings.tls.is_some() };
+        let activity = Arc::clone(activity);
         Ok(HttpConnection { io, read, is_http2, accepted, activity, slot })
     }
 

@@ -275,6 +275,22 @@ async fn the_longest_idle_connection_makes_room() {
 }
 
 #[tokio::test]
+async fn connections_that_say_nothing_make_room() {
+    let bounds = Bounds { connections: 2, ..Bounds::default() };
+    let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
+    let mut silent =
+        [Client::connect(endpoint.address()).await, Client::connect(endpoint.address()).await];
+    until("they are there", || endpoint.counts.open() == 2).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..10 {
+        assert_eq!(Client::connect(endpoint.address()).await.get("/").await, "GET /");
+    }
+    assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+    assert_eq!((silent[0].end().await.1, silent[1].end().await.1), (String::new(), String::new()));
+    endpoint.close().await;
+}
+
+#[tokio::test]
 async fn one_address_cannot_have_every_place() {
     let bounds = Bounds { connections: 10, connections_per_address: 2, ..Bounds::default() };
     let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
