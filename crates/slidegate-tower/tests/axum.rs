@@ -1,11 +1,8 @@
 //! The layer on axum routers: for a whole router, per route, several at once.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::net::SocketAddr;
 
+use crate::support::{Slow, field, gate, get, get_from, policies, text};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -16,7 +13,6 @@ use axum::routing;
 use http::{HeaderMap, StatusCode};
 use slidegate::{Decision, Gate, ManualClock, MemoryStore, Plan, Policy, Quota, Source};
 use slidegate_tower::{Headers, RateLimitLayer, User, UserPlan};
-use support::{Slow, field, gate, get, get_from, policies, text};
 use tower::ServiceExt;
 
 const HELLO: &str = "hello";

@@ -1,19 +1,15 @@
 //! Misconfiguration is noticed, and told once with its remedy.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::support::now;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use slidegate_tower::{AddressSource, ClientAddress, Peer, RateLimitLayer};
-use support::now;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

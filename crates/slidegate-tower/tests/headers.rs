@@ -1,15 +1,11 @@
 //! What the headers say, in every dialect, and beside headers that are there already.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Scripted, decide, field, gate, policies};
 use http::{HeaderMap, HeaderName};
 use slidegate::{Ban, Gate, ManualClock, Policy, Quota, Scope, Timestamp};
 use slidegate_tower::{Dialect, Headers, Responder};
-use support::{Scripted, decide, field, gate, policies};
 
 const SECOND: Duration = Duration::from_secs(1);
 

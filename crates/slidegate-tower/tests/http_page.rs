@@ -1,9 +1,5 @@
 //! The responses that docs/http.md shows are the ones that clients get.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;

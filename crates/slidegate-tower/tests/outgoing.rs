@@ -1,13 +1,10 @@
 //! Outgoing calls: within the quota, in order, bounded, and nothing taken by who gave up.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{Down, Slow, policies};
 use http::{HeaderMap, Method, Request};
 use slidegate::{
     AccessList, Clock, Facts, Gate, MemoryStore, OnStoreError, Policy, Source, Timestamp,
@@ -15,7 +12,6 @@ use slidegate::{
 use slidegate_tower::{
     Cost, Exempt, OutgoingError, OutgoingLayer, OutgoingQueue, RateLimited, User,
 };
-use support::{Down, Slow, policies};
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 

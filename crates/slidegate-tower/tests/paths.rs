@@ -1,12 +1,9 @@
 //! Paths that are written in a roundabout way: what they mean, and that nobody gets around a policy.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::borrow::Cow;
 use std::convert::Infallible;
 
+use crate::support::{CLIENT, Slow, gate, policies};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Empty;
@@ -15,7 +12,6 @@ use proptest::test_runner::FileFailurePersistence;
 use slidegate::policy::PoliciesBuilder;
 use slidegate::{AccessList, Facts, Gate, ManualClock, MemoryStore, Policy, Quota, Store};
 use slidegate_tower::{PathReading, Peer, RateLimitLayer};
-use support::{CLIENT, Slow, gate, policies};
 use tower::{Layer, ServiceExt, service_fn};
 
 /// Each is `/login` to some service.

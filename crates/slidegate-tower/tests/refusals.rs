@@ -1,12 +1,9 @@
 //! What a refused client is told: every reason, every shape, gRPC.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
@@ -16,7 +13,6 @@ use slidegate::{
     StoreError, Verdict,
 };
 use slidegate_tower::{Dialect, Headers, Reason, Refusal, Refused, Responder, Shape};
-use support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
 use tonic_types::StatusExt;
 
 type Outcome = Result<Decision, StoreError>;

@@ -1,9 +1,5 @@
 //! The service by itself: any body, readiness, and what an application can tell it.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use crate::support::{CLIENT, Down, Slow, field, gate, policies};
 use bytes::{Buf, Bytes};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
@@ -24,7 +21,6 @@ use slidegate_tower::{
     Peer, RateLimitLayer, Refusal, RequestHead, RequestLimiter, Responder, ResponseBody, User,
     UserPlan,
 };
-use support::{CLIENT, Down, Slow, field, gate, policies};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 fn limits(policy: Policy) -> RateLimitLayer {

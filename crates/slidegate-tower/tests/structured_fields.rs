@@ -1,13 +1,10 @@
 //! Whatever the policies and standings: every field parses with an independent parser, and says
 //! nothing that is too early or too much.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::support::{Scripted, decide, field, gate, policies};
 use http::HeaderMap;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -15,7 +12,6 @@ use proptest::sample::subsequence;
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parser};
 use slidegate::{Clock, Decision, Facts, Gate, ManualClock, Policy, Quota, Standing, Timestamp};
 use slidegate_tower::{Dialect, Headers, Responder};
-use support::{Scripted, decide, field, gate, policies};
 
 const ALL: [Dialect; 5] = [
     Dialect::Draft11,

@@ -1,9 +1,5 @@
 //! Temporary bans: who is refused, from when, until when, and what that costs.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::now;
 use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -23,9 +20,8 @@ use slidegate::{
     MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Scope, Source, Store, StoreError,
     Timestamp, Verdict,
 };
-use support::now;
 
-use crate::Expected::{Allow, Banned, Deny};
+use Expected::{Allow, Banned, Deny};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

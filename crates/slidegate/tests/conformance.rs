@@ -1,12 +1,10 @@
 //! The memory store passes the suite that every store must pass.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::now;
 use slidegate::conformance::{self, Harness};
 use slidegate::{Clock, ManualClock, MemoryStore, Timestamp};
-use support::now;
 
 struct Memory {
     clock: ManualClock,

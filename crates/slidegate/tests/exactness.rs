@@ -1,8 +1,6 @@
 //! The promises, as properties: random histories through the memory store and the ledger, held
 //! against a brute-force model and against the true instants of what was admitted.
 
-mod model;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +9,7 @@ use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
 use slidegate::limit::{Charge, Charges, Ledger, Quotas, Receipt, Spent};
 use slidegate::{Clock, Identity, ManualClock, MemoryStore, Name, Quota, Timestamp};
 
-use crate::model::{Admitted, Answer, History, Kind, Limit, Model, Standing};
+use crate::model::{self, Admitted, Answer, History, Kind, Limit, Model, Standing};
 
 const MILLI_NS: u64 = 1_000_000;
 const DAY_MS: u64 = 86_400_000;

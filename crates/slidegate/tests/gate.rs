@@ -1,21 +1,17 @@
 //! What a gate does around its store: scopes, failures, peeking, refunds, changes of policy.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::now;
 use http::Method;
 use slidegate::limit::{Charges, Receipt, Spent};
 use slidegate::{
     Account, AccountError, Ban, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
     OnStoreError, Policies, Policy, Quota, Scope, Source, Store, StoreError, Verdict,
 };
-use support::now;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

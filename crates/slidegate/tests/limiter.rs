@@ -1,7 +1,5 @@
 //! The limiter of one quota: exact for every key, truthful when it denies, bounded.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::thread;

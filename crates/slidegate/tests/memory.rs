@@ -1,13 +1,9 @@
 //! The memory store's bounds: what it forgets, what it never forgets, and what it does when full.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Payer;
 use slidegate::{Clock, ManualClock, MemoryStore, OnStoreError, Quota, StoreError, Timestamp};
-use support::Payer;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,20 +1,16 @@
 //! Charges that are named instead of found by a request's facts.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::support::now;
 use http::Method;
 use slidegate::policy::NamedChargeError;
 use slidegate::{
     Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, Plan, Policies,
     Policy, Quota, Scope, Source, Timestamp, Verdict,
 };
-use support::now;
 
 fn charge<'a>(policy: &'a str, identity: &str, cost: u32) -> NamedCharge<'a> {
     let identity = identity.parse().unwrap();

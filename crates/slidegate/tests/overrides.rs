@@ -1,17 +1,12 @@
 //! What an operator overrides about an identity: for whom it holds, against what, and until when.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-#[allow(dead_code, reason = "other tests use the rest")]
-mod model;
-mod support;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::now;
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -22,7 +17,6 @@ use slidegate::{
     Inspection, ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota,
     Scope, Source, Standing, Store, StoreError, Timestamp, Verdict,
 };
-use support::now;
 
 use crate::model::{Charge as ModelCharge, Kind, Limit, Model};
 

@@ -1,12 +1,9 @@
 //! From facts to charges: who is charged, for what, and what is refused when policies are built.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use crate::support::now;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::policy::{ApiKey, BadRequest, Effect, Prefixes, UnknownKeys};
@@ -14,7 +11,6 @@ use slidegate::{
     AccessList, Block, Decision, Facts, Gate, Identity, MemoryStore, OnStoreError, Plan, Policies,
     Policy, PolicyErrors, Quota, Scope, Source, Verdict,
 };
-use support::now;
 
 const CLIENT: &str = "203.0.113.7";
 

@@ -1,14 +1,10 @@
 //! A memory store survives a restart.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Payer;
 use slidegate::limit::SnapshotError;
 use slidegate::{Clock, ManualClock, MemoryStore, OnStoreError, Quota, Timestamp};
-use support::Payer;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,17 +1,15 @@
 //! Many threads at once: exactly the units are admitted, and nothing locks up.
 
-mod support;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::Payer;
 use http::Method;
 use slidegate::limit::Charges;
 use slidegate::{Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota, Source};
-use support::Payer;
 
 const THREADS: usize = 8;
 

@@ -5,7 +5,7 @@ use slidegate::policy::{Network, Prefixes};
 use slidegate::{Facts, Identity, Source};
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::{PROXIES, found, ip, lines, networks};
+use super::{PROXIES, found, ip, lines, networks};
 
 /// Whose spending a direct connection counts as, by a policy with the default prefixes.
 fn identity(peer: &str) -> Identity {
@@ -63,7 +63,7 @@ fn cve_2026_90711_a_sloppy_network_is_refused() {
 /// A limiter keyed on X-Forwarded-For whoever sent it.
 #[test]
 fn cve_2025_59152_a_client_cannot_name_itself() {
-    for source in crate::SOURCES {
+    for source in super::SOURCES {
         let clients = ClientAddress::new(source, networks(PROXIES));
         for spoofed in ["198.51.100.1", "10.0.0.1", "for=198.51.100.1"] {
             let headers = lines(&source.to_string(), [spoofed]);

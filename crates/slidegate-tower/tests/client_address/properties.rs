@@ -8,7 +8,7 @@ use proptest::test_runner::FileFailurePersistence;
 use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::{SOURCES, ip, lines};
+use super::{SOURCES, ip, lines};
 
 /// A range of addresses as the model sees it: so many leading bits of the IPv6 form.
 #[derive(Debug, Clone, Copy)]
@@ -294,7 +294,7 @@ proptest! {
     #[test]
     fn no_header_panics_and_the_answer_is_canonical(peer in addresses(), headers in any_headers()) {
         for source in SOURCES {
-            let clients = ClientAddress::new(source, crate::networks(["0.0.0.0/0", "::/0"]));
+            let clients = ClientAddress::new(source, super::networks(["0.0.0.0/0", "::/0"]));
             let found = clients.resolve(Some(peer), &headers);
             prop_assert_eq!(found, found.map(|address| address.to_canonical()));
             prop_assert!(found.is_some());
@@ -313,7 +313,7 @@ proptest! {
             (AddressSource::Forwarded, element(client, style)),
         ];
         for (source, appended) in cases {
-            let clients = ClientAddress::new(source, crate::networks(["10.0.0.0/8"]));
+            let clients = ClientAddress::new(source, super::networks(["10.0.0.0/8"]));
             let found = |values: &[Vec<u8>]| {
                 clients.resolve(Some(ip("10.0.0.1")), &lines(&source.to_string(), values))
             };

@@ -1,8 +1,6 @@
 //! The address of the client behind proxies: every form that it is written in, and where the walk
 //! ends.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod holes;
 mod properties;
 

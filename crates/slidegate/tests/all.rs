@@ -1,0 +1,18 @@
+//! All tests of the public API, but for those that count allocations in a process of their own.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bans;
+mod conformance;
+mod exactness;
+mod gate;
+mod limiter;
+mod memory;
+mod model;
+mod named;
+mod overrides;
+mod policies;
+mod snapshot;
+mod stories;
+mod support;
+mod threads;

@@ -1,0 +1,9 @@
+//! All tests.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod cluster;
+mod commands;
+mod network;
+mod sentinel;
+mod server;
