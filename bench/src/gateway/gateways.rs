@@ -140,7 +140,7 @@ impl<'a> Env<'a> {
         let config =
             self.directory.write("upstream", &fill(include_str!("upstream.conf"), &blanks))?;
         let program = Program::start(&mut nginx(Core::Rest, &config), port, self.directory)?;
-        Ok(Runner { name, traffic: Traffic::Allowed, program, port, ask: Ask::Get })
+        Ok(Runner { name, traffic: Traffic::Allowed, program, port, ask: Ask::Get { path: "/" } })
     }
 
     pub fn start(&self, gateway: Gateway, traffic: Traffic) -> anyhow::Result<Runner> {
@@ -163,7 +163,7 @@ impl<'a> Env<'a> {
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
-        Ok(Runner { name, traffic, program, port, ask: Ask::Get })
+        Ok(Runner { name, traffic, program, port, ask: Ask::Get { path: "/" } })
     }
 
     /// What is filled into the configurations; none of them has all of it.

@@ -1,16 +1,18 @@
 //! Gateways in front of one upstream: Slidegate beside nginx, HAProxy, Envoy and Traefik.
 
+mod bulk;
 mod gateways;
 pub mod static_responder;
 
 use self::gateways::{Env, Gateway};
-use crate::harness::{self, Directory, Pair, Table, Traffic};
+use crate::harness::{self, Directory, Pair, Runner, Table, Traffic};
 
 /// Measures, and prints the table and the result.
 pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     harness::require(&["wrk", "nginx", "haproxy", "redis-server"])?;
     let directory = Directory::new()?;
     let env = Env::prepare(&directory)?;
+    bulk::write_body(&directory)?;
     let mut runners = vec![env.upstream()?];
     for traffic in Traffic::ALL {
         for gateway in Gateway::ALL {
@@ -27,7 +29,15 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     let table = harness::run(&runners, options, &directory)?;
     table.print();
     println!("\n{}", result(&table));
-    Ok(())
+    let allowed = |gateway: Gateway| {
+        let is =
+            |runner: &&Runner| runner.traffic == Traffic::Allowed && runner.name == gateway.name();
+        runners.iter().find(is)
+    };
+    match (allowed(Gateway::Memory), allowed(Gateway::Nginx)) {
+        (Some(ours), Some(nginx)) => bulk::run([ours, nginx], options, &directory),
+        _ => Ok(()),
+    }
 }
 
 fn result(table: &Table) -> String {

@@ -7,8 +7,6 @@ use anyhow::{Context, bail, ensure};
 
 use super::program::{Core, Directory};
 
-/// Connections that the clients share; each carries one request at a time.
-pub const CONNECTIONS: u32 = 64;
 /// How many clients take turns.
 pub const CLIENTS: u32 = 1000;
 
@@ -17,8 +15,8 @@ const TIMEOUT: &str = "10s";
 
 /// What every client asks.
 pub enum Ask {
-    /// `GET /`, with the client's address in `X-Forwarded-For`.
-    Get,
+    /// With the client's address in `X-Forwarded-For`.
+    Get { path: &'static str },
     /// A POST with JSON in which `@` stands for the client's address.
     Post { path: &'static str, body: String },
 }
@@ -38,25 +36,24 @@ pub struct Seen {
 /// Sends requests as fast as they are answered.
 pub struct Clients {
     script: PathBuf,
+    connections: u32,
 }
 
 impl Clients {
-    pub fn new(directory: &Directory) -> anyhow::Result<Self> {
+    /// Clients that share so many connections; each carries one request at a time.
+    pub fn new(directory: &Directory, connections: u32) -> anyhow::Result<Self> {
         let script = directory.write("clients.lua", include_str!("clients.lua"))?;
-        Ok(Self { script })
+        Ok(Self { script, connections })
     }
 
     pub fn send(&self, port: u16, ask: &Ask, length: Duration) -> anyhow::Result<Seen> {
-        let path = match ask {
-            Ask::Get => "/",
-            Ask::Post { path, .. } => path,
-        };
+        let (Ask::Get { path } | Ask::Post { path, .. }) = ask;
         let mut wrk = Core::Rest.command("wrk");
-        wrk.args(["--threads", "1", "--connections", &CONNECTIONS.to_string()]);
+        wrk.args(["--threads", "1", "--connections", &self.connections.to_string()]);
         wrk.args(["--timeout", TIMEOUT, "--duration", &format!("{}s", length.as_secs())]);
         wrk.arg("--script").arg(&self.script).arg(format!("http://127.0.0.1:{port}{path}"));
         match ask {
-            Ask::Get => wrk.args(["--", "GET"]),
+            Ask::Get { .. } => wrk.args(["--", "GET"]),
             Ask::Post { body, .. } => wrk.args(["--", "POST", body]),
         };
         let output = wrk.output().context("wrk cannot be run")?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-pub use self::clients::Ask;
-use self::clients::{CLIENTS, Clients, Seen};
+use self::clients::CLIENTS;
+pub use self::clients::{Ask, Clients, Seen};
 pub use self::program::{Core, Directory, Program, fill, find, free_port, require, slidegate};
 pub use self::table::{Pair, Table};
 
@@ -28,6 +28,15 @@ pub struct Options {
 }
 
 impl Options {
+    pub fn rounds(&self) -> usize {
+        self.rounds.max(1)
+    }
+
+    /// How long a turn takes.
+    pub fn turn(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
     /// Whether the row is to be measured.
     pub fn want(&self, name: &str, traffic: Traffic) -> bool {
         format!("{name}, {}", traffic.name()).contains(&self.only)
@@ -75,6 +84,9 @@ pub struct Turn {
     rss_bytes: u64,
 }
 
+/// Connections that the clients share.
+const CONNECTIONS: u32 = 64;
+
 /// Where one request a minute is allowed, a client gets through at most so often in a turn that is
 /// shorter than a minute: at its beginning, and when the minute of an earlier one is over.
 const MOST_ADMITTED: u64 = 2;
@@ -83,9 +95,9 @@ const MOST_ADMITTED: u64 = 2;
 pub fn run(runners: &[Runner], options: &Options, directory: &Directory) -> anyhow::Result<Table> {
     let start = Instant::now();
     let progress = |text: &str| eprintln!("{:>4} s  {text}", start.elapsed().as_secs());
-    let clients = Clients::new(directory)?;
-    let (rounds, length) = (options.rounds.max(1), Duration::from_secs(options.seconds));
-    let turn = |runner: &Runner| runner.turn(&clients, length);
+    let clients = Clients::new(directory, CONNECTIONS)?;
+    let rounds = options.rounds();
+    let turn = |runner: &Runner| runner.turn(&clients, options.turn());
     progress("a round to warm up");
     runners.iter().try_for_each(|runner| turn(runner).map(drop))?;
     let mut turns: Vec<Vec<Turn>> = runners.iter().map(|_| Vec::new()).collect();
@@ -124,9 +136,11 @@ impl Runner {
         ensure!(seen.broken == 0, "{name}, {traffic}: {} requests came to nothing", seen.broken);
         let (answers, refused) = (seen.answers, seen.bad_statuses);
         let good = match (&self.ask, self.traffic) {
-            (Ask::Get, Traffic::Refused) => answers - refused <= MOST_ADMITTED * u64::from(CLIENTS),
+            (Ask::Get { .. }, Traffic::Refused) => {
+                answers - refused <= MOST_ADMITTED * u64::from(CLIENTS)
+            }
             // A decision that is asked for is an answer, whatever it says.
-            (Ask::Get, Traffic::Allowed) | (Ask::Post { .. }, _) => refused == 0,
+            (Ask::Get { .. }, Traffic::Allowed) | (Ask::Post { .. }, _) => refused == 0,
         };
         ensure!(good, "{name}, {traffic}: {refused} of {answers} were refused");
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::clients::{CLIENTS, CONNECTIONS};
-use super::{Runner, Traffic, Turn};
+use super::clients::CLIENTS;
+use super::{CONNECTIONS, Runner, Traffic, Turn};
 use crate::spread::Spread;
 
 /// A line for each server.
