@@ -16,14 +16,11 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// A limiter under test.
 pub trait Candidate: Sync {
-    /// What it takes a key as.
-    type Key: Clone + Sync;
+    /// What it takes a key as, made of a client address.
+    type Key: From<String> + Sync;
 
     /// An empty limiter.
     fn new() -> Self;
-
-    /// Makes a key of a client address.
-    fn key(address: &str) -> Self::Key;
 
     /// Decides one request.
     fn decide(&self, key: &Self::Key) -> bool;
@@ -39,12 +36,17 @@ impl Candidate for Limiter {
         Self(slidegate::Limiter::new(Quota::per_minute(UNITS)).capacity(2_000_000))
     }
 
-    fn key(address: &str) -> String {
-        address.to_owned()
-    }
-
     fn decide(&self, key: &String) -> bool {
         self.0.check(key).is_ok()
+    }
+}
+
+/// Whom a store counts.
+pub struct User(Identity);
+
+impl From<String> for User {
+    fn from(address: String) -> Self {
+        Self(Identity::user(&address))
     }
 }
 
@@ -65,18 +67,14 @@ impl Store {
 }
 
 impl Candidate for Store {
-    type Key = Identity;
+    type Key = User;
 
     fn new() -> Self {
         Self::with_quota(Quota::per_minute(UNITS))
     }
 
-    fn key(address: &str) -> Identity {
-        Identity::user(address)
-    }
-
-    fn decide(&self, key: &Identity) -> bool {
-        let charge = Charge::new(&self.policy, key, &self.quotas);
+    fn decide(&self, key: &User) -> bool {
+        let charge = Charge::new(&self.policy, &key.0, &self.quotas);
         self.store.spend_now(&Charges::from(charge)).expect("the store has room").spent
     }
 }
@@ -92,10 +90,6 @@ impl Candidate for Governor {
         Self(governor::RateLimiter::dashmap(governor::Quota::per_minute(units)))
     }
 
-    fn key(address: &str) -> String {
-        address.to_owned()
-    }
-
     fn decide(&self, key: &String) -> bool {
         self.0.check_key(key).is_ok()
     }
@@ -109,10 +103,6 @@ impl Candidate for Throttlecrab {
 
     fn new() -> Self {
         Self(Mutex::new(RateLimiter::new(AdaptiveStore::new())))
-    }
-
-    fn key(address: &str) -> String {
-        address.to_owned()
     }
 
     fn decide(&self, key: &String) -> bool {
@@ -131,10 +121,6 @@ impl Candidate for Naive {
 
     fn new() -> Self {
         Self(Mutex::default())
-    }
-
-    fn key(address: &str) -> String {
-        address.to_owned()
     }
 
     fn decide(&self, key: &String) -> bool {

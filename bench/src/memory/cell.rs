@@ -85,7 +85,7 @@ impl<R: Candidate> CandidateRun<R> {
         let mut run = Self {
             limiter: R::new(),
             cell,
-            keys: shuffled(cell.keys, KEY_SEED).into_iter().map(|i| R::key(&address(i))).collect(),
+            keys: shuffled(cell.keys, KEY_SEED).into_iter().map(|i| address(i).into()).collect(),
             fill_order: shuffled(cell.keys, FILL_SEED),
             visits: visits(cell),
             spends: 0,

@@ -118,7 +118,7 @@ struct Bytes {
 impl Bytes {
     fn measure() -> Self {
         let filled = |quota, accounts: u32, spends: u32| {
-            let keys: Vec<_> = (0..accounts).map(|i| Store::key(&address(i))).collect();
+            let keys: Vec<_> = (0..accounts).map(|i| address(i).into()).collect();
             let (bytes, _store) = alloc::bytes_of(|| {
                 let candidate = Store::with_quota(quota);
                 for _ in 0..spends {
@@ -128,7 +128,7 @@ impl Bytes {
             });
             bytes as f64 / f64::from(accounts)
         };
-        let keys: Vec<_> = (0..1_000_000).map(|i| Governor::key(&address(i))).collect();
+        let keys: Vec<_> = (0..1_000_000).map(address).collect();
         let (governor, _limiter) = alloc::bytes_of(|| {
             let candidate = Governor::new();
             keys.iter().for_each(|key| assert!(candidate.decide(key)));

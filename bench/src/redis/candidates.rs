@@ -15,6 +15,7 @@ use slidegate_redis::{Layout, RedisStore};
 /// Every decision is under this quota: 600 in 60 seconds.
 pub const UNITS: u32 = 600;
 const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW_MS: u64 = WINDOW.as_millis() as u64;
 
 /// No call is to fail because the machine is busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,35 +79,75 @@ pub struct Answer {
 
 /// A limiter with its connection.
 pub enum Limiter {
-    Pipeline(Pipeline),
-    Script(Scripted),
-    Slidegate(Slidegate),
+    /// Adds first and counts then, so that denied requests count as well.
+    Pipeline(Connection),
+    /// Counts first and adds if there is room, in one step.
+    Script(Connection, Script),
+    /// A store of ours.
+    Slidegate { store: RedisStore, policy: Name, quotas: Quotas },
 }
 
 impl Limiter {
     /// Connects a limiter to the server.
     pub async fn connect(candidate: Candidate, url: &str) -> anyhow::Result<Self> {
         Ok(match candidate {
-            Candidate::Pipeline => Self::Pipeline(Pipeline(Connection::open(url).await?)),
-            Candidate::Script => Self::Script(Scripted::open(url).await?),
-            Candidate::SortedSet => Self::Slidegate(Slidegate::open(url, Layout::SortedSet)?),
-            Candidate::Packed => Self::Slidegate(Slidegate::open(url, Layout::Packed)?),
+            Candidate::Pipeline => Self::Pipeline(Connection::open(url).await?),
+            Candidate::Script => {
+                let mut connection = Connection::open(url).await?;
+                let script = Script::new(include_str!("script.lua"));
+                script.load_async(&mut connection.multiplexed).await?;
+                Self::Script(connection, script)
+            }
+            // Two layouts on one server cannot have the same keys.
+            Candidate::SortedSet => Self::slidegate(url, Layout::SortedSet, "set")?,
+            Candidate::Packed => Self::slidegate(url, Layout::Packed, "api")?,
         })
+    }
+
+    fn slidegate(url: &str, layout: Layout, policy: &str) -> anyhow::Result<Self> {
+        let store = RedisStore::builder(url).layout(layout).deadline(PATIENCE).build()?;
+        let quotas = Quota::per_minute(UNITS).into();
+        Ok(Self::Slidegate { store, policy: policy.parse()?, quotas })
     }
 
     /// Decides one request.
     pub async fn decide(&self, customer: &Customer) -> anyhow::Result<Answer> {
         match self {
-            Self::Pipeline(pipeline) => pipeline.decide(customer).await,
-            Self::Script(script) => script.decide(customer).await,
-            Self::Slidegate(slidegate) => slidegate.decide(customer).await,
+            Self::Pipeline(connection) => pipeline(connection, customer).await,
+            Self::Script(connection, script) => {
+                let now_ms = now_ms();
+                let mut call = script.key(format!("throttle:ip:{}:api", customer.address));
+                call.arg(now_ms).arg(WINDOW_MS).arg(UNITS).arg(connection.member(now_ms));
+                let mut connection = connection.multiplexed.clone();
+                let (allowed, remaining) = call.invoke_async(&mut connection).await?;
+                Ok(Answer { allowed, remaining })
+            }
+            Self::Slidegate { store, policy, quotas } => {
+                let charge = Charge::new(policy, &customer.identity, quotas);
+                let receipt = store.spend(&Charges::from(charge)).await?;
+                Ok(Answer { allowed: receipt.spent, remaining: receipt.standings[0].remaining() })
+            }
         }
     }
 }
 
+async fn pipeline(connection: &Connection, customer: &Customer) -> anyhow::Result<Answer> {
+    let now_ms = now_ms();
+    let key = format!("rate_limit:{}:post_shorten", customer.address);
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ZADD").arg(&key).arg(now_ms).arg(connection.member(now_ms)).ignore();
+    pipeline.cmd("ZREMRANGEBYSCORE").arg(&key).arg(0).arg(now_ms - WINDOW_MS).ignore();
+    pipeline.cmd("ZCARD").arg(&key);
+    pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
+    pipeline.cmd("EXPIRE").arg(&key).arg(WINDOW.as_secs()).ignore();
+    let mut connection = connection.multiplexed.clone();
+    let (used, _oldest): (u32, Vec<(String, f64)>) = pipeline.query_async(&mut connection).await?;
+    Ok(Answer { allowed: used <= UNITS, remaining: UNITS.saturating_sub(used) })
+}
+
 /// The connection of a limiter that is not Slidegate, set up as Slidegate sets up its own: it waits
 /// for answers without a timer, and so spares these limiters one.
-struct Connection {
+pub struct Connection {
     multiplexed: MultiplexedConnection,
     members: AtomicU64,
 }
@@ -136,74 +177,4 @@ pub fn member(now_ms: u64, number: u64) -> String {
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     u64::try_from(now.as_millis()).expect("it is before the year 584,556,019")
-}
-
-const WINDOW_MS: u64 = WINDOW.as_millis() as u64;
-
-/// Adds first and counts then, so that denied requests count as well.
-pub struct Pipeline(Connection);
-
-impl Pipeline {
-    async fn decide(&self, customer: &Customer) -> anyhow::Result<Answer> {
-        let now_ms = now_ms();
-        let key = format!("rate_limit:{}:post_shorten", customer.address);
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("ZADD").arg(&key).arg(now_ms).arg(self.0.member(now_ms)).ignore();
-        pipeline.cmd("ZREMRANGEBYSCORE").arg(&key).arg(0).arg(now_ms - WINDOW_MS).ignore();
-        pipeline.cmd("ZCARD").arg(&key);
-        pipeline.cmd("ZRANGE").arg(&key).arg(0).arg(0).arg("WITHSCORES");
-        pipeline.cmd("EXPIRE").arg(&key).arg(WINDOW.as_secs()).ignore();
-        let mut connection = self.0.multiplexed.clone();
-        let (used, _oldest): (u32, Vec<(String, f64)>) =
-            pipeline.query_async(&mut connection).await?;
-        Ok(Answer { allowed: used <= UNITS, remaining: UNITS.saturating_sub(used) })
-    }
-}
-
-/// Counts first and adds if there is room, in one step.
-pub struct Scripted {
-    connection: Connection,
-    script: Script,
-}
-
-impl Scripted {
-    async fn open(url: &str) -> anyhow::Result<Self> {
-        let mut connection = Connection::open(url).await?;
-        let script = Script::new(include_str!("script.lua"));
-        script.load_async(&mut connection.multiplexed).await?;
-        Ok(Self { connection, script })
-    }
-
-    async fn decide(&self, customer: &Customer) -> anyhow::Result<Answer> {
-        let now_ms = now_ms();
-        let mut call = self.script.key(format!("throttle:ip:{}:api", customer.address));
-        call.arg(now_ms).arg(WINDOW_MS).arg(UNITS).arg(self.connection.member(now_ms));
-        let mut connection = self.connection.multiplexed.clone();
-        let (allowed, remaining) = call.invoke_async(&mut connection).await?;
-        Ok(Answer { allowed, remaining })
-    }
-}
-
-/// A store of ours.
-pub struct Slidegate {
-    store: RedisStore,
-    policy: Name,
-    quotas: Quotas,
-}
-
-impl Slidegate {
-    fn open(url: &str, layout: Layout) -> anyhow::Result<Self> {
-        Ok(Self {
-            store: RedisStore::builder(url).layout(layout).deadline(PATIENCE).build()?,
-            // Two layouts on one server cannot have the same keys.
-            policy: if layout == Layout::Packed { "api" } else { "set" }.parse()?,
-            quotas: Quota::per_minute(UNITS).into(),
-        })
-    }
-
-    async fn decide(&self, customer: &Customer) -> anyhow::Result<Answer> {
-        let charge = Charge::new(&self.policy, &customer.identity, &self.quotas);
-        let receipt = self.store.spend(&Charges::from(charge)).await?;
-        Ok(Answer { allowed: receipt.spent, remaining: receipt.standings[0].remaining() })
-    }
 }
