@@ -86,6 +86,10 @@ impl ConnectionTable {
     /// were idle longest first.
     pub(super) async fn admit(&self) -> OwnedSemaphorePermit {
         loop {
+            // There may be room by now: whoever waits here may have been interrupted.
+            if let Some(permit) = self.try_admit() {
+                return permit;
+            }
             let wait = if self.close_longest_idle() { CLOSE_TIMEOUT } else { RETRY };
             let permit = Arc::clone(&self.room).acquire_owned();
             if let Ok(permit) = timeout(wait, permit).await {
