@@ -26,14 +26,12 @@ pub(super) fn check_limit(config: &GatewayConfig) {
         tracing::warn!(
             limit,
             needed,
-            "the limit of open files (ulimit -Hn) is too low for gateway.bounds.connections and \
-             gateway.bounds.in_flight"
+            "the limit of open files (ulimit -Hn) is too low for gateway.bounds.connections"
         );
     }
 }
 
-/// A file for each client, and one for each request in flight to upstream.
+/// A file for each client. Those to upstream are fewer: a client waits for one at a time.
 fn needed(config: &GatewayConfig) -> u64 {
-    let bounds = &config.bounds;
-    (bounds.connections as u64).saturating_add(bounds.in_flight as u64).saturating_add(OTHER_FILES)
+    (config.bounds.connections as u64).saturating_add(OTHER_FILES)
 }

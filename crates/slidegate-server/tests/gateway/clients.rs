@@ -198,5 +198,5 @@ fn the_limit_of_open_files_is_raised_and_checked() {
     let warning = "the limit of open files (ulimit -Hn) is too low";
     wait_until("the warning", || front.output().contains(warning));
     let output = front.output();
-    assert!(output.contains("\"limit\":2000,\"needed\":20128"), "{output}");
+    assert!(output.contains("\"limit\":2000,\"needed\":10128"), "{output}");
 }

@@ -115,11 +115,16 @@ fn a_file_of_keys_is_read_and_watched() {
         wait_until("the reload", || front.metric("slidegate_config_reloads_total", "ok") >= 1.0);
         assert_eq!(passing(&front, "203.0.113.7", same("k-new", 10)), 5, "an account of its own");
         assert_eq!(passing(&front, "203.0.113.7", same("k-123", 1)), 0, "no key any more");
-        let output = front.output();
-        assert!(output.contains("API keys added: 1") && output.contains("API keys removed: 1"));
+        // The log is written behind what it is about.
+        wait_until("the log of the reload", || {
+            let output = front.output();
+            output.contains("API keys added: 1") && output.contains("API keys removed: 1")
+        });
         replace(&path, "plan,kye\nfree,hunter2\n[");
         let failed = || front.metric("slidegate_config_reloads_total", "failed") >= 1.0;
         wait_until("the failure", failed);
+        let told = "reload failed; keeping the previous configuration";
+        wait_until("the log of the failure", || front.output().contains(told));
         assert!(front.output().contains(name) && !front.output().contains("hunter2"));
     }
 }
@@ -141,6 +146,8 @@ fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
     assert_eq!(passing(&front, "203.0.113.7", same("key-99999", 30)), 20);
     assert_eq!(passing(&front, "203.0.113.7", same("key-100000", 30)), 5);
     let output = front.output();
-    let warnings: Vec<&str> = output.lines().filter(|line| line.contains("\"WARN\"")).collect();
+    let warnings = output.lines().filter(|line| line.contains("\"WARN\""));
+    // Of the machine that the test runs on.
+    let warnings: Vec<&str> = warnings.filter(|line| !line.contains("open files")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("may read the API keys"), "{warnings:?}");
 }
