@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An empty directory under the system's temporary one, removed with all its files on drop.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
-    pub(crate) fn new() -> Self {
+    /// Creates one.
+    #[must_use]
+    pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +31,9 @@ impl Directory {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -42,6 +46,12 @@ impl Directory {
         fs::write(&path, contents)
             .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
         path
+    }
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

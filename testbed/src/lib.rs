@@ -27,6 +27,7 @@ mod wait;
 pub use clock::ManualTime;
 pub use cluster::{ClusterOptions, RedisCluster};
 pub use commands::CommandCounts;
+pub use directory::Directory;
 pub use migration::Migration;
 pub use network::FaultyNetwork;
 pub use options::ServerOptions;

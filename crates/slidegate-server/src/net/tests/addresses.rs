@@ -6,8 +6,10 @@ use std::path::Path;
 
 use tokio::net::UnixStream;
 
+use slidegate_testbed::Directory;
+
 use super::client::Client;
-use super::endpoint::{Directory, Endpoint, anywhere, timeouts};
+use super::endpoint::{Endpoint, anywhere, timeouts};
 use crate::config::{Bounds, ListenAddress};
 use crate::net::{Listeners, Settings};
 
@@ -57,7 +59,7 @@ fn small_answers_do_not_wait_for_larger_ones() {
 #[tokio::test]
 async fn listens_on_several_addresses_at_once() {
     let directory = Directory::new();
-    let path = directory.0.join("socket");
+    let path = directory.path().join("socket");
     let addresses = [anywhere(), anywhere(), unix(&path)];
     let endpoint = Endpoint::with(Listeners::bind(&addresses, 2).unwrap(), &settings());
     for local in &endpoint.local {
@@ -77,7 +79,7 @@ async fn listens_on_several_addresses_at_once() {
 #[test]
 fn takes_the_place_of_a_dead_process_at_a_unix_socket() {
     let directory = Directory::new();
-    let path = directory.0.join("socket");
+    let path = directory.path().join("socket");
     // The file stays when the socket is closed.
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
@@ -88,7 +90,7 @@ fn takes_the_place_of_a_dead_process_at_a_unix_socket() {
 #[test]
 fn leaves_a_unix_socket_alone_that_is_in_use() {
     let directory = Directory::new();
-    let path = directory.0.join("socket");
+    let path = directory.path().join("socket");
     let _first = Listeners::bind(&[unix(&path)], 1).unwrap();
     let error = Listeners::bind(&[unix(&path)], 1).unwrap_err();
     let expected = format!("cannot listen on unix:{}: address in use", path.display());
@@ -99,7 +101,7 @@ fn leaves_a_unix_socket_alone_that_is_in_use() {
 #[test]
 fn leaves_other_files_alone() {
     let directory = Directory::new();
-    let path = directory.0.join("file");
+    let path = directory.path().join("file");
     std::fs::write(&path, "precious").unwrap();
     let error = Listeners::bind(&[unix(&path)], 1).unwrap_err().to_string();
     assert!(error.ends_with("there is a file of that name that is not a socket"), "{error}");
@@ -109,9 +111,9 @@ fn leaves_other_files_alone() {
 #[test]
 fn does_not_remove_the_socket_of_a_successor() {
     let directory = Directory::new();
-    let path = directory.0.join("socket");
+    let path = directory.path().join("socket");
     let first = Listeners::bind(&[unix(&path)], 1).unwrap();
-    std::fs::rename(&path, directory.0.join("elsewhere")).unwrap();
+    std::fs::rename(&path, directory.path().join("elsewhere")).unwrap();
     let _second = Listeners::bind(&[unix(&path)], 1).unwrap();
     drop(first);
     assert!(path.exists());

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use tokio::net::UnixStream;
 
+use slidegate_testbed::Directory;
+
 use super::client::{Client, Http2Client};
-use super::endpoint::{Directory, Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
 use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::net::{Listeners, Settings, TrustedPeers};
 
@@ -147,7 +149,7 @@ async fn a_header_that_takes_too_long_is_closed() {
 #[tokio::test]
 async fn a_unix_socket_is_trusted() {
     let directory = Directory::new();
-    let path = directory.0.join("socket");
+    let path = directory.path().join("socket");
     let settings = Settings::new(&timeouts(), &Bounds::default());
     let settings = settings.with_trusted_peers(TrustedPeers::new(|_| false)).with_proxy_header();
     let listeners = Listeners::bind(&[ListenAddress::Unix(path.clone())], 1).unwrap();

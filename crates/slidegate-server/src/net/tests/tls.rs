@@ -13,8 +13,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use slidegate_testbed::Directory;
+
 use super::client::{Client, Http2Client};
-use super::endpoint::{Directory, Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
 use crate::config::{Bounds, Timeouts, TlsFiles};
 use crate::net::{Listeners, Settings, Tls, TrustedPeers};
 
@@ -25,7 +27,7 @@ fn endpoint(tls: &Tls, timeouts: &Timeouts) -> Endpoint {
 
 /// Makes a certificate that vouches for itself.
 fn certify(directory: &Directory, name: &str) -> TlsFiles {
-    let file = |extension| directory.0.join(name).with_extension(extension);
+    let file = |extension| directory.path().join(name).with_extension(extension);
     let files = TlsFiles { certificate: file("crt"), key: file("key") };
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
@@ -111,7 +113,8 @@ async fn new_files_are_taken_without_a_restart() {
     let tls = Tls::load(&old).unwrap();
     let endpoint = endpoint(&tls, &timeouts());
     let kept = connect(&endpoint, &old.certificate, &[]).await.unwrap();
-    let (old_certificate, new_certificate) = (directory.0.join("was"), new.certificate.clone());
+    let (old_certificate, new_certificate) =
+        (directory.path().join("was"), new.certificate.clone());
     std::fs::copy(&old.certificate, &old_certificate).unwrap();
 
     // Halfway, when the key is still the other one, nothing changes.
@@ -132,11 +135,11 @@ async fn new_files_are_taken_without_a_restart() {
 fn errors_name_the_file() {
     let directory = Directory::new();
     let (good, other) = (certify(&directory, "good"), certify(&directory, "other"));
-    let empty = directory.0.join("empty");
+    let empty = directory.path().join("empty");
     std::fs::write(&empty, "").unwrap();
-    let broken = directory.0.join("broken");
+    let broken = directory.path().join("broken");
     std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
-    let missing = directory.0.join("missing");
+    let missing = directory.path().join("missing");
 
     let check = |certificate: &PathBuf, key: &PathBuf, named: &PathBuf, why: &str| {
         let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
