@@ -8,16 +8,20 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
-use crate::problem::Problem;
+use crate::problem::{InvalidMember, Problem};
 
 /// For all of a body. Callers are near, and what they send is small.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most characters of a request's text that a message repeats.
 const MAX_SHOWN_CHARS: usize = 64;
+
+/// The most characters of what is wrong with a member.
+const MAX_PROBLEM_CHARS: usize = 256;
 
 /// Reads a whole body of at most `max_bytes`, whose content type must be JSON.
 pub(crate) async fn read(request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
@@ -51,6 +55,23 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
+/// Parses a body. The error names the member that is wrong.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let parsed = serde_path_to_error::deserialize(&mut json);
+    let parsed = parsed.map_err(|error| match error.inner().classify() {
+        Category::Data => {
+            let member = error.path().to_string();
+            let member = if member == "." { String::new() } else { member };
+            let problem = cut(&error.inner().to_string(), MAX_PROBLEM_CHARS).into_owned();
+            Problem::invalid(vec![InvalidMember { member, problem }])
+        }
+        _ => syntax_error(error.inner()),
+    })?;
+    json.end().map_err(|error| syntax_error(&error))?;
+    Ok(parsed)
+}
+
 /// Where a syntax error is, without any of the text, which may be a secret.
 pub(crate) fn syntax_error(error: &serde_json::Error) -> Problem {
     let what = if error.classify() == Category::Eof { "incomplete JSON" } else { "not JSON" };
@@ -60,7 +81,11 @@ pub(crate) fn syntax_error(error: &serde_json::Error) -> Problem {
 
 /// A caller's text, short enough for a message.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(MAX_SHOWN_CHARS) {
+    cut(text, MAX_SHOWN_CHARS)
+}
+
+fn cut(text: &str, most_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most_chars) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),
     }

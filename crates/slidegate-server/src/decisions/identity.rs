@@ -2,27 +2,55 @@
 //!
 //! There may be a secret in one, so no problem repeats it.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use http::HeaderName;
-use serde_json_borrow::Value;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use slidegate::Identity;
 use slidegate::policy::Network;
 
-use super::validation::ValidationErrors;
+/// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
+/// value as it is.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(json: D) -> Result<Identity, D::Error> {
+    json.deserialize_any(IdentityVisitor)
+}
 
-/// Reads the member `identity`: `"user:42"`, as logs and standings show it, or
-/// `{"kind": "user", "value": "42"}` with the value as it is.
-pub(super) fn read(value: &Value<'_>, problems: &mut ValidationErrors) -> Option<Identity> {
-    let read = match value {
-        Value::Str(text) => from_text(text).map_err(|error| error.to_string()),
-        Value::Object(_) => {
-            let (kind, value) = problems.within("identity", |problems| parts(value, problems))?;
-            of_kind(kind, value)
-        }
-        _ => Err("expected an identity such as \"user:42\"".to_owned()),
-    };
-    read.map_err(|problem| problems.add("identity", problem)).ok()
+struct IdentityVisitor;
+
+impl<'de> Visitor<'de> for IdentityVisitor {
+    type Value = Identity;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an identity such as \"user:42\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Identity, E> {
+        from_text(text).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Identity, A::Error> {
+        let parts = IdentityParts::deserialize(MapAccessDeserializer::new(members))?;
+        of_kind(&parts.kind, &parts.value).map_err(Error::custom)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdentityParts {
+    kind: String,
+    #[serde(default, deserialize_with = "secret")]
+    value: String,
+}
+
+fn secret<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
+    match Value::deserialize(json)? {
+        Value::String(text) => Ok(text),
+        _ => Err(Error::custom("expected a string")),
+    }
 }
 
 /// Why a text is no identity.
@@ -71,29 +99,6 @@ fn of_kind(kind: &str, value: &str) -> Result<Identity, String> {
                     .to_owned()
             }),
     }
-}
-
-/// The kind and the value of an identity that is written as an object.
-fn parts<'v>(object: &'v Value<'v>, problems: &mut ValidationErrors) -> Option<(&'v str, &'v str)> {
-    let (mut kind, mut value) = (None, None);
-    for (name, member) in problems.object(object)?.iter() {
-        let known = match name {
-            "kind" => &mut kind,
-            "value" => &mut value,
-            _ => {
-                problems.add(name, "unknown member; expected kind and value");
-                continue;
-            }
-        };
-        *known = member.as_str();
-        if known.is_none() {
-            problems.add(name, "expected a string");
-        }
-    }
-    if kind.is_none() {
-        problems.add("kind", "missing");
-    }
-    Some((kind?, value.unwrap_or_default()))
 }
 
 /// Whether identities of this kind are digests.

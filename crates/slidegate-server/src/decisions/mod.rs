@@ -7,7 +7,6 @@ pub(crate) mod identity;
 mod question;
 #[cfg(test)]
 mod tests;
-mod validation;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use slidegate_tower::{LimiterOutcome, bad_request};
 
 use self::answer::Answer;
 use self::auth::{AuthProtocol, OriginalRequest};
-use self::question::{DescribedRequest, MAX_BYTES, Question};
+use self::question::{MAX_BYTES, Question};
 use crate::config::Secret;
 use crate::json_body;
 use crate::live_config::LiveConfig;
@@ -89,8 +88,7 @@ async fn decide<S: Store>(
 ) -> Result<Response, Problem> {
     let mode = DecideMode::read(query.as_deref().unwrap_or_default())?;
     let body = json_body::read(request, MAX_BYTES).await?;
-    let json = question::parse(&body)?;
-    let questions = Question::read(&json, &decisions.live.gate().policies())?;
+    let questions = Question::read(&body, &decisions.live.gate().policies())?;
     let mut answers = Vec::with_capacity(questions.len());
     for question in &questions {
         answers.push(decisions.answer(question, mode).await?);
@@ -98,10 +96,10 @@ async fn decide<S: Store>(
     match &*answers {
         // The only question is about a malformed request. In a list such a request is refused like
         // any other, because the rest was decided.
-        [answer] if !json.is_array() && answer.is_bad_request() => {
+        [answer] if !question::is_list(&body) && answer.is_bad_request() => {
             Ok(json_response(StatusCode::BAD_REQUEST, answer))
         }
-        [answer] if !json.is_array() => Ok(json_response(StatusCode::OK, answer)),
+        [answer] if !question::is_list(&body) => Ok(json_response(StatusCode::OK, answer)),
         answers => Ok(json_response(StatusCode::OK, answers)),
     }
 }
@@ -126,16 +124,16 @@ impl DecideMode {
 
 impl<S: Store> Decisions<S> {
     /// Decides one question, and reports it to the observer unless it only peeks.
-    async fn answer(&self, question: &Question<'_>, mode: DecideMode) -> Result<Answer, Problem> {
+    async fn answer(&self, question: &Question, mode: DecideMode) -> Result<Answer, Problem> {
         let began = self.clock.now();
-        let (answer, method, path, client) = match question {
-            Question::Request(request) => {
-                let answer = self.decide_request(request, mode).await;
-                (answer, &request.method, request.path, request.client)
-            }
-            Question::Charges(charges) => {
-                let answer = self.decide_charges(charges, mode).await?;
+        let (answer, method, path, client) = match question.charges() {
+            Some(charges) => {
+                let answer = self.decide_charges(&charges, mode).await?;
                 (answer, &Method::POST, DECIDE, None)
+            }
+            None => {
+                let answer = self.decide_request(question, mode).await;
+                (answer, &question.method, question.path(), question.client)
             }
         };
         if mode == DecideMode::Spend {
@@ -145,9 +143,9 @@ impl<S: Store> Decisions<S> {
         Ok(answer)
     }
 
-    async fn decide_request(&self, request: &DescribedRequest<'_>, mode: DecideMode) -> Answer {
+    async fn decide_request(&self, request: &Question, mode: DecideMode) -> Answer {
         let (gate, settings) = (self.live.gate(), Arc::clone(&self.live.settings()));
-        let other_paths = settings.paths.readings(request.path);
+        let other_paths = settings.paths.readings(request.path());
         let facts = request.facts(&other_paths);
         if let Err(error) = gate.check(&facts) {
             return Answer::bad_request(bad_request(&error));

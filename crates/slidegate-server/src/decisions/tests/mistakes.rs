@@ -8,83 +8,71 @@ use serde_json::{Value, json};
 use super::api;
 use crate::decisions::question::MAX_BYTES;
 
-/// Each question, and what is said of it: member, then a part of the problem.
+/// Each question, its first mistake, and a part of what is said of it.
 #[tokio::test]
-async fn every_mistake_is_named() {
+async fn the_first_mistake_is_named() {
     let api = api();
-    let table: &[(Value, &[(&str, &str)])] = &[
-        (json!(7), &[("", "expected an object, not 7")]),
-        (json!("GET /"), &[("", "expected an object, not \"GET /\"")]),
-        (json!({"methode": "GET"}), &[("methode", "unknown member; expected method, path")]),
-        (json!({"method": "G T"}), &[("method", "expected a method such as GET, not \"G T\"")]),
-        (json!({"method": 1}), &[("method", "expected a string, not 1")]),
+    let charge = |charge: Value| json!({"charges": [charge]});
+    let table = [
+        (json!(7), "", "integer `7`, expected an object"),
+        (json!("GET /"), "", "string \"GET /\", expected an object"),
+        (json!({"methode": "GET"}), "methode", "unknown field `methode`, expected one of `method`"),
+        (json!({"method": "G T"}), "method", "expected a method such as GET, not \"G T\""),
+        (json!({"method": 1}), "method", "integer `1`, expected a string"),
+        (json!({"path": "login"}), "path", "expected a path that begins with /, not \"login\""),
+        (json!({"path": ["/"]}), "path", "sequence, expected a string"),
+        (json!({"client": "localhost"}), "client", "invalid IP address"),
+        (json!({"client": 7}), "client", "integer `7`, expected IP address"),
+        (json!({"user": 42}), "user", "integer `42`, expected a string"),
+        (json!({"plan": {}}), "plan", "map, expected a string"),
+        (json!({"cost": 0}), "cost", "integer `0`, expected a nonzero u32"),
+        (json!({"cost": -1}), "cost", "integer `-1`"),
+        (json!({"cost": 1.5}), "cost", "floating point `1.5`"),
+        (json!({"cost": 4_294_967_296_u64}), "cost", "integer `4294967296`"),
+        (json!({"cost": "1"}), "cost", "string \"1\""),
+        (json!({"trusted": "yes"}), "trusted", "string \"yes\", expected a boolean"),
+        (json!({"headers": []}), "headers", "sequence, expected an object of headers"),
+        (json!({"headers": {"a b": "c"}}), "headers", "\"a b\" is not a header's name"),
+        (json!({"headers": {"x-a": 7}}), "headers", "expected a value of x-a"),
+        (json!({"headers": {"x-a": ["b", "c\n"]}}), "headers", "expected a value of x-a"),
+        (json!([{}, {"client": "x"}]), "[1].client", "invalid IP address"),
+        (json!([{}, 7]), "[1]", "integer `7`, expected an object"),
+        (json!({"charges": 7}), "charges", "integer `7`, expected a list of at most 16"),
+        (json!({"charges": []}), "charges", "expected at least one charge"),
+        (charge(json!(7)), "charges[0]", "integer `7`, expected an object"),
+        (charge(json!({"identity": "user:42"})), "charges[0]", "missing field `policy`"),
+        (charge(json!({"policy": "api"})), "charges[0]", "missing field `identity`"),
+        (charge(json!({"policy": 7})), "charges[0].policy", "integer `7`, expected a string"),
+        (charge(json!({"identity": 7})), "charges[0].identity", "expected an identity such as"),
+        (charge(json!({"plan": 7})), "charges[0].plan", "expected a string"),
+        (charge(json!({"cost": 0})), "charges[0].cost", "expected a nonzero u32"),
+        (charge(json!({"who": 7})), "charges[0].who", "unknown field `who`, expected one of"),
         (
-            json!({"path": "login"}),
-            &[("path", "expected a path that begins with /, not \"login\"")],
-        ),
-        (json!({"path": ["/"]}), &[("path", "expected a path that begins with /, not a list")]),
-        (json!({"client": "localhost"}), &[("client", "an IP address, not \"localhost\"")]),
-        (json!({"client": 7}), &[("client", "expected a string, not 7")]),
-        (json!({"user": 42}), &[("user", "expected a string, not 42")]),
-        (json!({"plan": {}}), &[("plan", "expected a string, not an object")]),
-        (json!({"cost": 0}), &[("cost", "a whole number from 1 to 4294967295, not 0")]),
-        (json!({"cost": -1}), &[("cost", "not -1")]),
-        (json!({"cost": 1.5}), &[("cost", "not 1.5")]),
-        (json!({"cost": 4_294_967_296_u64}), &[("cost", "not 4294967296")]),
-        (json!({"cost": "1"}), &[("cost", "not \"1\"")]),
-        (json!({"trusted": "yes"}), &[("trusted", "expected true or false, not \"yes\"")]),
-        (json!({"headers": []}), &[("headers", "expected an object of headers, not a list")]),
-        (json!({"headers": {"a b": "c"}}), &[("headers.a b", "not a header's name")]),
-        (json!({"headers": {"x-a": 7}}), &[("headers.x-a", "expected a header's value")]),
-        (json!({"headers": {"x-a": ["b", "c\n"]}}), &[("headers.x-a", "a header's value")]),
-        (
-            json!({"client": "x", "cost": 0, "colour": "red"}),
-            &[("client", ""), ("colour", ""), ("cost", "")],
-        ),
-        (json!([{}, {"client": "x"}]), &[("[1].client", "an IP address")]),
-        (json!([{}, 7]), &[("[1]", "expected an object, not 7")]),
-        (json!({"charges": 7}), &[("charges", "expected a list of charges, not 7")]),
-        (json!({"charges": []}), &[("charges", "0 charges; expected 1 to 16")]),
-        (json!({"charges": [7]}), &[("charges[0]", "expected an object, not 7")]),
-        (
-            json!({"charges": [{}], "path": "/"}),
-            &[
-                ("charges[0].policy", "missing"),
-                ("charges[0].identity", "missing"),
-                ("path", "not together with charges"),
-            ],
+            json!({"charges": [{"policy": "api", "identity": "user:42"}], "path": "/"}),
+            "charges",
+            "not together with members that describe a request",
         ),
         (
-            json!({"charges": [{"policy": "nope", "identity": "user:42"}]}),
-            &[("charges[0].policy", "there is no policy \"nope\"")],
+            charge(json!({"policy": "nope", "identity": "user:42"})),
+            "charges[0].policy",
+            "there is no policy \"nope\"",
         ),
         (
             json!({"charges": [
                 {"policy": "api", "identity": "user:42"}, {"policy": "api", "identity": "user:43"}
             ]}),
-            &[("charges[1].policy", "charged twice")],
-        ),
-        (
-            json!({"charges": [{"policy": 7, "identity": 7, "plan": 7, "cost": 0, "who": 7}]}),
-            &[
-                ("charges[0].cost", "whole number"),
-                ("charges[0].identity", "expected an identity"),
-                ("charges[0].plan", "expected a string, not 7"),
-                ("charges[0].policy", "expected a string, not 7"),
-                ("charges[0].who", "unknown member; expected policy, identity, plan and cost"),
-            ],
+            "charges[1].policy",
+            "charged twice",
         ),
     ];
-    for (question, expected) in table {
+    for (question, member, part) in table {
         let got = api.post("/v1/decide", question.to_string()).await;
         assert_eq!(got.status, 400, "{question}");
         assert_eq!(got.header("content-type"), Some("application/problem+json"));
         let problems = got.json()["problems"].as_array().unwrap().clone();
-        assert_eq!(problems.len(), expected.len(), "{question}: {}", got.text());
-        for (problem, (member, part)) in problems.iter().zip(*expected) {
-            assert_eq!(problem["member"].as_str().unwrap_or_default(), *member, "{}", got.text());
-            assert!(problem["problem"].as_str().unwrap().contains(part), "{}", got.text());
-        }
+        assert_eq!(problems.len(), 1, "{question}: {}", got.text());
+        assert_eq!(problems[0]["member"].as_str().unwrap_or_default(), member, "{}", got.text());
+        assert!(problems[0]["problem"].as_str().unwrap().contains(part), "{}", got.text());
     }
     assert_eq!(api.observed(), [""; 0]);
 }
@@ -105,7 +93,8 @@ async fn identities_that_are_none() {
         (json!({"kind": "ip", "value": "hunter2"}), "expected an IP address"),
         (json!({"kind": "two words", "value": "hunter2"}), "expected as kind"),
         (json!({"kind": 7, "value": "hunter2"}), "expected a string"),
-        (json!({"kind": "user", "value": "hunter2", "x": 1}), "unknown member"),
+        (json!({"kind": "user", "value": "hunter2", "x": 1}), "unknown field"),
+        (json!({"kind": "api-key", "value": {"hunter2": 1}}), "expected a string"),
     ] {
         let question = json!({"charges": [{"policy": "export", "identity": identity}]});
         let got = api.post("/v1/decide", question.to_string()).await;
@@ -124,7 +113,7 @@ async fn text_that_is_no_json_is_not_repeated() {
         ("{\"user\": hunter2}", "not JSON, at line 1 column 10"),
         ("{} hunter2", "not JSON"),
         ("{\"user\": \"\u{1}hunter2\"}", "not JSON"),
-        (&"[".repeat(10_000), "not JSON"),
+        (&"[".repeat(10_000), "invalid type: sequence"),
     ] {
         let got = api.post("/v1/decide", body.to_owned()).await;
         assert_eq!(got.status, 400, "{body}");
@@ -140,28 +129,22 @@ async fn a_member_twice_is_a_mistake() {
     let api = api();
     let got = api.post("/v1/decide", r#"{"user":"a","user":"b"}"#).await;
     assert_eq!(got.status, 400);
-    assert_eq!(got.json()["problems"][0], json!({"member": "user", "problem": "given twice"}));
+    assert!(got.text().contains("duplicate field `user`"), "{}", got.text());
 }
 
 #[tokio::test]
-async fn header_lines_and_problems_are_bounded() {
+async fn header_lines_paths_and_problems_are_bounded() {
     let api = api();
     let lines = vec!["v"; 1000];
     let got = api.post("/v1/decide", json!({"headers": {"x-a": lines}}).to_string()).await;
     assert_eq!(got.status, 400);
     assert!(got.text().contains("more than 256 header lines"), "{}", got.text());
-    let got = api.post("/v1/decide", json!(vec![0; 10_000]).to_string()).await;
-    assert!(got.text().contains("more than 10000 values"), "{}", got.text());
-    let members: Vec<String> = (0..65).map(|i| format!("\"m{i}\":1")).collect();
-    let got = api.post("/v1/decide", format!("{{{}}}", members.join(","))).await;
-    assert!(got.text().contains("65 members; expected at most 64"), "{}", got.text());
     let path = |bytes: usize| json!({"path": format!("/{}", "a".repeat(bytes - 1))}).to_string();
     assert_eq!(api.post("/v1/decide", path(65_534)).await.status, 200);
     let got = api.post("/v1/decide", path(65_535)).await;
     assert!(got.text().contains("path: longer than 65534 bytes"), "{}", got.text());
-    let wrong = vec![json!({"cost": 0}); 100];
-    let got = api.post("/v1/decide", Value::Array(wrong).to_string()).await;
-    assert_eq!(got.json()["problems"].as_array().unwrap().len(), 20);
+    let got = api.post("/v1/decide", json!({"cost": "1".repeat(10_000)}).to_string()).await;
+    assert!(got.text().len() < 1000, "{}", got.text());
 }
 
 #[tokio::test]
