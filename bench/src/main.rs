@@ -33,9 +33,6 @@ enum Bench {
     Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),
-    /// Answers whatever comes with the same refusal, for one row of `gateway`.
-    #[command(hide = true)]
-    StaticResponder { port: u16 },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,6 +42,5 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
-        Bench::StaticResponder { port } => gateway::static_responder::run(port),
     }
 }

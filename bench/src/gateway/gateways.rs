@@ -1,6 +1,5 @@
 //! The gateways that are compared, each as fast as its manual says that it can be.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,10 +15,6 @@ use crate::harness::{
 pub enum Gateway {
     /// With `limit_req`.
     Nginx,
-    /// The same, with the fields that ours has for a refused client, written down beforehand.
-    NginxTelling,
-    /// The same as it comes, with a line in its log for every refusal.
-    NginxLogging,
     /// With a stick table.
     Haproxy,
     /// With the local rate limit filter, and a bucket for each client.
@@ -32,20 +27,15 @@ pub enum Gateway {
     MemoryTerse,
     /// Ours, with accounts on Redis in the layout that it comes with.
     Redis,
-    /// None: it sends our refusal to everybody, without a look at what was asked.
-    StaticResponder,
 }
 
 impl Gateway {
     /// In the order of their turns. Those that are compared above all follow one another, so that
     /// noise hits both alike.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 7] = [
         Self::Nginx,
         Self::Memory,
-        Self::NginxTelling,
-        Self::NginxLogging,
         Self::MemoryTerse,
-        Self::StaticResponder,
         Self::Haproxy,
         Self::Envoy,
         Self::Traefik,
@@ -55,9 +45,7 @@ impl Gateway {
     /// Whether it is measured in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
         match self {
-            Self::NginxTelling | Self::NginxLogging | Self::MemoryTerse | Self::StaticResponder => {
-                traffic == Traffic::Refused
-            }
+            Self::MemoryTerse => traffic == Traffic::Refused,
             Self::Envoy | Self::Traefik => traffic == Traffic::Allowed,
             Self::Nginx | Self::Haproxy | Self::Memory | Self::Redis => true,
         }
@@ -75,44 +63,22 @@ impl Gateway {
     pub fn name(self) -> &'static str {
         match self {
             Self::Nginx => "nginx, limit_req",
-            Self::NginxTelling => "nginx, same fields",
-            Self::NginxLogging => "nginx, with its log",
             Self::Haproxy => "HAProxy, stick table",
             Self::Envoy => "Envoy, local_ratelimit",
             Self::Traefik => "Traefik, rateLimit",
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
             Self::Redis => "slidegate, Redis packed",
-            Self::StaticResponder => "static, same words",
         }
     }
 
     fn template(self) -> &'static str {
         match self {
-            Self::Nginx | Self::NginxTelling | Self::NginxLogging => include_str!("nginx.conf"),
+            Self::Nginx => include_str!("nginx.conf"),
             Self::Haproxy => include_str!("haproxy.cfg"),
             Self::Envoy => include_str!("envoy.yaml"),
             Self::Traefik => include_str!("traefik.yml"),
             Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
-            Self::StaticResponder => "",
-        }
-    }
-
-    /// What is said of the words of refusals.
-    fn words(self) -> &'static str {
-        match self {
-            Self::NginxTelling => include_str!("nginx-words.conf"),
-            Self::MemoryTerse => include_str!("slidegate-terse.toml"),
-            _ => "",
-        }
-    }
-
-    /// Where nginx writes what of its log. Unless it is told otherwise, refusals are among it; the
-    /// file is none, because gigabytes would come together.
-    fn log(self) -> &'static str {
-        match self {
-            Self::NginxLogging => "/dev/null error",
-            _ => "stderr crit",
         }
     }
 }
@@ -150,16 +116,13 @@ impl<'a> Env<'a> {
         let file = format!("{gateway:?}-{traffic:?}.yaml");
         let config = self.directory.write(&file, &fill(gateway.template(), &blanks))?;
         let mut command = match gateway {
-            Gateway::Nginx | Gateway::NginxTelling | Gateway::NginxLogging => {
-                nginx(Core::Tested, &config)
-            }
+            Gateway::Nginx => nginx(Core::Tested, &config),
             Gateway::Haproxy => haproxy(&config),
             Gateway::Envoy => envoy(&config),
             Gateway::Traefik => traefik(&config, port),
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
                 serve(&self.slidegate, &config)
             }
-            Gateway::StaticResponder => static_responder(port)?,
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
@@ -183,6 +146,10 @@ impl<'a> Env<'a> {
             Traffic::Allowed => (600_000, ("10000r/s", " burst=10000 nodelay")),
             Traffic::Refused => (1, ("1r/m", "")),
         };
+        let words = match gateway {
+            Gateway::MemoryTerse => include_str!("slidegate-terse.toml"),
+            _ => "",
+        };
         Ok(vec![
             ("PORT", port.to_string()),
             ("UPSTREAM", self.upstream_port.to_string()),
@@ -192,8 +159,7 @@ impl<'a> Env<'a> {
             ("UNITS", units.to_string()),
             ("RATE", limit_req.0.to_owned()),
             ("BURST", limit_req.1.to_owned()),
-            ("WORDS", gateway.words().to_owned()),
-            ("LOG", gateway.log().to_owned()),
+            ("WORDS", words.to_owned()),
             ("DIRECTORY", self.directory.to_string()),
         ])
     }
@@ -226,12 +192,6 @@ fn traefik(config: &Path, port: u16) -> Command {
     command.args(["--entrypoints.clients.forwardedheaders.insecure", "--log.level=ERROR"]);
     command.args(["--global.checknewversion=false", "--global.sendanonymoususage=false"]);
     command
-}
-
-fn static_responder(port: u16) -> anyhow::Result<Command> {
-    let mut command = Core::Tested.command(env::current_exe()?);
-    command.args(["static-responder", &port.to_string()]);
-    Ok(command)
 }
 
 fn serve(slidegate: &Path, config: &Path) -> Command {

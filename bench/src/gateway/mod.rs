@@ -2,7 +2,6 @@
 
 mod bulk;
 mod gateways;
-pub mod static_responder;
 
 use self::gateways::{Env, Gateway};
 use crate::harness::{self, Directory, Pair, Runner, Table, Traffic};
@@ -49,20 +48,16 @@ fn result(table: &Table) -> String {
     };
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
-         envoy_allow_ratio={} traefik_allow_ratio={} p99_ratio={} redis_allow_rps={} rss_mb={} nginx_same_fields_ratio={} \
-         nginx_few_words_ratio={} nginx_logging_ratio={} \
-         nginx_static_ratio={}",
+         envoy_allow_ratio={} traefik_allow_ratio={} p99_ratio={} \
+         nginx_few_words_ratio={} redis_allow_rps={} rss_mb={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Envoy)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Traefik)), 2),
         figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
         figure(table.rate(Allowed, Gateway::Redis.name()), 0),
         figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
-        figure(table.rate_ratio(Refused, by(Gateway::NginxTelling)), 2),
-        figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
-        figure(table.rate_ratio(Refused, by(Gateway::NginxLogging)), 2),
-        figure(table.rate_ratio(Refused, pair(Gateway::StaticResponder, Gateway::Nginx)), 2),
     )
 }
