@@ -1,8 +1,6 @@
 //! Headers on their way through: what was for one connection only is left out, and upstream is told
 //! where a request came from.
 
-use std::fmt::Write;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -81,30 +79,26 @@ impl ProxyHeaders {
     fn add_origin(&self, headers: &mut HeaderMap) {
         let ResolvedClient { peer, client, .. } = self.client;
         let proto = if self.is_secure { "https" } else { "http" };
+        let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
         headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
         if let Some(host) = &self.host {
             headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
         }
-        join(headers, &header::FORWARDED, Some(self.forwarded(peer, proto)), ", ");
-        let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-        join(headers, &X_FORWARDED_FOR, Some(address), ", ");
         if let Some(client) = client {
             headers.entry(X_REAL_IP).or_insert_with(|| value(client.to_string()));
         }
+        let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
+        let node = if is_bare { address.clone() } else { format!("\"[{address}]\"") };
+        join(headers, &header::FORWARDED, Some(self.forwarded(&node, proto)), ", ");
+        join(headers, &X_FORWARDED_FOR, Some(address), ", ");
     }
 
     /// An element of `Forwarded`, of RFC 7239.
-    fn forwarded(&self, peer: Option<IpAddr>, proto: &str) -> String {
-        let mut element = match peer {
-            Some(IpAddr::V4(peer)) => format!("for={peer}"),
-            Some(IpAddr::V6(peer)) => format!("for=\"[{peer}]\""),
-            None => "for=unknown".to_owned(),
-        };
-        if let Some(host) = self.host.as_ref().and_then(quotable) {
-            let _ = write!(element, ";host=\"{host}\"");
+    fn forwarded(&self, node: &str, proto: &str) -> String {
+        match self.host.as_ref().and_then(quotable) {
+            Some(host) => ["for=", node, ";host=\"", host, "\";proto=", proto].concat(),
+            None => ["for=", node, ";proto=", proto].concat(),
         }
-        let _ = write!(element, ";proto={proto}");
-        element
     }
 
     /// Addresses a request to a server, in the version that it speaks.
