@@ -53,8 +53,8 @@ struct KeyTrouble {
 
 impl Readiness {
     fn of(gate: &dyn GateReport, draining: bool) -> Self {
-        let store = gate.store();
-        let stats = store.resilience();
+        let store = gate.store_stats();
+        let stats = store.redis;
         let is_cut_off = stats.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
         let recent_errors = stats.iter().flat_map(|stats| &stats.key_errors);
         let key_errors: Vec<KeyTrouble> = recent_errors
@@ -70,7 +70,7 @@ impl Readiness {
             ready: !draining && refusing.is_empty(),
             degraded: is_cut_off || !key_errors.is_empty(),
             draining,
-            store: store.kind(),
+            store: store.kind,
             state: stats.as_ref().map(state),
             key_errors,
             refusing,

@@ -1,23 +1,106 @@
 //! Metrics that a gate and its stores keep themselves.
 
 use std::fmt;
+use std::sync::Arc;
 
+use prometheus_client::encoding::NoLabelSet;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::{Action, BanStats};
-use slidegate_redis::{BreakerState, Latency, ResilienceStats};
+use slidegate::{Gate, MemoryStore, Policies, Store};
+use slidegate_redis::{BreakerState, KeyCollisions, Latency, ResilienceStats, ResilientStore};
 
 use super::page::Page;
-use super::report::GateReport;
+
+/// A store that can be asked how it is.
+pub(crate) trait StoreReport: Send + Sync + 'static {
+    fn report(&self) -> StoreStats;
+
+    /// Checks that no two ledgers of these policies would share a key.
+    fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
+        Ok(())
+    }
+}
+
+/// How a store is.
+#[derive(Debug)]
+pub(crate) struct StoreStats {
+    /// What it is called in configurations.
+    pub(crate) kind: &'static str,
+    /// What it holds, if it is in this process's memory.
+    memory: Option<MemoryStats>,
+    /// How it gets on with Redis, if it is there.
+    pub(crate) redis: Option<ResilienceStats>,
+}
+
+impl StoreReport for MemoryStore {
+    fn report(&self) -> StoreStats {
+        StoreStats { kind: "memory", memory: Some(self.stats()), redis: None }
+    }
+}
+
+impl StoreReport for ResilientStore {
+    fn report(&self) -> StoreStats {
+        StoreStats { kind: "redis", memory: None, redis: Some(self.stats()) }
+    }
+
+    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
+        self.redis().check_policies(policies)
+    }
+}
+
+/// A gate, whatever its store is.
+pub(crate) trait GateReport: Send + Sync + 'static {
+    /// The policies in force.
+    fn policies(&self) -> Arc<Policies>;
+
+    fn store_stats(&self) -> StoreStats;
+
+    /// Of the gate's own store.
+    fn local_stats(&self) -> MemoryStats;
+
+    fn ban_stats(&self) -> BanStats;
+
+    /// What the operator's overrides do that are in force.
+    fn active_overrides(&self) -> Vec<Action>;
+}
+
+impl<S: Store + StoreReport> GateReport for Gate<S> {
+    fn policies(&self) -> Arc<Policies> {
+        self.policies()
+    }
+
+    fn store_stats(&self) -> StoreStats {
+        self.store().report()
+    }
+
+    fn local_stats(&self) -> MemoryStats {
+        self.local_store().stats()
+    }
+
+    fn ban_stats(&self) -> BanStats {
+        self.admin().ban_stats()
+    }
+
+    fn active_overrides(&self) -> Vec<Action> {
+        let (overrides, now) = (self.admin().overrides(), self.now());
+        overrides.iter().filter(|record| record.until > now).map(|record| record.action).collect()
+    }
+}
 
 pub(super) fn encode(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result {
-    let store = gate.store();
-    page.info("slidegate_store", "The kind of store.", &[("kind", store.kind())])?;
-    let shared = store.memory().map(|stats| ("shared", stats));
-    let memory: Vec<_> = shared.into_iter().chain([("local", gate.local())]).collect();
+    let store = gate.store_stats();
+    let kind = Info::new([("kind", store.kind)]);
+    page.metric("slidegate_store", "The kind of store.", &kind)?;
+    let shared = store.memory.map(|stats| ("shared", stats));
+    let memory: Vec<_> = shared.into_iter().chain([("local", gate.local_stats())]).collect();
     encode_memory(&memory, page)?;
-    encode_bans(gate.bans(), page)?;
+    encode_bans(gate.ban_stats(), page)?;
     encode_overrides(&gate.active_overrides(), page)?;
-    store.resilience().map_or(Ok(()), |stats| encode_redis(&stats, page))
+    store.redis.map_or(Ok(()), |stats| encode_redis(&stats, page))
 }
 
 fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Result {
@@ -49,23 +132,15 @@ fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Re
 }
 
 fn encode_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
-    page.counter("slidegate_bans", "Bans that began here.", bans.begun)?;
-    page.counter(
-        "slidegate_bans_adopted",
-        "Bans adopted from other gateways or from before a restart.",
-        bans.adopted,
-    )?;
-    page.gauge(
-        "slidegate_ban_accounts",
-        "Accounts that are banned or have denials counted towards it.",
-        bans.accounts as f64,
-    )?;
-    page.gauge("slidegate_ban_capacity", "Capacity of the table of bans.", bans.capacity as f64)?;
-    page.counter(
-        "slidegate_ban_refused",
-        "Denials not counted towards a ban because the table was full.",
-        bans.refused,
-    )
+    let adopted = "Bans adopted from other gateways or from before a restart.";
+    let refused = "Denials not counted towards a ban because the table was full.";
+    let accounts = "Accounts that are banned or have denials counted towards it.";
+    let capacity = "Capacity of the table of bans.";
+    page.metric("slidegate_bans", "Bans that began here.", &ConstCounter::new(bans.begun))?;
+    page.metric("slidegate_bans_adopted", adopted, &ConstCounter::new(bans.adopted))?;
+    page.metric("slidegate_ban_refused", refused, &ConstCounter::new(bans.refused))?;
+    page.metric("slidegate_ban_accounts", accounts, &ConstGauge::new(bans.accounts as f64))?;
+    page.metric("slidegate_ban_capacity", capacity, &ConstGauge::new(bans.capacity as f64))
 }
 
 fn encode_overrides(active: &[Action], page: &mut Page<'_>) -> fmt::Result {
@@ -108,59 +183,68 @@ fn encode_redis(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
             ([("policy", &*error.policy), ("reason", error.reason.as_str())], error.count)
         }),
     )?;
-    let bound = |i| Latency::bound(i).map_or(f64::INFINITY, |bound| bound.as_secs_f64());
-    let counts = stats.latency.counts.iter().enumerate();
-    let buckets: Vec<(f64, u64)> = counts.map(|(i, count)| (bound(i), *count)).collect();
-    page.histogram(
-        "slidegate_store_latency_seconds",
-        "Duration of answered Redis calls.",
-        &buckets,
-        stats.latency.total,
-    )?;
-    page.gauge(
-        "slidegate_store_cached_denials",
-        "Denials in the denial cache.",
-        stats.cached as f64,
-    )?;
-    page.gauge(
-        "slidegate_store_unmerged_accounts",
-        "Accounts whose local spending has yet to be replayed to Redis.",
-        stats.unmerged as f64,
-    )?;
-    let counters = [
-        ("breaker_opened", "Times that the circuit breaker opened.", stats.opened),
+    encode_latency(&stats.latency, page)?;
+    let gauges = [
+        ("slidegate_store_cached_denials", "Denials in the denial cache.", stats.cached),
         (
-            "fallbacks",
+            "slidegate_store_unmerged_accounts",
+            "Accounts whose local spending has yet to be replayed to Redis.",
+            stats.unmerged,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.metric(name, help, &ConstGauge::new(value as f64))?;
+    }
+    let counters = [
+        ("slidegate_store_breaker_opened", "Times that the circuit breaker opened.", stats.opened),
+        (
+            "slidegate_store_fallbacks",
             "Requests decided without Redis: counted locally or allowed.",
             stats.fallbacks,
         ),
         (
-            "refusals",
+            "slidegate_store_refusals",
             "Requests refused as unavailable because Redis could not count them.",
             stats.refusals,
         ),
         (
-            "crowded",
+            "slidegate_store_crowded",
             "Requests decided without Redis because too many calls were in flight.",
             stats.queue_full,
         ),
         (
-            "cache_hits",
+            "slidegate_store_cache_hits",
             "Denials answered from the denial cache, without a Redis call.",
             stats.cache_hits,
         ),
-        ("merges", "Accounts replayed to Redis after a failure.", stats.merges),
-        ("merged_units", "Units replayed to Redis after a failure.", stats.merged_units),
+        ("slidegate_store_merges", "Accounts replayed to Redis after a failure.", stats.merges),
         (
-            "unrecorded",
+            "slidegate_store_merged_units",
+            "Units replayed to Redis after a failure.",
+            stats.merged_units,
+        ),
+        (
+            "slidegate_store_unrecorded",
             "Local spends that will not be replayed because the journal was full.",
             stats.unrecorded,
         ),
     ];
     for (name, help, value) in counters {
-        page.counter(&format!("slidegate_store_{name}"), help, value)?;
+        page.metric(name, help, &ConstCounter::new(value))?;
     }
     Ok(())
+}
+
+fn encode_latency(latency: &Latency, page: &mut Page<'_>) -> fmt::Result {
+    let bound = |i| Latency::bound(i).map_or(f64::INFINITY, |bound| bound.as_secs_f64());
+    let counts = latency.counts.iter().enumerate();
+    let buckets: Vec<(f64, u64)> = counts.map(|(i, count)| (bound(i), *count)).collect();
+    // Of the buckets, so that the two agree whatever is being counted meanwhile.
+    let count = latency.counts.iter().sum();
+    let (name, help) = ("slidegate_store_latency_seconds", "Duration of answered Redis calls.");
+    let mut histogram = page.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    let total_seconds = latency.total.as_secs_f64();
+    histogram.encode_histogram::<NoLabelSet>(total_seconds, count, &buckets, None)
 }
 
 /// The name of a state, here and in `/readyz`.

@@ -1,7 +1,6 @@
 //! What is seen from outside: metrics, logs and the audit trail.
 
 mod audit;
-mod connections;
 mod format;
 mod gate_metrics;
 mod observer;
@@ -9,7 +8,6 @@ mod operations;
 mod page;
 mod policy_metrics;
 mod process;
-mod report;
 mod request_log;
 mod request_metrics;
 #[cfg(test)]
@@ -24,10 +22,9 @@ use slidegate::{Decision, Timestamp};
 
 pub(crate) use self::audit::Trail;
 pub(crate) use self::format::MetricsFormat;
-pub(crate) use self::gate_metrics::breaker_word;
+pub(crate) use self::gate_metrics::{GateReport, StoreReport, breaker_word};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::operations::{Operation, OperationOutcome};
-pub(crate) use self::report::{GateReport, StoreReport};
 
 /// A request that has been answered.
 #[derive(Debug)]

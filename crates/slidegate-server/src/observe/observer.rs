@@ -1,60 +1,63 @@
 //! Records every request and exposes metrics, logs and the audit trail.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use slidegate::{Account, Clock, Name, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, Recorder};
-use super::connections::Connections;
 use super::format::MetricsFormat;
-use super::operations::{Operation, OperationMetrics, OperationOutcome};
+use super::gate_metrics::{self, GateReport};
+use super::operations::{Operation, OperationOutcome};
 use super::page::Page;
 use super::policy_metrics::PolicyMetrics;
-use super::report::GateReport;
 use super::request_log::{DenialLog, log_access};
-use super::request_metrics::{Labels, RequestMetrics, register};
+use super::request_metrics::RequestMetrics;
 use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
 use super::verdict::VerdictLabel;
-use super::{ListenerKind, RequestOutcome, UpstreamError, gate_metrics, process};
+use super::{ListenerKind, RequestOutcome, UpstreamError, process};
 use crate::config::LogConfig;
-use crate::net::ConnectionTable;
+use crate::net::{ConnectionCounts, ConnectionTable};
 
 /// Records every answered request. Clones are the same observer.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<ObserverState>);
 
 struct ObserverState {
-    registry: Registry,
-    sources: MetricSources,
+    gate: Arc<dyn GateReport>,
     requests: RequestMetrics,
+    policies: PolicyMetrics,
+    /// The connections of each listener.
+    connections: Mutex<Vec<(ListenerKind, Arc<ConnectionTable>)>>,
     denials: DenialLog,
     accounts: TopAccounts,
-    operations: OperationMetrics,
+    /// By action and outcome.
+    operations: Family<[(&'static str, &'static str); 2], Counter>,
     reloads: Attempts,
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
     bans_not_shared: Counter,
+    audit: Option<Recorder>,
     /// Whether there is a line for every request.
     access_log: bool,
     clock: Arc<dyn Clock>,
+    started: Timestamp,
 }
 
-/// What is asked for its metrics when they are scraped.
-#[derive(Clone)]
-struct MetricSources {
-    gate: Arc<dyn GateReport>,
-    policies: Arc<PolicyMetrics>,
-    connections: Arc<Connections>,
-    audit: Option<Recorder>,
-    started: Timestamp,
+/// How something went that is done now and then and may fail.
+#[derive(Default)]
+struct Attempts {
+    successes: Counter,
+    failures: Counter,
+    /// In Unix time.
+    last_success: Gauge<f64, AtomicU64>,
 }
 
 impl Observer {
@@ -66,71 +69,40 @@ impl Observer {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let started = clock.wall();
-        let mut registry = Registry::default();
-        let sources = MetricSources {
-            policies: Arc::new(PolicyMetrics::new(&gate.policies(), clock.now())),
-            connections: Arc::default(),
-            gate,
-            audit,
-            started,
-        };
-        registry.register_collector(Box::new(sources.clone()));
-        let left_out = register(
-            &mut registry,
-            "slidegate_denial_log_left_out",
-            "Denials not logged individually because of the log's rate limit",
-            Counter::default(),
-        );
-        let reloads = Attempts::register(
-            &mut registry,
-            (
-                "slidegate_config_reloads",
-                "Reloads of the configuration, by outcome: ok or failed (the previous one stays)",
-            ),
-            (
-                "slidegate_config_last_reload_timestamp_seconds",
-                "Unix time of the last successful load of the configuration",
-            ),
-        );
+        let reloads = Attempts::default();
         reloads.last_success.set(unix_seconds(started));
+        let operations = Family::default();
+        for action in ["reset", "grant", "exempt", "ban", "lift"] {
+            for outcome in ["done", "refused", "failed"] {
+                drop(operations.get_or_create(&[("action", action), ("outcome", outcome)]));
+            }
+        }
         Self(Arc::new(ObserverState {
-            requests: RequestMetrics::register(&mut registry),
-            denials: DenialLog::new(left_out, &clock),
+            requests: RequestMetrics::default(),
+            policies: PolicyMetrics::new(&gate.policies(), clock.now()),
+            connections: Mutex::default(),
+            denials: DenialLog::new(&clock),
             accounts: TopAccounts::default(),
-            operations: OperationMetrics::register(&mut registry),
+            operations,
             reloads,
-            snapshots: Attempts::register(
-                &mut registry,
-                (
-                    "slidegate_snapshots",
-                    "Snapshots of the accounts in memory, by outcome: ok or failed",
-                ),
-                (
-                    "slidegate_snapshot_last_timestamp_seconds",
-                    "Unix time of the last successful snapshot; 0 if none since the start",
-                ),
-            ),
-            bans_not_shared: register(
-                &mut registry,
-                "slidegate_bans_not_shared",
-                "Bans that apply at this gateway only because the queue for Redis was full",
-                Counter::default(),
-            ),
+            snapshots: Attempts::default(),
+            bans_not_shared: Counter::default(),
+            audit,
             access_log: log.access,
-            sources,
-            registry,
+            gate,
             clock,
+            started,
         }))
     }
 
     /// Records a request that was answered.
     pub(crate) fn record(&self, outcome: &RequestOutcome<'_>) {
         let state = &*self.0;
-        let gate = &state.sources.gate;
+        let gate = &state.gate;
         let verdict = VerdictLabel::of(outcome);
         state.requests.record(outcome, verdict);
         if let Some(decision) = outcome.decision {
-            state.sources.policies.record(decision);
+            state.policies.record(decision);
             state.denials.record(outcome, decision, || gate.policies());
             state.accounts.record(decision, outcome.ended);
         }
@@ -142,7 +114,7 @@ impl Observer {
             VerdictLabel::Allow => audit.every_decision,
             VerdictLabel::None => false,
         };
-        if let Some(audit) = state.sources.audit.as_ref().filter(is_audited) {
+        if let Some(audit) = state.audit.as_ref().filter(is_audited) {
             let event = DecisionEvent::new(outcome, verdict, &gate.policies());
             audit.record(state.clock.wall(), &AuditEvent::Decision(event));
         }
@@ -150,12 +122,13 @@ impl Observer {
 
     /// The body of upstream's response broke off, after the request was recorded.
     pub(crate) fn upstream_body_failed(&self) {
-        self.0.requests.record_upstream_error(UpstreamError::Body);
+        self.0.requests.upstream_errors[UpstreamError::Body as usize].inc();
     }
 
     /// Shows the connections of a listener, once for each listener.
     pub(crate) fn connections(&self, listener: ListenerKind, connections: Arc<ConnectionTable>) {
-        self.0.sources.connections.add(listener, connections);
+        let mut listeners = self.0.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.push((listener, connections));
     }
 
     /// The server begins.
@@ -173,7 +146,7 @@ impl Observer {
     /// The configuration was read again, and these policies are in force now; what is different,
     /// in words.
     pub(crate) fn reloaded(&self, policies: &Policies, changes: &[String]) {
-        self.0.sources.policies.follow(policies);
+        self.0.policies.follow(policies);
         self.0.reloads.succeeded(self.0.clock.wall());
         self.audit(&AuditEvent::Reload {
             outcome: OperationOutcome::Done,
@@ -206,7 +179,8 @@ impl Observer {
 
     /// An operator did something, or tried to.
     pub(crate) fn operated(&self, operation: &Operation) {
-        self.0.operations.record(operation);
+        let labels = [("action", operation.action), ("outcome", operation.outcome.as_str())];
+        self.0.operations.get_or_create(&labels).inc();
         operation.log();
         self.audit(&AuditEvent::Operator(operation));
     }
@@ -243,66 +217,134 @@ impl Observer {
 
     /// The gate that is observed.
     pub(crate) fn gate(&self) -> &dyn GateReport {
-        &*self.0.sources.gate
+        &*self.0.gate
     }
 
     /// The page of metrics.
     pub(crate) fn metrics(&self, format: MetricsFormat) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.clone()));
         let mut page = String::with_capacity(32 * 1024);
-        text::encode(&mut page, &self.0.registry)?;
-        self.0.sources.policies.turn_if_due(self.0.clock.now());
+        text::encode(&mut page, &registry)?;
+        self.0.policies.turn_if_due(self.0.clock.now());
         Ok(format.convert(page))
     }
 
     fn audit(&self, event: &AuditEvent<'_>) {
-        if let Some(audit) = &self.0.sources.audit {
+        if let Some(audit) = &self.0.audit {
             audit.record(self.0.clock.wall(), event);
         }
     }
 }
 
-impl Collector for MetricSources {
+impl Collector for Observer {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let page = &mut Page(encoder);
-        self.policies.encode(page)?;
-        self.connections.encode(page)?;
-        gate_metrics::encode(&*self.gate, page)?;
-        page.counter(
+        let (state, page) = (&*self.0, &mut Page(encoder));
+        state.requests.encode(page)?;
+        state.policies.encode(page)?;
+        let listeners = state.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        encode_connections(&listeners, page)?;
+        gate_metrics::encode(&*state.gate, page)?;
+        page.metric(
+            "slidegate_denial_log_left_out",
+            "Denials not logged individually because of the log's rate limit.",
+            &state.denials.left_out,
+        )?;
+        page.metric(
+            "slidegate_bans_not_shared",
+            "Bans that apply at this gateway only because the queue for Redis was full.",
+            &state.bans_not_shared,
+        )?;
+        page.metric(
             "slidegate_audit_dropped",
             "Audit records dropped because the queue was full or the disk failed.",
-            self.audit.as_ref().map_or(0, Recorder::dropped),
+            &ConstCounter::new(state.audit.as_ref().map_or(0, Recorder::dropped)),
         )?;
-        process::encode(self.started, page)
+        page.metric(
+            "slidegate_operator_actions",
+            "Operator actions, by outcome: done, refused (invalid) or failed (the store or disk \
+             failed).",
+            &state.operations,
+        )?;
+        page.family(
+            "slidegate_config_reloads",
+            "Reloads of the configuration, by outcome: ok or failed (the previous one stays).",
+            state.reloads.by_outcome(),
+        )?;
+        page.metric(
+            "slidegate_config_last_reload_timestamp_seconds",
+            "Unix time of the last successful load of the configuration.",
+            &state.reloads.last_success,
+        )?;
+        page.family(
+            "slidegate_snapshots",
+            "Snapshots of the accounts in memory, by outcome: ok or failed.",
+            state.snapshots.by_outcome(),
+        )?;
+        page.metric(
+            "slidegate_snapshot_last_timestamp_seconds",
+            "Unix time of the last successful snapshot; 0 if none since the start.",
+            &state.snapshots.last_success,
+        )?;
+        process::encode(state.started, page)
     }
 }
 
-/// How something went that is done now and then and may fail.
-struct Attempts {
-    successes: Counter,
-    failures: Counter,
-    /// In Unix time.
-    last_success: Gauge<f64, AtomicU64>,
+fn encode_connections(
+    listeners: &[(ListenerKind, Arc<ConnectionTable>)],
+    page: &mut Page<'_>,
+) -> fmt::Result {
+    type CounterOf = fn(&ConnectionCounts) -> &AtomicU64;
+    let each = |counter: CounterOf| {
+        listeners.iter().map(move |(listener, connections)| {
+            let count = counter(connections.counts()).load(Ordering::Relaxed);
+            (("listener", listener.as_str()), count)
+        })
+    };
+    page.gauges(
+        "slidegate_connections",
+        "Open client connections.",
+        each(|counts| &counts.open).map(|(listener, open)| ([listener], open as f64)),
+    )?;
+    page.counters(
+        "slidegate_connections_accepted",
+        "Client connections accepted.",
+        each(|counts| &counts.accepted).map(|(listener, count)| ([listener], count)),
+    )?;
+    page.counters(
+        "slidegate_connections_waited",
+        "Connections that waited because the connection limit was reached.",
+        each(|counts| &counts.waited).map(|(listener, count)| ([listener], count)),
+    )?;
+    let failures: [(_, CounterOf); 5] = [
+        ("refused", |counts| &counts.refused),
+        ("address", |counts| &counts.over_address_limit),
+        ("tls", |counts| &counts.tls_failures),
+        ("proxy-header", |counts| &counts.proxy_header_failures),
+        ("timeout", |counts| &counts.timeouts),
+    ];
+    page.counters(
+        "slidegate_connection_failures",
+        "Connections that were closed early, by reason: an untrusted peer where a PROXY header is \
+         needed (refused), too many of one address (address), a failed TLS handshake (tls), a bad \
+         PROXY header (proxy-header), a client that took too long (timeout).",
+        failures.into_iter().flat_map(|(reason, counter)| {
+            each(counter).map(move |(listener, count)| ([listener, ("reason", reason)], count))
+        }),
+    )
 }
 
 impl Attempts {
-    fn register(
-        registry: &mut Registry,
-        counter: (&str, &str),
-        last_success_gauge: (&str, &str),
-    ) -> Self {
-        let attempts = Family::<Labels<1>, Counter>::default();
-        let attempts = register(registry, counter.0, counter.1, attempts);
-        let (name, help) = last_success_gauge;
-        Self {
-            successes: attempts.get_or_create_owned(&[("outcome", "ok")]),
-            failures: attempts.get_or_create_owned(&[("outcome", "failed")]),
-            last_success: register(registry, name, help, Gauge::default()),
-        }
-    }
-
     fn succeeded(&self, now: Timestamp) {
         self.successes.inc();
         self.last_success.set(unix_seconds(now));
+    }
+
+    fn by_outcome(&self) -> [([(&'static str, &'static str); 1], Counter); 2] {
+        [
+            ([("outcome", "ok")], self.successes.clone()),
+            ([("outcome", "failed")], self.failures.clone()),
+        ]
     }
 }
 
@@ -312,12 +354,6 @@ fn unix_seconds(at: Timestamp) -> f64 {
 
 fn names(policies: &Policies) -> Vec<&str> {
     policies.names().map(|name| &**name).collect()
-}
-
-impl fmt::Debug for MetricSources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MetricSources").finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for Observer {

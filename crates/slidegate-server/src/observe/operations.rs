@@ -3,12 +3,8 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 use serde::Serialize;
 
-use super::request_metrics::{Labels, register};
 use crate::calendar::Rfc3339;
 
 /// Something that an operator did, or tried to do, as the audit trail has it.
@@ -50,33 +46,6 @@ pub(crate) enum OperationOutcome {
     Refused,
     /// It could not be done now.
     Failed,
-}
-
-/// Counts what operators did.
-#[derive(Debug)]
-pub(super) struct OperationMetrics(Family<Labels<2>, Counter>);
-
-impl OperationMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let operations = register(
-            registry,
-            "slidegate_operator_actions",
-            "Operator actions, by outcome: done, refused (invalid) or failed (the store or disk \
-             failed)",
-            Family::<Labels<2>, Counter>::default(),
-        );
-        for action in ["reset", "grant", "exempt", "ban", "lift"] {
-            for outcome in ["done", "refused", "failed"] {
-                drop(operations.get_or_create(&[("action", action), ("outcome", outcome)]));
-            }
-        }
-        Self(operations)
-    }
-
-    pub(super) fn record(&self, operation: &Operation) {
-        let labels = [("action", operation.action), ("outcome", operation.outcome.as_str())];
-        self.0.get_or_create(&labels).inc();
-    }
 }
 
 impl OperationOutcome {

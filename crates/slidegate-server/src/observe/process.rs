@@ -2,33 +2,34 @@
 
 use std::{fmt, fs};
 
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use slidegate::Timestamp;
 
 use super::page::Page;
 use crate::logs;
 
 pub(super) fn encode(started: Timestamp, page: &mut Page<'_>) -> fmt::Result {
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    page.info("slidegate_build", "The running version.", &version)?;
-    page.counter(
-        "slidegate_log_dropped",
-        "Log lines dropped because standard error was too slow.",
-        logs::dropped_lines(),
-    )?;
-    page.gauge(
-        "process_start_time_seconds",
-        "When the process started, in Unix time.",
-        started.as_millis() as f64 / 1000.0,
-    )?;
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    page.metric("slidegate_build", "The running version.", &version)?;
+    let dropped = ConstCounter::new(logs::dropped_lines());
+    let help = "Log lines dropped because standard error was too slow.";
+    page.metric("slidegate_log_dropped", help, &dropped)?;
+    let started = ConstGauge::new(started.as_millis() as f64 / 1000.0);
+    let help = "When the process started, in Unix time.";
+    page.metric("process_start_time_seconds", help, &started)?;
     if let Some(seconds) = cpu_seconds() {
-        page.counter("process_cpu_seconds", "User and system CPU time spent.", seconds)?;
+        let help = "User and system CPU time spent.";
+        page.metric("process_cpu_seconds", help, &ConstCounter::new(seconds))?;
     }
     if let Some(bytes) = resident_bytes() {
         let help = "Memory that the process has in RAM.";
-        page.gauge("process_resident_memory_bytes", help, bytes as f64)?;
+        page.metric("process_resident_memory_bytes", help, &ConstGauge::new(bytes as f64))?;
     }
     if let Some(fds) = open_fds() {
-        page.gauge("process_open_fds", "Open file descriptors.", fds as f64)?;
+        let help = "Open file descriptors.";
+        page.metric("process_open_fds", help, &ConstGauge::new(fds as f64))?;
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(super) fn log_access(outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
 pub(super) struct DenialLog {
     by_account: Limiter,
     all: Limiter,
-    left_out: Counter,
+    pub(super) left_out: Counter,
     /// How many of those a line has told of.
     reported: AtomicU64,
 }
@@ -55,13 +55,12 @@ const DENIED: &str = "slidegate::denied";
 const MAX_ACCOUNTS: usize = 1024;
 
 impl DenialLog {
-    /// Counts denials without a line in `left_out`.
-    pub(super) fn new(left_out: Counter, clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
         let limiter = |quota| Limiter::new(quota).clock(clock.clone());
         Self {
             by_account: limiter(Quota::per_minute(1)).capacity(MAX_ACCOUNTS),
             all: limiter(Quota::per_second(10)).capacity(1),
-            left_out,
+            left_out: Counter::default(),
             reported: AtomicU64::new(0),
         }
     }

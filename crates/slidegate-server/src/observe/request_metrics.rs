@@ -1,26 +1,23 @@
 //! Metrics of answered requests.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
 
+use super::page::Page;
 use super::verdict::{BlockReason, VerdictLabel};
 use super::{ListenerKind, RequestOutcome, UpstreamError, UpstreamOutcome};
 
-/// Labels with fixed values.
-pub(super) type Labels<const N: usize> = [(&'static str, &'static str); N];
-
-/// Every series is looked up once, at the start: a request adds to those that it is about.
+/// A request adds to counters that are there from the start, by index.
 #[derive(Debug)]
 pub(super) struct RequestMetrics {
     gateway: ListenerMetrics,
     decisions: ListenerMetrics,
     upstream_classes: [Counter; CLASSES.len()],
-    upstream_errors: [Counter; UpstreamError::NAMES.len()],
+    pub(super) upstream_errors: [Counter; UpstreamError::NAMES.len()],
     upstream_seconds: Histogram,
 }
 
@@ -44,94 +41,27 @@ const BUCKETS: [f64; 16] = [
     5.0, 10.0,
 ];
 
-impl RequestMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
-        let by_two_labels = Family::<Labels<2>, Counter>::default;
-        let by_label = Family::<Labels<1>, Counter>::default;
-        let histograms =
-            || Family::<Labels<1>, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
-        let requests = register(
-            registry,
-            "slidegate_requests",
-            "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
-             banned or too costly), unavailable (the store could not count and a policy says deny \
-             to that), none (the gate was not asked)",
-            by_two_labels(),
-        );
-        let responses = register(
-            registry,
-            "slidegate_responses",
-            "Responses sent, by status class",
-            by_two_labels(),
-        );
-        let blocks = register(
-            registry,
-            "slidegate_blocks",
-            "Requests refused regardless of their quotas, by reason: listed as blocked, costing \
-             more than a quota allows in a whole window, banned by a policy, suspended by an \
-             operator",
-            by_two_labels(),
-        );
-        let fallbacks = register(
-            registry,
-            "slidegate_fallback_decisions",
-            "Decisions made without the store because it failed, by on_store_error",
-            by_label(),
-        );
-        let response_seconds = register(
-            registry,
-            "slidegate_response_seconds",
-            "Time from receiving a request's head to sending its response's, upstream included",
-            histograms(),
-        );
-        let decision_seconds = register(
-            registry,
-            "slidegate_decision_seconds",
-            "Time from receiving a request's head to the gate's decision, store included",
-            histograms(),
-        );
-        let upstream_classes = register(
-            registry,
-            "slidegate_upstream_responses",
-            "Upstream responses, by status class",
-            by_label(),
-        );
-        let upstream_errors = register(
-            registry,
-            "slidegate_upstream_errors",
-            "Requests without a complete upstream response, by reason",
-            by_label(),
-        );
-        let of_listener = |listener: ListenerKind| {
-            let listener = ("listener", listener.as_str());
-            let each = |family: &Family<Labels<2>, Counter>, label, values: [&'static str; 5]| {
-                values.map(|value| family.get_or_create_owned(&[listener, (label, value)]))
-            };
-            ListenerMetrics {
-                verdicts: each(&requests, "verdict", VerdictLabel::NAMES),
-                blocks: each(&blocks, "reason", BlockReason::NAMES),
-                classes: each(&responses, "class", CLASSES),
-                fallbacks: fallbacks.get_or_create_owned(&[listener]),
-                response_seconds: response_seconds.get_or_create_owned(&[listener]),
-                decision_seconds: decision_seconds.get_or_create_owned(&[listener]),
-            }
+impl Default for RequestMetrics {
+    fn default() -> Self {
+        let listener = || ListenerMetrics {
+            verdicts: Default::default(),
+            blocks: Default::default(),
+            classes: Default::default(),
+            fallbacks: Counter::default(),
+            response_seconds: Histogram::new(BUCKETS),
+            decision_seconds: Histogram::new(BUCKETS),
         };
         Self {
-            gateway: of_listener(ListenerKind::Gateway),
-            decisions: of_listener(ListenerKind::Decisions),
-            upstream_classes: CLASSES
-                .map(|class| upstream_classes.get_or_create_owned(&[("class", class)])),
-            upstream_errors: UpstreamError::NAMES
-                .map(|reason| upstream_errors.get_or_create_owned(&[("reason", reason)])),
-            upstream_seconds: register(
-                registry,
-                "slidegate_upstream_seconds",
-                "Time from the gate's decision to the head of upstream's response",
-                Histogram::new(BUCKETS),
-            ),
+            gateway: listener(),
+            decisions: listener(),
+            upstream_classes: Default::default(),
+            upstream_errors: Default::default(),
+            upstream_seconds: Histogram::new(BUCKETS),
         }
     }
+}
 
+impl RequestMetrics {
     pub(super) fn record(&self, outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
         match outcome.listener {
             ListenerKind::Gateway => self.gateway.record(outcome, verdict),
@@ -145,12 +75,70 @@ impl RequestMetrics {
                 observe(&self.upstream_seconds, outcome.ended.saturating_since(sent));
                 self.upstream_classes[class_index(outcome.status)].inc();
             }
-            UpstreamOutcome::Failed(error) => self.record_upstream_error(error),
+            UpstreamOutcome::Failed(error) => drop(self.upstream_errors[error as usize].inc()),
         }
     }
 
-    pub(super) fn record_upstream_error(&self, error: UpstreamError) {
-        self.upstream_errors[error as usize].inc();
+    pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        let listeners = [("gateway", &self.gateway), ("decisions", &self.decisions)];
+        let listeners = listeners.map(|(name, metrics)| (("listener", name), metrics));
+        let each = |label, names: [&'static str; 5], of: fn(&ListenerMetrics) -> &[Counter; 5]| {
+            listeners.into_iter().flat_map(move |(listener, metrics)| {
+                let counters = names.into_iter().zip(of(metrics).clone());
+                counters.map(move |(name, counter)| ([listener, (label, name)], counter))
+            })
+        };
+        page.family(
+            "slidegate_requests",
+            "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
+             banned or too costly), unavailable (the store could not count and a policy says deny \
+             to that), none (the gate was not asked).",
+            each("verdict", VerdictLabel::NAMES, |listener| &listener.verdicts),
+        )?;
+        page.family(
+            "slidegate_responses",
+            "Responses sent, by status class.",
+            each("class", CLASSES, |listener| &listener.classes),
+        )?;
+        page.family(
+            "slidegate_blocks",
+            "Requests refused regardless of their quotas, by reason: listed as blocked, costing \
+             more than a quota allows in a whole window, banned by a policy, suspended by an \
+             operator.",
+            each("reason", BlockReason::NAMES, |listener| &listener.blocks),
+        )?;
+        page.family(
+            "slidegate_fallback_decisions",
+            "Decisions made without the store because it failed, by on_store_error.",
+            listeners.map(|(listener, metrics)| ([listener], metrics.fallbacks.clone())),
+        )?;
+        page.family(
+            "slidegate_response_seconds",
+            "Time from receiving a request's head to sending its response's, upstream included.",
+            listeners.map(|(listener, metrics)| ([listener], metrics.response_seconds.clone())),
+        )?;
+        page.family(
+            "slidegate_decision_seconds",
+            "Time from receiving a request's head to the gate's decision, store included.",
+            listeners.map(|(listener, metrics)| ([listener], metrics.decision_seconds.clone())),
+        )?;
+        let classes = CLASSES.map(|class| [("class", class)]);
+        page.family(
+            "slidegate_upstream_responses",
+            "Upstream responses, by status class.",
+            classes.into_iter().zip(self.upstream_classes.clone()),
+        )?;
+        let reasons = UpstreamError::NAMES.map(|reason| [("reason", reason)]);
+        page.family(
+            "slidegate_upstream_errors",
+            "Requests without a complete upstream response, by reason.",
+            reasons.into_iter().zip(self.upstream_errors.clone()),
+        )?;
+        page.metric(
+            "slidegate_upstream_seconds",
+            "Time from the gate's decision to the head of upstream's response.",
+            &self.upstream_seconds,
+        )
     }
 }
 
@@ -171,17 +159,6 @@ impl ListenerMetrics {
             }
         }
     }
-}
-
-/// Puts a metric on the page. prometheus-client ends the help with a full stop.
-pub(super) fn register<M: Metric + Clone>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    metric: M,
-) -> M {
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 fn observe(histogram: &Histogram, time: Duration) {
