@@ -1,20 +1,19 @@
 //! Accounts: those nearest to a quota or most denied, and all of one identity.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use serde_json::Value;
-use slidegate::policy::{CheckedPolicy, Network};
+use slidegate::policy::CheckedPolicy;
 use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
 
 use super::Operator;
 use super::fields::{Fields, expected, text};
-use super::views::{AccountList, AccountSort, AccountView, IdentityView, OverrideView};
+use super::views::{AccountList, AccountSort, AccountView, IdentityView};
 use crate::decisions::identity::{IdentityTextError, from_text};
-use crate::overrides::{OverrideError, OverrideRecord};
+use crate::overrides::OverrideError;
 use crate::problem::{InvalidMember, Problem};
 
 const DEFAULT_LIMIT: usize = 20;
@@ -114,10 +113,7 @@ impl<S: Store> Operator<S> {
         if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
             return Err(OverrideError::unknown_policy(&policy, &policies).into());
         }
-        let active = self.overrides.active().await;
-        let own = active.overrides.iter().filter(|record| concerns(record, &identity));
-        let overrides =
-            own.map(|record| OverrideView::at(active.now_ms, record, &policies)).collect();
+        let overrides = self.overrides.list(Some(&identity)).await.overrides;
         let identity = policies.shown(&identity).into_owned();
         Ok(IdentityView { identity, accounts, overrides })
     }
@@ -145,17 +141,6 @@ fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
         Source::Everyone => kind == "everyone",
     };
     policy.identity.iter().any(gives) || kind == "anonymous"
-}
-
-/// Whether an override is for the identity, its network, or all.
-fn concerns(record: &OverrideRecord, identity: &Identity) -> bool {
-    let target = &record.target.identity;
-    let around = || {
-        let network: Network = target.value().parse().ok()?;
-        let address: IpAddr = identity.value().parse().ok()?;
-        Some(target.kind() == "ip" && identity.kind() == "ip" && network.contains(address))
-    };
-    target == identity || target.kind() == "everyone" || around().unwrap_or_default()
 }
 
 /// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and

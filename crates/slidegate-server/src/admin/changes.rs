@@ -15,7 +15,7 @@ use slidegate::{Name, Store};
 
 use super::Operator;
 use super::fields::{Fields, expected, parsed, text};
-use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView};
+use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::Rfc3339;
 use crate::config::Period;
 use crate::net::Accepted;
@@ -34,11 +34,7 @@ pub(super) async fn list<S: Store>(
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Json<OverrideList>, Problem> {
     Fields::of_query(parameters).finish(Some(()))?;
-    let active = operator.overrides.active().await;
-    let policies = operator.policies();
-    let view = |record| OverrideView::at(active.now_ms, record, &policies);
-    let overrides = active.overrides.iter().map(view).collect();
-    Ok(Json(OverrideList { overrides, stale: active.is_cut_off }))
+    Ok(Json(operator.overrides.list(None).await))
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
@@ -63,13 +59,15 @@ pub(super) async fn act<S: Store>(
         _ => {
             let reason = body.require("reason", "why it is done", reason);
             let actor = Actor { by, reason: body.finish(reason)? };
-            return operator.reset(Target { identity, policy }, actor).await;
+            let reset = operator.reset(Target { identity, policy }, actor).await?;
+            return Ok(Json(reset).into_response());
         }
     };
     let expiry = expiry(&mut body);
     let reason = body.require("reason", "why it is done", reason);
     let ((action, expiry), reason) = body.finish(action.zip(expiry).zip(reason))?;
-    operator.create(action, Target { identity, policy }, expiry, Actor { by, reason }).await
+    let (target, actor) = (Target { identity, policy }, Actor { by, reason });
+    Ok(Json(operator.create(action, target, expiry, actor).await?).into_response())
 }
 
 /// `DELETE /v1/overrides/{id}`
@@ -77,11 +75,11 @@ pub(super) async fn lift<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Json<OverrideLifted>, Problem> {
     let Path(id) = path?;
     let (by, mut body) = read(request).await?;
     let reason = body.require("reason", "why it is done", reason);
-    operator.lift(&id, Actor { by, reason: body.finish(reason)? }).await
+    operator.lift(&id, Actor { by, reason: body.finish(reason)? }).await.map(Json)
 }
 
 /// The operator's address and the members of the body.
@@ -125,61 +123,44 @@ impl<S: Store> Operator<S> {
         target: Target,
         expiry: Expiry,
         actor: Actor,
-    ) -> Result<Response, Problem> {
+    ) -> Result<OverrideCreated, Problem> {
         let created = self.overrides.create(action, target.clone(), expiry, actor.clone()).await;
-        let until_ms = match &created {
-            Ok(created) => created.record.until_ms,
-            Err(_) => expiry.end_ms(self.overrides.now_ms().await),
+        let until = match &created {
+            Ok(created) => created.created.until,
+            Err(_) => Rfc3339::from_millis(expiry.end_ms(self.overrides.now_ms().await)),
         };
         let kind = OperatorAction::Override(action);
         let operation = Operation {
             override_id: Some(OverrideRecord::id_of(action, &target)),
-            kind: Some(kind.name()),
+            kind: Some(kind.name().to_owned()),
             units: kind.units(),
-            until: Some(Rfc3339::from_millis(until_ms)),
+            until: Some(until),
             ..self.operation(kind, Some(&target), &actor)
         };
-        let created = self.finish(operation, created)?;
-        let policies = self.policies();
-        let view = |record: &OverrideRecord| {
-            OverrideView::at(created.record.created_ms, record, &policies)
-        };
-        let view = OverrideCreated {
-            created: view(&created.record),
-            replaced: created.replaced.as_ref().map(view),
-            others: created.others.iter().map(view).collect(),
-        };
-        Ok(Json(view).into_response())
+        self.finish(operation, created)
     }
 
-    async fn reset(&self, target: Target, actor: Actor) -> Result<Response, Problem> {
-        let reset = self.overrides.reset(target.clone(), actor.clone()).await;
+    async fn reset(&self, target: Target, actor: Actor) -> Result<AccountsReset, Problem> {
         let operation = self.operation(OperatorAction::Reset, Some(&target), &actor);
-        let reset = self.finish(operation, reset)?;
-        let names = |policies: &[Name]| policies.iter().map(ToString::to_string).collect();
-        let view = AccountsReset {
-            reset: self.policies().shown(&target.identity).into_owned(),
-            policies: names(&reset.policies),
-            nothing_spent: names(&reset.untouched),
-            reason: actor.reason,
-        };
-        Ok(Json(view).into_response())
+        let reset = self.overrides.reset(target, actor).await;
+        self.finish(operation, reset)
     }
 
-    async fn lift(&self, id: &str, actor: Actor) -> Result<Response, Problem> {
+    async fn lift(&self, id: &str, actor: Actor) -> Result<OverrideLifted, Problem> {
         let known = self.overrides.find(id).await;
-        let lifted = self.overrides.lift(id, actor.clone()).await;
-        let record = lifted.as_ref().ok().or(known.as_ref());
+        let operation = self.operation(OperatorAction::Lift, None, &actor);
+        let lifted = self.overrides.lift(id, actor).await;
+        let view = lifted.as_ref().map(|lifted| &lifted.lifted).ok().or(known.as_ref());
         let operation = Operation {
             override_id: Some(id.chars().take(MAX_ID_CHARS).collect()),
-            kind: record.map(|record| record.action.name()),
-            units: record.and_then(|record| record.action.units()),
-            until: record.map(|record| Rfc3339::from_millis(record.until_ms)),
-            ..self.operation(OperatorAction::Lift, record.map(|record| &record.target), &actor)
+            kind: view.map(|view| view.action.clone()),
+            identity: view.map(|view| view.identity.clone()),
+            policy: view.and_then(|view| view.policy.clone()),
+            units: view.and_then(|view| view.units),
+            until: view.map(|view| view.until),
+            ..operation
         };
-        let lifted = self.finish(operation, lifted)?;
-        let lifted = OverrideView::at(self.overrides.now_ms().await, &lifted, &self.policies());
-        Ok(Json(OverrideLifted { lifted, reason: actor.reason }).into_response())
+        self.finish(operation, lifted)
     }
 
     fn operation(

@@ -30,7 +30,7 @@ fn endpoint_with<S: Store + StoreReport>(
 ) -> (Router, CancellationToken) {
     let shutdown = CancellationToken::new();
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
-    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
+    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
     (router(Operator { overrides, observer }, shutdown.clone(), token), shutdown)
 }
 

@@ -2,10 +2,11 @@
 //! line reads them. What does not apply is left out.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use slidegate::{Account, Inspection, Policies, Standing, Timestamp};
+use slidegate::{Account, Inspection, Policies, Standing};
 
 use crate::calendar::Rfc3339;
 use crate::overrides::OverrideRecord;
@@ -88,7 +89,7 @@ pub(crate) struct OverrideList {
 }
 
 /// An override in force.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OverrideView {
     pub(crate) id: String,
     pub(crate) action: String,
@@ -96,7 +97,7 @@ pub(crate) struct OverrideView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) units: Option<u32>,
+    pub(crate) units: Option<NonZeroU32>,
     pub(crate) until: Rfc3339,
     pub(crate) ends_in_ms: u64,
     pub(crate) reason: String,
@@ -186,18 +187,14 @@ impl OverrideView {
             action: record.action.name().to_owned(),
             identity: policies.shown(&record.target.identity).into_owned(),
             policy: record.target.policy.as_ref().map(ToString::to_string),
-            units: record.action.units().map(u32::from),
-            until: instant(record.until_ms),
+            units: record.action.units(),
+            until: Rfc3339::from_millis(record.until_ms),
             ends_in_ms: record.until_ms.saturating_sub(now_ms),
             reason: record.actor.reason.clone(),
-            created: instant(record.created_ms),
+            created: Rfc3339::from_millis(record.created_ms),
             by: record.actor.by,
         }
     }
-}
-
-fn instant(ms: u64) -> Rfc3339 {
-    Rfc3339(Timestamp::from_millis(ms))
 }
 
 fn rounded_up_ms(time: Duration) -> u64 {

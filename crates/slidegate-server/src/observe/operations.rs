@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     pub(crate) override_id: Option<String>,
     /// What that override does; unknown if there is no override of that id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) kind: Option<&'static str>,
+    pub(crate) kind: Option<String>,
     /// As operators read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate::policy::{Action, Override, Overrides};
-use slidegate::{AccountError, Gate, Name, Policies, Store, Timestamp};
+use slidegate::{AccountError, Gate, Identity, Policies, Store, Timestamp};
 use slidegate_redis::{EventLogError, MapVersion, SharedMap, SharedMapError};
 use tokio::sync::Mutex;
 
@@ -24,6 +24,9 @@ pub(crate) use self::persistence::Persistence;
 pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target};
 pub(crate) use self::shared::Outage;
 use self::shared::{LIFT_TTL, RESET_TTL};
+use crate::admin::views::{
+    AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView,
+};
 use crate::calendar::Rfc3339;
 use crate::shared_bans::SharedBans;
 
@@ -52,35 +55,6 @@ struct OverrideState {
     /// Ids of the resets in Redis that were applied here.
     resets: HashSet<String>,
     outage: Outage,
-}
-
-/// The result of creating an override.
-#[derive(Debug)]
-pub(crate) struct CreatedOverride {
-    pub(crate) record: OverrideRecord,
-    /// The override it replaced.
-    pub(crate) replaced: Option<OverrideRecord>,
-    /// The identity's other overrides in force.
-    pub(crate) others: Vec<OverrideRecord>,
-}
-
-/// A reset that was done.
-#[derive(Debug)]
-pub(crate) struct ResetDone {
-    /// The policies whose accounts were reset.
-    pub(crate) policies: Vec<Name>,
-    /// Those of them under which the account had spent nothing.
-    pub(crate) untouched: Vec<Name>,
-}
-
-/// The overrides in force.
-#[derive(Debug)]
-pub(crate) struct ActiveOverrides {
-    pub(crate) overrides: Vec<OverrideRecord>,
-    /// The current time on the clock of the overrides.
-    pub(crate) now_ms: u64,
-    /// Whether there may be others because Redis is unreachable.
-    pub(crate) is_cut_off: bool,
 }
 
 /// Why an override could not be created or lifted, or an account not be reset.
@@ -116,20 +90,19 @@ const _: () = assert!(SharedMap::MOST <= Overrides::MAX);
 
 impl<S: Store> OverrideService<S> {
     /// A service with the overrides of the file, if there is one; those in Redis are read by
-    /// [`refresh`](Self::refresh).
-    pub(crate) fn open(gate: Arc<Gate<S>>, persistence: Persistence) -> anyhow::Result<Self> {
+    /// [`refresh`](Self::refresh). Resets lift the bans that gateways share.
+    pub(crate) fn open(
+        gate: Arc<Gate<S>>,
+        persistence: Persistence,
+        bans: Option<Arc<SharedBans<S>>>,
+    ) -> anyhow::Result<Self> {
         let mut state = OverrideState::default();
         if let Persistence::File(path) = &persistence {
             state.replace(persistence::read(path)?, &gate);
             crate::disk::try_writing(path)?;
         }
         let (began, state) = (gate.now(), Mutex::new(state));
-        Ok(Self { gate, persistence, began, state, bans: None })
-    }
-
-    /// Makes resets lift the bans that gateways share.
-    pub(crate) fn sharing_bans(self, bans: Option<Arc<SharedBans<S>>>) -> Self {
-        Self { bans, ..self }
+        Ok(Self { gate, persistence, began, state, bans })
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
@@ -143,7 +116,7 @@ impl<S: Store> OverrideService<S> {
         target: Target,
         expiry: Expiry,
         actor: Actor,
-    ) -> Result<CreatedOverride, OverrideError> {
+    ) -> Result<OverrideCreated, OverrideError> {
         if target.policy.is_some() || matches!(action, Action::Grant(_)) {
             target.accounts(&self.gate.policies())?;
         }
@@ -171,15 +144,21 @@ impl<S: Store> OverrideService<S> {
         };
         let mut overrides = state.overrides.clone();
         let replaced = overrides.extract_if(.., |other| other.id == record.id).next();
+        let policies = self.gate.policies();
+        let view = |record: &OverrideRecord| OverrideView::at(now_ms, record, &policies);
         let is_other = |other: &&OverrideRecord| other.target.identity == record.target.identity;
-        let others = overrides.iter().filter(is_other).cloned().collect();
+        let created = OverrideCreated {
+            created: view(&record),
+            replaced: replaced.as_ref().map(view),
+            others: overrides.iter().filter(is_other).map(view).collect(),
+        };
         overrides.push(record.clone());
         if overrides.len() > Overrides::MAX {
             return Err(OverrideError::Full);
         }
         self.persist(&record, lasting, &overrides).await?;
         state.replace(overrides, &self.gate);
-        Ok(CreatedOverride { record, replaced, others })
+        Ok(created)
     }
 
     /// Ends an override early.
@@ -187,7 +166,7 @@ impl<S: Store> OverrideService<S> {
         &self,
         id: &str,
         actor: Actor,
-    ) -> Result<OverrideRecord, OverrideError> {
+    ) -> Result<OverrideLifted, OverrideError> {
         let mut state = self.state.lock().await;
         // Another gateway may have created it just now.
         let _ = self.read(&mut state).await;
@@ -195,11 +174,13 @@ impl<S: Store> OverrideService<S> {
         let mut overrides = state.overrides.clone();
         let lifted = overrides.extract_if(.., |record| record.id == id).next();
         let lifted = lifted.ok_or_else(|| OverrideError::UnknownOverride(id.to_owned()))?;
+        let reason = actor.reason.clone();
         let note = OverrideRecord { action: OperatorAction::Lift, actor, ..lifted.clone() };
         let lasting = LIFT_TTL.min(Duration::from_millis(lifted.until_ms - now_ms));
         self.persist(&note, lasting, &overrides).await?;
         state.replace(overrides, &self.gate);
-        Ok(lifted)
+        let lifted = OverrideView::at(now_ms, &lifted, &self.gate.policies());
+        Ok(OverrideLifted { lifted, reason })
     }
 
     /// Resets the ledgers of accounts, here at once and at other gateways with their next poll.
@@ -207,14 +188,20 @@ impl<S: Store> OverrideService<S> {
         &self,
         target: Target,
         actor: Actor,
-    ) -> Result<ResetDone, OverrideError> {
-        let accounts = target.accounts(&self.gate.policies())?;
-        let mut untouched = Vec::new();
+    ) -> Result<AccountsReset, OverrideError> {
+        let policies = self.gate.policies();
+        let accounts = target.accounts(&policies)?;
+        let mut reset = AccountsReset {
+            reset: policies.shown(&target.identity).into_owned(),
+            policies: accounts.iter().map(|account| account.policy.to_string()).collect(),
+            nothing_spent: Vec::new(),
+            reason: actor.reason.clone(),
+        };
         for account in &accounts {
             // One that cannot be read, such as a key of another type in Redis, may have something
             // to forget: a reset is the remedy for it.
             if let Ok(true) = self.gate.admin().is_untouched(account).await {
-                untouched.push(account.policy.clone());
+                reset.nothing_spent.push(account.policy.to_string());
             }
         }
         let mut state = self.state.lock().await;
@@ -233,27 +220,33 @@ impl<S: Store> OverrideService<S> {
         if let Persistence::SharedMap(map) = &self.persistence {
             let id = format!("reset-{:016x}", fastrand::u64(..));
             let action = OperatorAction::Reset;
-            let reset = OverrideRecord { id, action, target, actor, created_ms, until_ms: 0 };
-            map.insert(&reset.id, &reset.text(), RESET_TTL).await?;
-            state.resets.insert(reset.id);
+            let record = OverrideRecord { id, action, target, actor, created_ms, until_ms: 0 };
+            map.insert(&record.id, &record.text(), RESET_TTL).await?;
+            state.resets.insert(record.id);
         }
-        let policies = accounts.into_iter().map(|account| account.policy).collect();
-        Ok(ResetDone { policies, untouched })
+        Ok(reset)
     }
 
     /// An override, if it is in force here.
-    pub(crate) async fn find(&self, id: &str) -> Option<OverrideRecord> {
-        self.state.lock().await.overrides.iter().find(|record| record.id == id).cloned()
+    pub(crate) async fn find(&self, id: &str) -> Option<OverrideView> {
+        let state = self.state.lock().await;
+        let record = state.overrides.iter().find(|record| record.id == id)?;
+        Some(OverrideView::at(state.now_ms(&self.gate), record, &self.gate.policies()))
     }
 
-    /// The overrides in force, by their end.
-    pub(crate) async fn active(&self) -> ActiveOverrides {
+    /// The overrides in force, by their end: all, or those that concern an identity.
+    pub(crate) async fn list(&self, identity: Option<&Identity>) -> OverrideList {
         let mut state = self.state.lock().await;
         let _ = self.read(&mut state).await;
         let now_ms = state.drop_ended(&self.gate);
-        let mut overrides = state.overrides.clone();
-        overrides.sort_by(|a, b| (a.until_ms, &a.id).cmp(&(b.until_ms, &b.id)));
-        ActiveOverrides { overrides, now_ms, is_cut_off: state.outage.is_on() }
+        let is_wanted =
+            |record: &&OverrideRecord| identity.is_none_or(|one| record.target.concerns(one));
+        let mut records: Vec<_> = state.overrides.iter().filter(is_wanted).collect();
+        records.sort_by_key(|record| (record.until_ms, &record.id));
+        let policies = self.gate.policies();
+        let view = |record| OverrideView::at(now_ms, record, &policies);
+        let overrides = records.into_iter().map(view).collect();
+        OverrideList { overrides, stale: state.outage.is_on() }
     }
 
     /// The current time on the clock of the overrides.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use slidegate::policy::{Action, CheckedPolicy};
+use slidegate::policy::{Action, CheckedPolicy, Network};
 use slidegate::{Account, Identity, Name, Policies, Source};
 
 use super::OverrideError;
@@ -97,6 +97,17 @@ impl OperatorAction {
 }
 
 impl Target {
+    /// Whether it is the identity, its network, or all.
+    pub(super) fn concerns(&self, identity: &Identity) -> bool {
+        let target = &self.identity;
+        let around = || {
+            let network: Network = target.value().parse().ok()?;
+            let address: IpAddr = identity.value().parse().ok()?;
+            Some(target.kind() == "ip" && identity.kind() == "ip" && network.contains(address))
+        };
+        target == identity || target.kind() == "everyone" || around().unwrap_or_default()
+    }
+
     /// The account under each policy, or under the one that is named. A network has accounts only
     /// if one of these policies counts addresses by just such networks.
     pub(super) fn accounts(&self, policies: &Policies) -> Result<Vec<Account>, OverrideError> {

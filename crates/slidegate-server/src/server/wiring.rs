@@ -62,12 +62,11 @@ impl<S: Store + StoreReport> Server<S> {
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let fixed = Fixed::of(&config);
-        let overrides =
-            OverrideService::open(live.gate().clone(), overrides).context("store.snapshot.file")?;
         let bans = bans.map(|(log, begun)| {
             Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
         });
-        let overrides = Arc::new(overrides.sharing_bans(bans.clone()));
+        let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
+        let overrides = Arc::new(overrides.context("store.snapshot.file")?);
         Ok(Self {
             live,
             gateway,
