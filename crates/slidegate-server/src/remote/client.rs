@@ -1,6 +1,6 @@
 //! One request to a running server's admin endpoint.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,12 +12,11 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+use tokio_util::either::Either;
 
 use crate::config::{ListenAddress, Secret};
 use crate::terminal;
@@ -45,11 +44,6 @@ pub(crate) struct AdminEndpoint {
     json: bool,
 }
 
-/// An answer: read from JSON, printed for people.
-pub(super) trait View: DeserializeOwned + Display {}
-
-impl<T: DeserializeOwned + Display> View for T {}
-
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// More than ten thousand overrides take.
@@ -57,22 +51,13 @@ const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 
 impl AdminEndpoint {
-    /// Prints what the server answers to a GET request.
-    pub(super) fn get<T: View>(&self, path: &str) -> anyhow::Result<()> {
-        self.print::<T>(Method::GET, path, Bytes::new())
-    }
-
-    /// Prints what the server answers to a request with a JSON body.
-    pub(super) fn send<T: View>(
+    /// Sends a request and prints the answer.
+    pub(super) fn print<T: DeserializeOwned + Display>(
         &self,
         method: Method,
         path: &str,
-        body: &impl Serialize,
+        body: Vec<u8>,
     ) -> anyhow::Result<()> {
-        self.print::<T>(method, path, serde_json::to_vec(body)?.into())
-    }
-
-    fn print<T: View>(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(self.call(method, path, body))?;
         let text = if self.json {
@@ -86,14 +71,14 @@ impl AdminEndpoint {
     }
 
     /// The server's answer, which is JSON, or why it does not do what it was asked.
-    async fn call(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+    async fn call(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Bytes> {
         let admin = &self.admin;
         let address = AdminAddress::parse(admin)?;
         let token = self.token()?;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, address.to_string())
+            .header(header::HOST, address.host())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, application/problem+json");
         if let Some(token) = &token {
@@ -101,7 +86,7 @@ impl AdminEndpoint {
             let bearer = bearer.ok().context("the token cannot be sent: expected visible text")?;
             request = request.header(header::AUTHORIZATION, bearer);
         }
-        let request = request.body(Full::new(body))?;
+        let request = request.body(Full::new(Bytes::from(body)))?;
         let connected = timeout(CONNECT_TIMEOUT, address.connect()).await;
         let stream = match connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
             Ok(stream) => stream,
@@ -152,7 +137,7 @@ impl AdminEndpoint {
 }
 
 async fn exchange(
-    stream: Box<dyn AdminStream>,
+    stream: AdminStream,
     request: Request<Full<Bytes>>,
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -163,27 +148,24 @@ async fn exchange(
     Ok((head.status, body.to_bytes()))
 }
 
-trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
+type AdminStream = Either<TcpStream, UnixStream>;
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
-
-/// Where to connect. Its text is the `Host` of requests.
+/// Where to connect.
 #[derive(Debug)]
 enum AdminAddress {
-    Tcp { host: String, port: u16 },
+    /// Host and port.
+    Tcp(String),
     Unix(PathBuf),
 }
 
 impl AdminAddress {
     fn parse(text: &str) -> anyhow::Result<Self> {
-        if let Ok(listener) = text.parse::<ListenAddress>() {
-            return Ok(match (listener.reached_at(), listener) {
-                (_, ListenAddress::Unix(path)) => Self::Unix(path),
-                (reached, ListenAddress::Tcp(bound)) => {
-                    let address = reached.unwrap_or(bound);
-                    Self::Tcp { host: address.ip().to_string(), port: address.port() }
-                }
-            });
+        match text.parse::<ListenAddress>() {
+            Ok(ListenAddress::Unix(path)) => return Ok(Self::Unix(path)),
+            Ok(listener @ ListenAddress::Tcp(bound)) => {
+                return Ok(Self::Tcp(listener.reached_at().unwrap_or(bound).to_string()));
+            }
+            Err(_) => {}
         }
         let is_plain = |uri: &Uri| {
             uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none()
@@ -192,28 +174,26 @@ impl AdminAddress {
         let authority = uri.as_ref().and_then(Uri::authority);
         match authority.filter(|authority| !authority.as_str().contains('@')) {
             Some(authority) if !authority.host().is_empty() => {
-                let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-                Ok(Self::Tcp { host: host.to_owned(), port: authority.port_u16().unwrap_or(80) })
+                let port = authority.port_u16().unwrap_or(80);
+                Ok(Self::Tcp(format!("{}:{port}", authority.host())))
             }
             _ => bail!("--admin {text:?}: expected http://HOST:PORT, ADDRESS:PORT or unix:/path"),
         }
     }
 
-    async fn connect(&self) -> io::Result<Box<dyn AdminStream>> {
-        Ok(match self {
-            Self::Tcp { host, port } => Box::new(TcpStream::connect((&**host, *port)).await?),
-            Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        })
-    }
-}
-
-impl Display for AdminAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The `Host` of requests.
+    fn host(&self) -> &str {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(_) => f.write_str("localhost"),
+            Self::Tcp(host_and_port) => host_and_port,
+            Self::Unix(_) => "localhost",
         }
+    }
+
+    async fn connect(&self) -> io::Result<AdminStream> {
+        Ok(match self {
+            Self::Tcp(host_and_port) => Either::Left(TcpStream::connect(host_and_port).await?),
+            Self::Unix(path) => Either::Right(UnixStream::connect(path).await?),
+        })
     }
 }
 
@@ -241,7 +221,7 @@ mod tests {
             ("0.0.0.0:9090", "127.0.0.1:9090"),
             ("[::]:9090", "[::1]:9090"),
         ] {
-            assert_eq!(AdminAddress::parse(text).unwrap().to_string(), host);
+            assert_eq!(AdminAddress::parse(text).unwrap().host(), host);
         }
         for text in [
             "",

@@ -4,11 +4,13 @@ mod client;
 mod identity;
 mod print;
 
+use std::fmt::Display;
 use std::num::NonZeroU32;
 
 use clap::Subcommand;
 use http::Method;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use self::client::{AdminEndpoint, path_segment};
 use crate::admin::views::{
@@ -226,34 +228,37 @@ impl RemoteCommand {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Accounts(query) => {
-                let parameters = serde_urlencoded::to_string(query)?;
-                query.server.get::<AccountList>(&format!("/v1/accounts?{parameters}"))
+                let path = format!("/v1/accounts?{}", serde_urlencoded::to_string(query)?);
+                query.server.print::<AccountList>(Method::GET, &path, Vec::new())
             }
             Self::Inspect(query) => {
                 let parameters = serde_urlencoded::to_string(query)?;
-                let path = account_path(&query.identity)?;
-                query.server.get::<IdentityView>(&format!("{path}?{parameters}"))
+                let path = format!("{}?{parameters}", account_path(&query.identity)?);
+                query.server.print::<IdentityView>(Method::GET, &path, Vec::new())
             }
             Self::Reset(change) => post::<AccountsReset>(change, "reset", change),
             Self::Grant(grant) => post::<OverrideCreated>(&grant.timed.change, "grant", grant),
             Self::Exempt(timed) => post::<OverrideCreated>(&timed.change, "exempt", timed),
             Self::Ban(timed) => post::<OverrideCreated>(&timed.change, "ban", timed),
-            Self::Overrides(server) => server.get::<OverrideList>("/v1/overrides"),
+            Self::Overrides(server) => {
+                server.print::<OverrideList>(Method::GET, "/v1/overrides", Vec::new())
+            }
             Self::Lift(lift) => {
                 let path = format!("/v1/overrides/{}", path_segment(&lift.id));
-                lift.server.send::<OverrideLifted>(Method::DELETE, &path, lift)
+                let body = serde_json::to_vec(lift)?;
+                lift.server.print::<OverrideLifted>(Method::DELETE, &path, body)
             }
         }
     }
 }
 
-fn post<T: client::View>(
+fn post<T: DeserializeOwned + Display>(
     change: &AccountChange,
     action: &str,
     body: &impl Serialize,
 ) -> anyhow::Result<()> {
     let path = format!("{}/{action}", account_path(&change.identity)?);
-    change.server.send::<T>(Method::POST, &path, body)
+    change.server.print::<T>(Method::POST, &path, serde_json::to_vec(body)?)
 }
 
 fn account_path(identity: &str) -> anyhow::Result<String> {

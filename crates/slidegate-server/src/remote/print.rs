@@ -14,72 +14,51 @@ impl Display for AccountList {
                         denied";
             return writeln!(f, "{none}");
         }
-        let mut table = TextTable::new([
-            "IDENTITY",
-            "POLICY",
-            "PLAN",
-            "USED",
-            "QUOTA",
-            "SPENT",
-            "NEXT FREE",
-            "DENIED",
-            "STATE",
-        ]);
-        for account in &self.accounts {
+        let row = |account: &AccountView| {
             let share = |quota: &QuotaView| f64::from(quota.spent) / f64::from(quota.units.max(1));
             let tightest = account.quotas.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
             let of = |text: fn(&QuotaView) -> String| tightest.map(text).unwrap_or_default();
-            table.push([
-                account.identity.clone(),
-                account.policy.clone(),
-                account.plan.clone().unwrap_or_default(),
-                format!("{:.0} %", (account.used * 100.0).floor()),
-                of(|quota| quota.quota.clone()),
-                of(|quota| format!("{} of {}", quota.spent, quota.units)),
-                of(|quota| time(quota.reset_after_ms)),
-                account.denied(),
-                account.state(),
-            ]);
-        }
-        table.fmt(f)
+            [
+                ("IDENTITY", account.identity.clone()),
+                ("POLICY", account.policy.clone()),
+                ("PLAN", account.plan.clone().unwrap_or_default()),
+                ("USED", format!("{:.0} %", (account.used * 100.0).floor())),
+                ("QUOTA", of(|quota| quota.quota.clone())),
+                ("SPENT", of(|quota| format!("{} of {}", quota.spent, quota.units))),
+                ("NEXT FREE", of(|quota| time(quota.reset_after_ms))),
+                ("DENIED", account.denied()),
+                ("STATE", account.state()),
+            ]
+        };
+        f.write_str(&table(self.accounts.iter().map(row)))
     }
 }
 
 impl Display for IdentityView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.identity)?;
-        if self.accounts.is_empty() {
-            writeln!(f, "no policy counts such an identity")?;
-        } else {
-            let mut table = TextTable::new([
-                "POLICY",
-                "PLAN",
-                "QUOTA",
-                "SPENT",
-                "REMAINING",
-                "NEXT FREE",
-                "STATE",
-            ]);
-            for account in &self.accounts {
-                for (index, quota) in account.quotas.iter().enumerate() {
-                    // The account's own cells stand in its first row only.
-                    let own = |text: String| if index == 0 { text } else { String::new() };
-                    table.push([
-                        own(account.policy.clone()),
-                        own(account.plan.clone().unwrap_or_default()),
-                        quota.quota.clone(),
-                        quota.spent.to_string(),
-                        quota.remaining.to_string(),
-                        time(quota.reset_after_ms),
-                        own(account.state()),
-                    ]);
-                }
-            }
-            table.fmt(f)?;
+        let rows = self.accounts.iter().flat_map(|account| {
+            account.quotas.iter().enumerate().map(move |(index, quota)| {
+                // The account's own cells stand in its first row only.
+                let own = |text: String| if index == 0 { text } else { String::new() };
+                [
+                    ("POLICY", own(account.policy.clone())),
+                    ("PLAN", own(account.plan.clone().unwrap_or_default())),
+                    ("QUOTA", quota.quota.clone()),
+                    ("SPENT", quota.spent.to_string()),
+                    ("REMAINING", quota.remaining.to_string()),
+                    ("NEXT FREE", time(quota.reset_after_ms)),
+                    ("STATE", own(account.state())),
+                ]
+            })
+        });
+        match self.accounts.is_empty() {
+            true => writeln!(f, "no policy counts such an identity")?,
+            false => f.write_str(&table(rows))?,
         }
-        match self.overrides.as_slice() {
-            [] => Ok(()),
-            overrides => write!(f, "\n{}", override_table(overrides)),
+        match self.overrides.is_empty() {
+            true => Ok(()),
+            false => write!(f, "\n{}", override_table(&self.overrides)),
         }
     }
 }
@@ -107,9 +86,9 @@ impl AccountView {
 
 impl Display for OverrideList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.overrides.as_slice() {
-            [] => writeln!(f, "no overrides are in force")?,
-            overrides => override_table(overrides).fmt(f)?,
+        match self.overrides.is_empty() {
+            true => writeln!(f, "no overrides are in force")?,
+            false => f.write_str(&override_table(&self.overrides))?,
         }
         match self.stale {
             true => writeln!(f, "\nRedis cannot be read: these were in force when it last could"),
@@ -175,24 +154,20 @@ impl OverrideView {
     }
 }
 
-fn override_table(overrides: &[OverrideView]) -> TextTable<8> {
-    let mut table = TextTable::new([
-        "OVERRIDE", "ACTION", "IDENTITY", "POLICY", "ENDS IN", "UNTIL", "BY", "REASON",
-    ]);
-    for entry in overrides {
+fn override_table(overrides: &[OverrideView]) -> String {
+    table(overrides.iter().map(|entry| {
         let units = entry.units.map(|units| format!(" {units}")).unwrap_or_default();
-        table.push([
-            entry.id.clone(),
-            format!("{}{units}", entry.action),
-            entry.identity.clone(),
-            entry.policy.clone().unwrap_or_else(|| "all".to_owned()),
-            time(entry.ends_in_ms),
-            entry.until.to_string(),
-            entry.by.map(|by| by.to_string()).unwrap_or_default(),
-            entry.reason.clone(),
-        ]);
-    }
-    table
+        [
+            ("OVERRIDE", entry.id.clone()),
+            ("ACTION", format!("{}{units}", entry.action)),
+            ("IDENTITY", entry.identity.clone()),
+            ("POLICY", entry.policy.clone().unwrap_or_else(|| "all".to_owned())),
+            ("ENDS IN", time(entry.ends_in_ms)),
+            ("UNTIL", entry.until.to_string()),
+            ("BY", entry.by.map(|by| by.to_string()).unwrap_or_default()),
+            ("REASON", entry.reason.clone()),
+        ]
+    }))
 }
 
 /// A length of time in the two units that matter, rounded up to a second unless it is short.
@@ -211,39 +186,23 @@ fn time(ms: u64) -> String {
     }
 }
 
-/// Columns of text, each as wide as what stands in it.
-#[derive(Debug)]
-struct TextTable<const N: usize> {
-    headings: [&'static str; N],
-    rows: Vec<[String; N]>,
-}
-
-impl<const N: usize> TextTable<N> {
-    fn new(headings: [&'static str; N]) -> Self {
-        Self { headings, rows: Vec::new() }
-    }
-
-    fn push(&mut self, row: [String; N]) {
-        self.rows.push(row);
-    }
-}
-
-/// Columns that have nothing in them are left out.
-impl<const N: usize> Display for TextTable<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widest = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
-        let width = |column: usize| match widest(column) {
-            None | Some(0) => None,
-            Some(widest) => Some((column, widest.max(self.headings[column].len()))),
-        };
-        let columns: Vec<(usize, usize)> = (0..N).filter_map(width).collect();
-        let headings = self.headings.map(str::to_owned);
-        for row in std::iter::once(&headings).chain(&self.rows) {
-            let cells = columns.iter().map(|(column, width)| format!("{:<width$}", row[*column]));
-            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-        }
-        Ok(())
-    }
+/// Rows of cells, each with its column's heading. Columns are as wide as what stands in them, and
+/// left out if nothing does.
+fn table<const N: usize>(rows: impl Iterator<Item = [(&'static str, String); N]>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let widest = |column: usize| rows.iter().map(|row| row[column].1.chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));
+    let headings = rows.iter().take(1).map(|row| row.each_ref().map(|(heading, _)| *heading));
+    let cells = rows.iter().map(|row| row.each_ref().map(|(_, cell)| cell.as_str()));
+    let line = |line: [&str; N]| {
+        let columns = (0..N).filter(|column| widths[*column] > 0);
+        let cells = columns.map(|column| {
+            let width = widths[column].max(rows[0][column].0.len());
+            format!("{:<width$}", line[column])
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    headings.chain(cells).map(line).collect()
 }
 
 #[cfg(test)]
@@ -271,9 +230,11 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_must_be_and_empty_ones_are_left_out() {
-        let mut lines = TextTable::new(["A", "EMPTY", "LONG", "C"]);
-        lines.push(["first".into(), String::new(), "x".into(), "1".into()]);
-        lines.push(["\u{fc}".into(), String::new(), "longer".into(), String::new()]);
-        assert_eq!(lines.to_string(), "A      LONG    C\nfirst  x       1\n\u{fc}      longer\n");
+        let row = |a: &str, long: &str, c: &str| {
+            [("A", a), ("EMPTY", ""), ("LONG", long), ("C", c)]
+                .map(|(h, cell)| (h, cell.to_owned()))
+        };
+        let text = table([row("first", "x", "1"), row("\u{fc}", "longer", "")].into_iter());
+        assert_eq!(text, "A      LONG    C\nfirst  x       1\n\u{fc}      longer\n");
     }
 }
