@@ -41,7 +41,7 @@ impl<S: Store> LiveConfig<S> {
     }
 
     /// The same, with a queue for the bans that begin.
-    pub(crate) fn queueing_bans(rules: &mut LimiterConfig, store: S, queue: BanQueue) -> Self {
+    pub(crate) fn queueing_bans(rules: &mut LimiterConfig, store: S, queue: Arc<BanQueue>) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
         Self::with_gate(gate.on_ban(move |ban| queue.push(ban)), rules)
     }

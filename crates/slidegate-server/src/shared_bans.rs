@@ -5,32 +5,28 @@
 //! queue. While Redis is unreachable, bans hold where they began, and are appended when it is back.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slidegate::policy::ActiveBan;
 use slidegate::{Account, Gate, Limiter, Quota, Store, Timestamp};
 use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
 use crate::observe::Observer;
 use crate::overrides::Outage;
 
-/// Takes the bans that begin, for [`SharedBans`].
-#[derive(Debug)]
-pub(crate) struct BanQueue {
-    sender: mpsc::Sender<ActiveBan>,
-    dropped: Arc<AtomicU64>,
-}
+/// The bans that begin at one gate, until [`SharedBans`] takes them.
+#[derive(Debug, Default)]
+pub(crate) struct BanQueue(parking_lot::Mutex<QueuedBans>);
 
-/// The other end of a [`BanQueue`].
-#[derive(Debug)]
-pub(crate) struct BegunBans {
-    receiver: mpsc::Receiver<ActiveBan>,
-    /// Bans that found the queue full, and are not counted yet.
-    dropped: Arc<AtomicU64>,
+#[derive(Debug, Default)]
+struct QueuedBans {
+    bans: Vec<ActiveBan>,
+    /// Bans that found no room.
+    dropped: u64,
 }
 
 /// Exchanges bans with the other gateways on one Redis.
@@ -38,6 +34,7 @@ pub(crate) struct BegunBans {
 pub(crate) struct SharedBans<S> {
     gate: Arc<Gate<S>>,
     log: EventLog,
+    queue: Arc<BanQueue>,
     observer: Observer,
     /// Marks the events of this process, which knows of its own bans.
     origin: String,
@@ -46,9 +43,8 @@ pub(crate) struct SharedBans<S> {
     warnings: Limiter,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SharedBansState {
-    begun: BegunBans,
     /// Bans that Redis does not have yet, and when they end.
     pending: VecDeque<(ActiveBan, Timestamp)>,
     position: Option<Position>,
@@ -83,18 +79,13 @@ const MAX_QUEUED: usize = 4096;
 /// Bans queued while Redis is unreachable: at most the log's capacity.
 const MAX_PENDING: usize = EventLog::MAX_EVENTS;
 
-/// A queue for the bans that begin at one gate.
-pub(crate) fn queue() -> (BanQueue, BegunBans) {
-    let (sender, receiver) = mpsc::channel(MAX_QUEUED);
-    let dropped = Arc::new(AtomicU64::new(0));
-    (BanQueue { sender, dropped: dropped.clone() }, BegunBans { receiver, dropped })
-}
-
 impl BanQueue {
-    /// Never waits. A ban that finds no room holds at this gateway alone, and is counted.
+    /// A ban that finds no room holds at this gateway alone, and is counted.
     pub(crate) fn push(&self, ban: &ActiveBan) {
-        if self.sender.try_send(ban.clone()).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let mut queued = self.0.lock();
+        match queued.bans.len() < MAX_QUEUED {
+            true => queued.bans.push(ban.clone()),
+            false => queued.dropped += 1,
         }
     }
 }
@@ -103,19 +94,12 @@ impl<S: Store> SharedBans<S> {
     pub(crate) fn new(
         gate: Arc<Gate<S>>,
         log: EventLog,
-        begun: BegunBans,
+        queue: Arc<BanQueue>,
         observer: Observer,
     ) -> Self {
-        let state = SharedBansState {
-            begun,
-            pending: VecDeque::new(),
-            position: None,
-            outage: Outage::default(),
-            unlogged: 0,
-        };
         let origin = format!("{:016x}", fastrand::u64(..));
         let warnings = Limiter::new(Quota::per_minute(1));
-        Self { gate, log, observer, origin, state: Mutex::new(state), warnings }
+        Self { gate, log, queue, observer, origin, state: Mutex::default(), warnings }
     }
 
     /// Exchanges bans for as long as the process lives.
@@ -138,7 +122,7 @@ impl<S: Store> SharedBans<S> {
         );
         if state.unlogged > 0 && self.warnings.check("not shared").is_ok() {
             tracing::warn!(
-                bans = std::mem::take(&mut state.unlogged),
+                bans = mem::take(&mut state.unlogged),
                 queued = MAX_QUEUED,
                 pending = MAX_PENDING,
                 "ban queue for Redis is full; these bans apply at this gateway only"
@@ -171,8 +155,8 @@ impl<S: Store> SharedBans<S> {
     /// at most.
     fn take_begun(&self, state: &mut SharedBansState) {
         let now = self.gate.now();
-        let mut unshared = state.begun.dropped.swap(0, Ordering::Relaxed);
-        while let Ok(ban) = state.begun.receiver.try_recv() {
+        let QueuedBans { bans, dropped: mut unshared } = mem::take(&mut *self.queue.0.lock());
+        for ban in bans {
             unshared += u64::from(!state.queue(ban, now));
         }
         if unshared > 0 {
@@ -365,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_counts_and_never_waits() {
-        let (queue, mut begun) = queue();
+    fn a_full_queue_drops_and_counts() {
+        let queue = BanQueue::default();
         let account =
             Account { policy: "api".parse().unwrap(), identity: "user:1".parse().unwrap() };
         let rest = Duration::from_secs(60);
@@ -374,24 +358,24 @@ mod tests {
         for _ in 0..MAX_QUEUED + 7 {
             queue.push(&ban);
         }
-        assert_eq!(begun.dropped.load(Ordering::Relaxed), 7);
-        assert!(begun.receiver.try_recv().is_ok());
+        assert_eq!(queue.0.lock().dropped, 7);
+        assert!(queue.0.lock().bans.pop().is_some());
         queue.push(&ban);
-        assert_eq!(begun.dropped.load(Ordering::Relaxed), 7, "there was room again");
+        assert_eq!(queue.0.lock().dropped, 7, "there was room again");
     }
 
     const LOG: LogConfig =
         LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-    fn gateway(redis: &RedisServer) -> (SharedBans<MemoryStore>, BanQueue) {
+    fn gateway(redis: &RedisServer) -> (SharedBans<MemoryStore>, Arc<BanQueue>) {
         let policy =
             Policy::new("api").quota(Quota::per_minute(1)).ban(Ban::after(Quota::per_hour(3)));
         let policies = Policies::builder().policy(policy).build().unwrap();
         let gate = Arc::new(Gate::new(policies, MemoryStore::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
         let store = RedisStore::builder(redis.url()).deadline(Duration::from_secs(2));
-        let (queue, begun) = queue();
-        (SharedBans::new(gate, store.build().unwrap().event_log(), begun, observer), queue)
+        let (log, queue) = (store.build().unwrap().event_log(), Arc::<BanQueue>::default());
+        (SharedBans::new(gate, log, queue.clone(), observer), queue)
     }
 
     fn ban() -> ActiveBan {

@@ -16,7 +16,7 @@ use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Fixed};
 use crate::router::RouterService;
-use crate::shared_bans::{self, SharedBans};
+use crate::shared_bans::{BanQueue, SharedBans};
 
 /// What all endpoints share, and where it came from.
 pub(crate) struct Server<S> {
@@ -47,8 +47,9 @@ impl<S: Store + StoreReport> Server<S> {
     ) -> anyhow::Result<Self> {
         let (live, bans) = match ban_log {
             Some(log) => {
-                let (queue, begun) = shared_bans::queue();
-                (LiveConfig::queueing_bans(&mut config.rules, store, queue), Some((log, begun)))
+                let queue = Arc::<BanQueue>::default();
+                let live = LiveConfig::queueing_bans(&mut config.rules, store, queue.clone());
+                (live, Some((log, queue)))
             }
             None => (LiveConfig::new(&mut config.rules, store), None),
         };
@@ -62,8 +63,8 @@ impl<S: Store + StoreReport> Server<S> {
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let fixed = Fixed::of(&config);
-        let bans = bans.map(|(log, begun)| {
-            Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
+        let bans = bans.map(|(log, queue)| {
+            Arc::new(SharedBans::new(live.gate().clone(), log, queue, observer.clone()))
         });
         let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
