@@ -4,14 +4,18 @@ use std::fmt::{self, Display};
 
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// An error response.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Problem {
+    r#type: &'static str,
+    title: &'static str,
+    #[serde(serialize_with = "code")]
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
-    invalid: Vec<InvalidMember>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<InvalidMember>,
 }
 
 /// What is wrong with one member of a JSON body, or one parameter of a query.
@@ -23,19 +27,11 @@ pub(crate) struct InvalidMember {
     pub(crate) problem: String,
 }
 
-#[derive(Serialize)]
-struct ProblemDetails<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'a str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    problems: &'a [InvalidMember],
-}
-
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Display) -> Self {
-        Self { status, detail: detail.to_string(), invalid: Vec::new() }
+        let title = status.canonical_reason().unwrap_or_default();
+        let (r#type, detail, problems) = ("about:blank", detail.to_string(), Vec::new());
+        Self { r#type, title, status, detail, problems }
     }
 
     pub(crate) fn bad_request(detail: impl Display) -> Self {
@@ -52,9 +48,9 @@ impl Problem {
     }
 
     /// A bad request with everything that is wrong with its members.
-    pub(crate) fn invalid(invalid: Vec<InvalidMember>) -> Self {
-        let texts: Vec<String> = invalid.iter().map(InvalidMember::to_string).collect();
-        Self { invalid, ..Self::bad_request(texts.join("; ")) }
+    pub(crate) fn invalid(problems: Vec<InvalidMember>) -> Self {
+        let texts: Vec<String> = problems.iter().map(InvalidMember::to_string).collect();
+        Self { problems, ..Self::bad_request(texts.join("; ")) }
     }
 }
 
@@ -69,14 +65,11 @@ impl Display for InvalidMember {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = ProblemDetails {
-            r#type: "about:blank",
-            title: self.status.canonical_reason().unwrap_or_default(),
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            problems: &self.invalid,
-        };
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.status, content_type, axum::Json(body)).into_response()
+        (self.status, content_type, axum::Json(self)).into_response()
     }
+}
+
+fn code<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
 }
