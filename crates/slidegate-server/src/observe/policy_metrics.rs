@@ -91,23 +91,44 @@ impl PolicyMetrics {
         let mut policies: Vec<(&str, &PolicyCounters)> =
             policies.iter().map(|(name, counters)| (&**name, counters)).collect();
         policies.sort_unstable_by_key(|(name, _)| *name);
-        page.counters(
+        let each = |counter: fn(&PolicyCounters) -> &Counter| {
+            policies
+                .iter()
+                .map(move |(policy, counters)| ([("policy", *policy)], counter(counters).clone()))
+        };
+        page.family(
             "slidegate_policy_decisions",
             "Decisions of each policy, by plan (empty if the policy goes by none) and verdict: \
              allow (it had room for the request), deny, shadow-deny (it only watches), block \
              (it has banned the identity, whose plan is not looked up).",
             policies.iter().flat_map(|(policy, counters)| {
-                counters.verdicts().map(move |(plan, verdict, count)| {
-                    ([("policy", *policy), ("plan", plan), ("verdict", verdict)], count)
+                counters.verdicts().map(move |(plan, verdict, counter)| {
+                    ([("policy", *policy), ("plan", plan), ("verdict", verdict)], counter.clone())
                 })
             }),
         )?;
-        for (name, help, counter) in COUNTERS {
-            let values = policies
-                .iter()
-                .map(|(policy, counters)| ([("policy", *policy)], counter(counters).get()));
-            page.counters(name, help, values)?;
-        }
+        page.family(
+            "rate_limit_exceeded",
+            "Requests denied because a quota of the policy was used up. A request that several \
+             policies deny counts for each.",
+            each(|policy| &policy.exceeded),
+        )?;
+        page.family(
+            "slidegate_shadow_denials",
+            "Requests that the shadow policy would have denied.",
+            each(|policy| &policy.shadow_denials),
+        )?;
+        page.family(
+            "slidegate_banned_requests",
+            "Requests refused without asking a store, because the policy has banned their identity.",
+            each(|policy| &policy.banned),
+        )?;
+        page.family(
+            "slidegate_unknown_plans",
+            "Requests that named a plan that does not exist and were counted under the policy's \
+             default plan.",
+            each(|policy| &policy.unknown_plans),
+        )?;
         let lowest: Vec<_> = policies
             .iter()
             .filter_map(|(policy, counters)| Some(([("policy", *policy)], counters.lowest.get()?)))
@@ -139,31 +160,6 @@ impl PolicyMetrics {
     }
 }
 
-type PolicyCounter = (&'static str, &'static str, fn(&PolicyCounters) -> &Counter);
-
-const COUNTERS: [PolicyCounter; 4] = [
-    (
-        "rate_limit_exceeded",
-        "Requests denied because a quota of the policy was used up. A request that several \
-         policies deny counts for each.",
-        |policy| &policy.exceeded,
-    ),
-    ("slidegate_shadow_denials", "Requests that the shadow policy would have denied.", |policy| {
-        &policy.shadow_denials
-    }),
-    (
-        "slidegate_banned_requests",
-        "Requests refused without asking a store, because the policy has banned their identity.",
-        |policy| &policy.banned,
-    ),
-    (
-        "slidegate_unknown_plans",
-        "Requests that named a plan that does not exist and were counted under the policy's \
-         default plan.",
-        |policy| &policy.unknown_plans,
-    ),
-];
-
 impl PolicyCounters {
     fn record(&self, policy: &PolicyStanding, decision: &Decision) {
         if let Some(tightest) = policy.standings().iter().min_by_key(|s| s.remaining()) {
@@ -188,17 +184,17 @@ impl PolicyCounters {
         });
     }
 
-    /// Plan, verdict and count.
-    fn verdicts(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+    /// By plan and verdict.
+    fn verdicts(&self) -> impl Iterator<Item = (&str, &'static str, &Counter)> {
         let by_plan = self.plans.iter().flat_map(|counters| {
             let plan = counters.plan.as_deref().unwrap_or("");
             [
-                (plan, "allow", counters.allowed.get()),
-                (plan, "deny", counters.denied.get()),
-                (plan, "shadow-deny", counters.shadow_denied.get()),
+                (plan, "allow", &counters.allowed),
+                (plan, "deny", &counters.denied),
+                (plan, "shadow-deny", &counters.shadow_denied),
             ]
         });
-        by_plan.chain([("", "block", self.banned.get())])
+        by_plan.chain([("", "block", &self.banned)])
     }
 }
 
