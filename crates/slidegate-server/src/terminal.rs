@@ -46,24 +46,31 @@ impl Paint {
     }
 }
 
-/// Writes text to standard output. A reader that went away has seen enough: that is no error.
-pub(crate) fn show(text: &str) -> io::Result<()> {
+/// Writes text to standard output.
+pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// The same, but a reader that went away has seen enough: that is no error.
+pub(crate) fn show(text: &str) -> io::Result<()> {
+    unless_closed(write(text))
 }
 
 /// Prints the banner: to standard output if that is a terminal, else to standard error, where the
 /// log is. Standard output may be a pipe without a reader.
 pub(crate) fn announce(text: &str) -> io::Result<()> {
-    if io::stdout().is_terminal() {
-        return show(text);
+    match io::stdout().is_terminal() {
+        true => show(text),
+        false => unless_closed(io::stderr().lock().write_all(text.as_bytes())),
     }
-    match io::stderr().lock().write_all(text.as_bytes()) {
+}
+
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        written => written,
     }
 }
 

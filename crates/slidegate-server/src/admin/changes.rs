@@ -20,7 +20,7 @@ use crate::calendar::Rfc3339;
 use crate::config::Period;
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
-use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
+use crate::overrides::{Actor, OperatorAction, OverrideError, OverrideRecord, Target};
 use crate::problem::Problem;
 
 /// Longer reasons belong into a ticket, which the reason can name.
@@ -63,11 +63,11 @@ pub(super) async fn act<S: Store>(
             return Ok(Json(reset).into_response());
         }
     };
-    let expiry = expiry(&mut body);
+    let until_ms = until_ms(&mut body, operator.overrides.now_ms().await);
     let reason = body.require("reason", "why it is done", reason);
-    let ((action, expiry), reason) = body.finish(action.zip(expiry).zip(reason))?;
+    let ((action, until_ms), reason) = body.finish(action.zip(until_ms).zip(reason))?;
     let (target, actor) = (Target { identity, policy }, Actor { by, reason });
-    Ok(Json(operator.create(action, target, expiry, actor).await?).into_response())
+    Ok(Json(operator.create(action, target, until_ms, actor).await?).into_response())
 }
 
 /// `DELETE /v1/overrides/{id}`
@@ -90,15 +90,17 @@ async fn read(request: Request) -> Result<(Option<IpAddr>, Fields), Problem> {
     Ok((by, Fields::of_body(request).await?))
 }
 
-fn expiry(body: &mut Fields) -> Option<Expiry> {
+/// When an override ends that begins now, in Unix milliseconds.
+fn until_ms(body: &mut Fields, now_ms: u64) -> Option<u64> {
     if body.has("for") == body.has("until") {
         let example = "expected one of for, such as \"1h\", and until, such as \
                        \"2026-01-01T12:00:00Z\"";
         body.reject("for", example);
     }
-    let lasting = body.read("for", parsed::<Period>).map(|period| Expiry::For(period.0));
+    let lasting = body.read("for", parsed::<Period>).map(|period| period.0.as_millis());
     let until = body.read("until", parsed::<Rfc3339>);
-    lasting.or(until.map(|until| Expiry::At(until.0.as_millis())))
+    let after = |ms| now_ms.saturating_add(u64::try_from(ms).unwrap_or(u64::MAX));
+    lasting.map(after).or(until.map(|until| until.0.as_millis()))
 }
 
 fn units(value: &Value) -> Result<NonZeroU32, String> {
@@ -121,23 +123,18 @@ impl<S: Store> Operator<S> {
         &self,
         action: Action,
         target: Target,
-        expiry: Expiry,
+        until_ms: u64,
         actor: Actor,
     ) -> Result<OverrideCreated, Problem> {
-        let created = self.overrides.create(action, target.clone(), expiry, actor.clone()).await;
-        let until = match &created {
-            Ok(created) => created.created.until,
-            Err(_) => Rfc3339::from_millis(expiry.end_ms(self.overrides.now_ms().await)),
-        };
         let kind = OperatorAction::Override(action);
         let operation = Operation {
             override_id: Some(OverrideRecord::id_of(action, &target)),
             kind: Some(kind.name().to_owned()),
             units: kind.units(),
-            until: Some(until),
+            until: Some(Rfc3339::from_millis(until_ms)),
             ..self.operation(kind, Some(&target), &actor)
         };
-        self.finish(operation, created)
+        self.finish(operation, self.overrides.create(action, target, until_ms, actor).await)
     }
 
     async fn reset(&self, target: Target, actor: Actor) -> Result<AccountsReset, Problem> {

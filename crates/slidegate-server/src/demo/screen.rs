@@ -2,11 +2,11 @@
 //! seconds elsewhere.
 
 use std::env;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use super::report::Report;
-use crate::terminal::Paint;
+use crate::terminal::{Paint, write};
 
 /// The progress of the run, on standard output.
 #[derive(Debug)]
@@ -77,11 +77,4 @@ fn drawn_over(lines: usize, text: &str) -> String {
     let up = if lines > 0 { format!("\x1b[{lines}A") } else { String::new() };
     let text: String = text.lines().map(|line| format!("{line}{CLEAR_REST_OF_LINE}\n")).collect();
     format!("\r{up}{text}{CLEAR_BELOW}")
-}
-
-/// Writes text to standard output. Unlike `terminal::show`, a closed pipe is an error.
-fn write(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
 }

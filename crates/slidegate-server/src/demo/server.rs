@@ -49,11 +49,8 @@ fn sources(upstream: SocketAddr) -> Sources {
 }
 
 fn tcp(addresses: &[ListenAddress]) -> anyhow::Result<SocketAddr> {
-    let tcp = addresses.iter().find_map(|address| match address {
-        ListenAddress::Tcp(address) => Some(*address),
-        ListenAddress::Unix(_) => None,
-    });
-    tcp.context("the demo's server has no TCP listener")
+    let reached = addresses.iter().find_map(ListenAddress::reached_at);
+    reached.context("the demo's server has no TCP listener")
 }
 
 /// The API behind the gateway. It counts the clients' requests that reach it.

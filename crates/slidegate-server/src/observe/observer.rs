@@ -1,9 +1,10 @@
 //! Records every request and exposes metrics, logs and the audit trail.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -127,8 +128,7 @@ impl Observer {
 
     /// Shows the connections of a listener, once for each listener.
     pub(crate) fn connections(&self, listener: ListenerKind, connections: Arc<ConnectionTable>) {
-        let mut listeners = self.0.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.push((listener, connections));
+        self.0.connections.lock().push((listener, connections));
     }
 
     /// The server begins.
@@ -242,8 +242,7 @@ impl Collector for Observer {
         let (state, page) = (&*self.0, &mut Page(encoder));
         state.requests.encode(page)?;
         state.policies.encode(page)?;
-        let listeners = state.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        encode_connections(&listeners, page)?;
+        encode_connections(&state.connections.lock(), page)?;
         gate_metrics::encode(&*state.gate, page)?;
         page.metric(
             "slidegate_denial_log_left_out",

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use slidegate::policy::{Action, CheckedPolicy, Network};
@@ -35,15 +34,6 @@ pub(crate) struct Actor {
     /// The operator's address; none on a Unix socket.
     pub(crate) by: Option<IpAddr>,
     pub(crate) reason: String,
-}
-
-/// When an override ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expiry {
-    /// This long after it is created.
-    For(Duration),
-    /// At this instant, in Unix milliseconds.
-    At(u64),
 }
 
 /// An action that was taken: an override in force, or a reset or lift that other gateways have yet to
@@ -132,18 +122,6 @@ impl Target {
         }
         let account = |checked: &CheckedPolicy| Account { policy: checked.name.clone(), identity };
         Ok(meant.into_iter().map(account).collect())
-    }
-}
-
-impl Expiry {
-    /// The end, in Unix milliseconds.
-    pub(crate) fn end_ms(self, now_ms: u64) -> u64 {
-        match self {
-            Self::For(lasting) => {
-                now_ms.saturating_add(u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX))
-            }
-            Self::At(until_ms) => until_ms,
-        }
     }
 }
 

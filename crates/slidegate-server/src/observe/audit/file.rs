@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::mem;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,14 +17,12 @@ use crate::disk;
 /// A full file becomes `FILE.1`, that one `FILE.2`, and so on; the oldest is deleted.
 #[derive(Debug)]
 pub(super) struct AuditFile {
-    path: PathBuf,
+    config: AuditConfig,
     file: File,
     /// A device or a pipe is never full.
     is_regular: bool,
     /// Since it was begun, or since it could not be rotated.
     bytes: u64,
-    rotate_bytes: u64,
-    keep: usize,
     /// Lines that are to be written together.
     batch: Vec<u8>,
     batch_lines: u64,
@@ -46,7 +44,7 @@ impl Write for AuditFile {
     /// Adds a whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let bytes = self.batch.len() + line.len() + MAX_DROPPED_BYTES;
-        if self.is_regular && self.bytes.saturating_add(bytes as u64) > self.rotate_bytes {
+        if self.is_regular && self.bytes.saturating_add(bytes as u64) > self.config.rotate_bytes {
             self.write_batch();
             self.rotate();
         }
@@ -68,12 +66,10 @@ impl AuditFile {
         let file = open(&config.file)?;
         let metadata = file.metadata()?;
         Ok(Self {
-            path: config.file.clone(),
+            config: config.clone(),
             file,
             is_regular: metadata.is_file(),
             bytes: metadata.len(),
-            rotate_bytes: config.rotate_bytes,
-            keep: config.keep,
             batch: Vec::new(),
             batch_lines: 0,
             losses,
@@ -142,15 +138,16 @@ impl AuditFile {
     }
 
     fn try_rotate(&mut self) -> io::Result<()> {
-        let numbered = |number| disk::with_suffix(&self.path, &format!(".{number}"));
-        for number in (1..self.keep).rev() {
+        let AuditConfig { file: path, keep, .. } = &self.config;
+        let numbered = |number| disk::with_suffix(path, &format!(".{number}"));
+        for number in (1..*keep).rev() {
             ignoring_absence(fs::rename(numbered(number), numbered(number + 1)))?;
         }
-        match self.keep {
-            0 => ignoring_absence(fs::remove_file(&self.path))?,
-            _ => ignoring_absence(fs::rename(&self.path, numbered(1)))?,
+        match keep {
+            0 => ignoring_absence(fs::remove_file(path))?,
+            _ => ignoring_absence(fs::rename(path, numbered(1)))?,
         }
-        self.file = open(&self.path)?;
+        self.file = open(path)?;
         Ok(())
     }
 }

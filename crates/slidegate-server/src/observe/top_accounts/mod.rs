@@ -8,10 +8,10 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
 use slidegate::{Account, Decision, Identity, Name, PolicyStanding, Standing, Timestamp, Verdict};
 
 /// Accounts fall into shards by their hash, so that threads seldom wait for each other.
@@ -77,7 +77,7 @@ impl TopAccounts {
     pub(super) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let denied = &mut lock(shard).denied;
+            let denied = &mut shard.lock().denied;
             denied.age(now);
             all.extend_from_slice(&denied.accounts);
         }
@@ -92,7 +92,7 @@ impl TopAccounts {
     pub(super) fn nearest(&self, limit: usize, now: Timestamp) -> Vec<SeenAccount> {
         let mut all: Vec<NearAccount> = Vec::new();
         for shard in &self.shards {
-            all.extend(lock(shard).near.iter().filter(|near| !near.is_over(now)).cloned());
+            all.extend(shard.lock().near.iter().filter(|near| !near.is_over(now)).cloned());
         }
         all.sort_by(|a, b| {
             (Reverse(a.usage), &a.seen.account).cmp(&(Reverse(b.usage), &b.seen.account))
@@ -109,12 +109,8 @@ impl TopAccounts {
 
     fn shard(&self, policy: &Name, identity: &Identity) -> MutexGuard<'_, AccountShard> {
         let hash = self.hasher.hash_one((policy, identity));
-        lock(&self.shards[hash as usize % SHARDS])
+        self.shards[hash as usize % SHARDS].lock()
     }
-}
-
-fn lock(shard: &Mutex<AccountShard>) -> MutexGuard<'_, AccountShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was denied
