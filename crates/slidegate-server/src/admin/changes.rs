@@ -15,7 +15,7 @@ use slidegate::{Name, Store};
 
 use super::Operator;
 use super::fields::{Fields, expected, parsed, text};
-use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
+use super::views::{OverrideLifted, OverrideList};
 use crate::calendar::Rfc3339;
 use crate::config::Period;
 use crate::net::Accepted;
@@ -52,6 +52,7 @@ pub(super) async fn act<S: Store>(
     let (by, mut body) = read(request).await?;
     let policy =
         body.read("policy", |value| text(value)?.parse::<Name>().map_err(|e| e.to_string()));
+    let target = Target { identity, policy };
     let action = match action.as_str() {
         "grant" => body.require("units", "how many more", units).map(Action::Grant),
         "exempt" => Some(Action::Exempt),
@@ -59,15 +60,24 @@ pub(super) async fn act<S: Store>(
         _ => {
             let reason = body.require("reason", "why it is done", reason);
             let actor = Actor { by, reason: body.finish(reason)? };
-            let reset = operator.reset(Target { identity, policy }, actor).await?;
-            return Ok(Json(reset).into_response());
+            let operation = operator.operation(OperatorAction::Reset, Some(&target), &actor);
+            let reset = operator.overrides.reset(target, actor).await;
+            return Ok(Json(operator.finish(operation, reset)?).into_response());
         }
     };
     let until_ms = until_ms(&mut body, operator.overrides.now_ms().await);
     let reason = body.require("reason", "why it is done", reason);
     let ((action, until_ms), reason) = body.finish(action.zip(until_ms).zip(reason))?;
-    let (target, actor) = (Target { identity, policy }, Actor { by, reason });
-    Ok(Json(operator.create(action, target, until_ms, actor).await?).into_response())
+    let (kind, actor) = (OperatorAction::Override(action), Actor { by, reason });
+    let operation = Operation {
+        override_id: Some(OverrideRecord::id_of(action, &target)),
+        kind: Some(kind.name().to_owned()),
+        units: kind.units(),
+        until: Some(Rfc3339::from_millis(until_ms)),
+        ..operator.operation(kind, Some(&target), &actor)
+    };
+    let created = operator.overrides.create(action, target, until_ms, actor).await;
+    Ok(Json(operator.finish(operation, created)?).into_response())
 }
 
 /// `DELETE /v1/overrides/{id}`
@@ -79,7 +89,21 @@ pub(super) async fn lift<S: Store>(
     let Path(id) = path?;
     let (by, mut body) = read(request).await?;
     let reason = body.require("reason", "why it is done", reason);
-    operator.lift(&id, Actor { by, reason: body.finish(reason)? }).await.map(Json)
+    let actor = Actor { by, reason: body.finish(reason)? };
+    let known = operator.overrides.find(&id).await;
+    let operation = operator.operation(OperatorAction::Lift, None, &actor);
+    let lifted = operator.overrides.lift(&id, actor).await;
+    let view = lifted.as_ref().map(|lifted| &lifted.lifted).ok().or(known.as_ref());
+    let operation = Operation {
+        override_id: Some(id.chars().take(MAX_ID_CHARS).collect()),
+        kind: view.map(|view| view.action.clone()),
+        identity: view.map(|view| view.identity.clone()),
+        policy: view.and_then(|view| view.policy.clone()),
+        units: view.and_then(|view| view.units),
+        until: view.map(|view| view.until),
+        ..operation
+    };
+    operator.finish(operation, lifted).map(Json)
 }
 
 /// The operator's address and the members of the body.
@@ -119,47 +143,6 @@ fn reason(value: &Value) -> Result<String, String> {
 }
 
 impl<S: Store> Operator<S> {
-    async fn create(
-        &self,
-        action: Action,
-        target: Target,
-        until_ms: u64,
-        actor: Actor,
-    ) -> Result<OverrideCreated, Problem> {
-        let kind = OperatorAction::Override(action);
-        let operation = Operation {
-            override_id: Some(OverrideRecord::id_of(action, &target)),
-            kind: Some(kind.name().to_owned()),
-            units: kind.units(),
-            until: Some(Rfc3339::from_millis(until_ms)),
-            ..self.operation(kind, Some(&target), &actor)
-        };
-        self.finish(operation, self.overrides.create(action, target, until_ms, actor).await)
-    }
-
-    async fn reset(&self, target: Target, actor: Actor) -> Result<AccountsReset, Problem> {
-        let operation = self.operation(OperatorAction::Reset, Some(&target), &actor);
-        let reset = self.overrides.reset(target, actor).await;
-        self.finish(operation, reset)
-    }
-
-    async fn lift(&self, id: &str, actor: Actor) -> Result<OverrideLifted, Problem> {
-        let known = self.overrides.find(id).await;
-        let operation = self.operation(OperatorAction::Lift, None, &actor);
-        let lifted = self.overrides.lift(id, actor).await;
-        let view = lifted.as_ref().map(|lifted| &lifted.lifted).ok().or(known.as_ref());
-        let operation = Operation {
-            override_id: Some(id.chars().take(MAX_ID_CHARS).collect()),
-            kind: view.map(|view| view.action.clone()),
-            identity: view.map(|view| view.identity.clone()),
-            policy: view.and_then(|view| view.policy.clone()),
-            units: view.and_then(|view| view.units),
-            until: view.map(|view| view.until),
-            ..operation
-        };
-        self.finish(operation, lifted)
-    }
-
     fn operation(
         &self,
         action: OperatorAction,
@@ -169,15 +152,10 @@ impl<S: Store> Operator<S> {
         Operation {
             action: action.name(),
             by: actor.by,
-            override_id: None,
-            kind: None,
             identity: target.map(|target| self.policies().shown(&target.identity).into_owned()),
             policy: target.and_then(|target| target.policy.as_deref()).map(str::to_owned),
-            units: None,
-            until: None,
             reason: actor.reason.clone(),
-            outcome: OperationOutcome::Done,
-            problem: None,
+            ..Operation::default()
         }
     }
 

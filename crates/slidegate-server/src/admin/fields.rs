@@ -61,9 +61,7 @@ impl Fields {
         parse: impl FnOnce(&Value) -> Result<T, E>,
     ) -> Option<T> {
         self.known.push(name);
-        let (given, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.values).into_iter().partition(|(given, _)| given == name);
-        self.values = others;
+        let given: Vec<_> = self.values.extract_if(.., |(given, _)| given == name).collect();
         let parsed = match given.as_slice() {
             [] => return None,
             [(_, value)] => parse(value).map_err(|error| error.to_string()),

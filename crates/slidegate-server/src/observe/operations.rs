@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::calendar::Rfc3339;
 
 /// Something that an operator did, or tried to do, as the audit trail has it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Operation {
     pub(crate) action: &'static str,
     pub(crate) outcome: OperationOutcome,
@@ -38,9 +38,10 @@ pub(crate) struct Operation {
 }
 
 /// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OperationOutcome {
+    #[default]
     Done,
     /// It was invalid.
     Refused,
