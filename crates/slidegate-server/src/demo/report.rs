@@ -219,15 +219,10 @@ fn max_of_fixed_window(quota: Quota, mut asked: Vec<Timestamp>) -> usize {
 
 /// With commas between thousands: `50,000`.
 fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+    match (number / 1000, number % 1000) {
+        (0, rest) => rest.to_string(),
+        (thousands, rest) => format!("{},{rest:03}", grouped(thousands)),
     }
-    text
 }
 
 #[cfg(test)]

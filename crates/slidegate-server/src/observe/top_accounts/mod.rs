@@ -32,7 +32,12 @@ pub(super) struct TopAccounts {
 
 #[derive(Debug, Default)]
 struct AccountShard {
-    denied: MostDenied,
+    /// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was
+    /// denied least, with its count, and remembers that it may be too high by that much. So whoever
+    /// has more than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
+    denied: Vec<DeniedAccount>,
+    /// When the counts of denials were last halved.
+    halved: Timestamp,
     /// Those nearest to a quota, as they were last seen.
     near: Vec<NearAccount>,
 }
@@ -68,7 +73,7 @@ impl TopAccounts {
                 shard.record_usage(policy, usage, now);
             }
             if is_denied {
-                shard.denied.record(policy, now);
+                shard.record_denial(policy, now);
             }
         }
     }
@@ -77,9 +82,9 @@ impl TopAccounts {
     pub(super) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let denied = &mut shard.lock().denied;
-            denied.age(now);
-            all.extend_from_slice(&denied.accounts);
+            let mut shard = shard.lock();
+            shard.age(now);
+            all.extend_from_slice(&shard.denied);
         }
         all.sort_by(|a, b| {
             (Reverse(a.denials), &a.seen.account).cmp(&(Reverse(b.denials), &b.seen.account))
@@ -110,50 +115,6 @@ impl TopAccounts {
     fn shard(&self, policy: &Name, identity: &Identity) -> MutexGuard<'_, AccountShard> {
         let hash = self.hasher.hash_one((policy, identity));
         self.shards[hash as usize % SHARDS].lock()
-    }
-}
-
-/// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was denied
-/// least, with its count, and remembers that it may be too high by that much. So whoever has more
-/// than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
-#[derive(Debug, Default)]
-struct MostDenied {
-    accounts: Vec<DeniedAccount>,
-    halved: Timestamp,
-}
-
-impl MostDenied {
-    fn record(&mut self, policy: &PolicyStanding, now: Timestamp) {
-        self.age(now);
-        if let Some(own) = self.accounts.iter_mut().find(|denied| denied.seen.is(policy)) {
-            own.denials += 1;
-            return;
-        }
-        let seen = SeenAccount::of(policy);
-        if self.accounts.len() < MAX_ACCOUNTS {
-            self.accounts.push(DeniedAccount { seen, denials: 1, overcount: 0 });
-        } else if let Some(least) = self.accounts.iter_mut().min_by_key(|denied| denied.denials) {
-            let overcount = least.denials;
-            *least = DeniedAccount { seen, denials: overcount + 1, overcount };
-        }
-    }
-
-    fn age(&mut self, now: Timestamp) {
-        let halvings = now.saturating_since(self.halved).as_secs() / HALF_LIFE.as_secs();
-        if halvings == 0 {
-            return;
-        }
-        // To the instant when it was due, so that frequent reads do not defer it.
-        self.halved = match self.accounts.is_empty() {
-            true => now,
-            false => self.halved + HALF_LIFE * u32::try_from(halvings).unwrap_or(u32::MAX),
-        };
-        let halve = |count: u64| count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
-        for denied in &mut self.accounts {
-            denied.denials = halve(denied.denials);
-            denied.overcount = halve(denied.overcount);
-        }
-        self.accounts.retain(|denied| denied.denials > 0);
     }
 }
 
@@ -190,11 +151,10 @@ impl NearAccount {
         now >= self.at + self.usage.window
     }
 
-    /// Whether this one makes way for an account with this usage. An active account with the same
-    /// usage stays, lest two replace each other in turns.
-    fn yields_to(&self, usage: Usage, now: Timestamp) -> bool {
-        let is_active = now < self.at + ACTIVE;
-        self.is_over(now) || self.usage < usage || (self.usage == usage && !is_active)
+    /// The lowest makes way for another: one that is over, else one with less usage, else one that
+    /// is not active. Active accounts with the same usage stay, lest two replace each other in turns.
+    fn rank(&self, now: Timestamp) -> (bool, Usage, bool) {
+        (!self.is_over(now), self.usage, now < self.at + ACTIVE)
     }
 }
 
@@ -210,12 +170,43 @@ impl AccountShard {
             self.near.push(new());
             return;
         }
-        // Expired accounts go first, then the one with the least usage, seen longest ago.
-        let least =
-            self.near.iter_mut().min_by_key(|near| (!near.is_over(now), near.usage, near.at));
-        if let Some(least) = least.filter(|least| least.yields_to(usage, now)) {
-            *least = new();
+        let lowest = self.near.iter_mut().min_by_key(|near| (near.rank(now), near.at));
+        if let Some(lowest) = lowest.filter(|lowest| lowest.rank(now) < (true, usage, true)) {
+            *lowest = new();
         }
+    }
+
+    fn record_denial(&mut self, policy: &PolicyStanding, now: Timestamp) {
+        self.age(now);
+        if let Some(own) = self.denied.iter_mut().find(|denied| denied.seen.is(policy)) {
+            own.denials += 1;
+            return;
+        }
+        let seen = SeenAccount::of(policy);
+        if self.denied.len() < MAX_ACCOUNTS {
+            self.denied.push(DeniedAccount { seen, denials: 1, overcount: 0 });
+        } else if let Some(least) = self.denied.iter_mut().min_by_key(|denied| denied.denials) {
+            let overcount = least.denials;
+            *least = DeniedAccount { seen, denials: overcount + 1, overcount };
+        }
+    }
+
+    fn age(&mut self, now: Timestamp) {
+        let halvings = now.saturating_since(self.halved).as_secs() / HALF_LIFE.as_secs();
+        if halvings == 0 {
+            return;
+        }
+        // To the instant when it was due, so that frequent reads do not defer it.
+        self.halved = match self.denied.is_empty() {
+            true => now,
+            false => self.halved + HALF_LIFE * u32::try_from(halvings).unwrap_or(u32::MAX),
+        };
+        let halve = |count: u64| count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
+        for denied in &mut self.denied {
+            denied.denials = halve(denied.denials);
+            denied.overcount = halve(denied.overcount);
+        }
+        self.denied.retain(|denied| denied.denials > 0);
     }
 }
 
