@@ -1,4 +1,4 @@
-//! Instants as people and programs write them.
+//! Instants and lengths of time as people and programs write them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,6 +56,11 @@ impl<'de> Deserialize<'de> for Rfc3339 {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(D::Error::custom)
     }
+}
+
+/// A length in milliseconds, rounded up: what is shown to end then has ended.
+pub(crate) fn ceil_ms(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

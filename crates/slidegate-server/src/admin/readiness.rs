@@ -5,10 +5,10 @@ use http::StatusCode;
 use serde::Serialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
-use slidegate_redis::{BreakerState, ResilienceStats};
+use slidegate_redis::BreakerState;
 use tokio_util::sync::CancellationToken;
 
-use crate::observe::{GateReport, Observer, breaker_word};
+use crate::observe::{GateReport, Observer, StoreStats, breaker_word};
 
 pub(super) fn respond(
     observer: &Observer,
@@ -53,10 +53,9 @@ struct KeyTrouble {
 
 impl Readiness {
     fn of(gate: &dyn GateReport, draining: bool) -> Self {
-        let store = gate.store_stats();
-        let stats = store.redis;
-        let is_cut_off = stats.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
-        let recent_errors = stats.iter().flat_map(|stats| &stats.key_errors);
+        let StoreStats { kind, redis, .. } = gate.store_stats();
+        let is_cut_off = redis.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
+        let recent_errors = redis.iter().flat_map(|stats| &stats.key_errors);
         let key_errors: Vec<KeyTrouble> = recent_errors
             .filter(|error| error.recent)
             .map(|error| KeyTrouble {
@@ -64,35 +63,29 @@ impl Readiness {
                 reason: error.reason.as_str(),
             })
             .collect();
-        let refusing = if is_cut_off { refusing(gate) } else { Vec::new() };
+        let refuses = |policy: &&CheckedPolicy| {
+            is_cut_off
+                && policy.on_store_error == OnStoreError::Deny
+                && policy.scope == Scope::Shared
+                && !policy.shadow
+        };
+        let policies = gate.policies();
+        let refusing = policies.iter().filter(refuses).map(|policy| policy.name.to_string());
+        let refusing: Vec<String> = refusing.collect();
         Self {
             // A key error concerns some identities of some policies.
             ready: !draining && refusing.is_empty(),
             degraded: is_cut_off || !key_errors.is_empty(),
             draining,
-            store: store.kind,
-            state: stats.as_ref().map(state),
+            store: kind,
+            state: redis.map(|stats| match stats.breaker {
+                BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
+                    "untried"
+                }
+                state => breaker_word(state),
+            }),
             key_errors,
             refusing,
         }
-    }
-}
-
-/// The policies that cannot be decided without the store.
-fn refusing(gate: &dyn GateReport) -> Vec<String> {
-    let refuses = |policy: &&CheckedPolicy| {
-        policy.on_store_error == OnStoreError::Deny
-            && policy.scope == Scope::Shared
-            && !policy.shadow
-    };
-    let policies = gate.policies();
-    policies.iter().filter(refuses).map(|policy| policy.name.to_string()).collect()
-}
-
-fn state(stats: &ResilienceStats) -> &'static str {
-    let untried = stats.answered + stats.deadlines + stats.errors == 0;
-    match stats.breaker {
-        BreakerState::Closed if untried => "untried",
-        state => breaker_word(state),
     }
 }

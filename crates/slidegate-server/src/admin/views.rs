@@ -3,12 +3,11 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slidegate::{Account, Inspection, Policies, Standing};
 
-use crate::calendar::Rfc3339;
+use crate::calendar::{Rfc3339, ceil_ms};
 use crate::overrides::OverrideRecord;
 
 /// The order of a list of accounts.
@@ -149,8 +148,8 @@ impl AccountView {
             // Rounded to thousandths.
             used: (used * 1000.0).round() / 1000.0,
             quotas,
-            banned_for_ms: inspection.banned.map(rounded_up_ms),
-            exempt_for_ms: inspection.exempt.map(rounded_up_ms),
+            banned_for_ms: inspection.banned.map(ceil_ms),
+            exempt_for_ms: inspection.exempt.map(ceil_ms),
             granted: inspection.granted,
             degraded: inspection.degraded,
             denials: None,
@@ -174,8 +173,8 @@ impl QuotaView {
             units,
             spent: units.saturating_sub(standing.remaining()),
             remaining: standing.remaining(),
-            retry_after_ms: rounded_up_ms(standing.retry_after()),
-            reset_after_ms: rounded_up_ms(standing.reset_after()),
+            retry_after_ms: ceil_ms(standing.retry_after()),
+            reset_after_ms: ceil_ms(standing.reset_after()),
         }
     }
 }
@@ -195,10 +194,6 @@ impl OverrideView {
             by: record.actor.by,
         }
     }
-}
-
-fn rounded_up_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

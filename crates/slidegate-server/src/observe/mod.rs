@@ -1,7 +1,6 @@
 //! What is seen from outside: metrics, logs and the audit trail.
 
 mod audit;
-mod format;
 mod gate_metrics;
 mod observer;
 mod operations;
@@ -13,18 +12,17 @@ mod request_metrics;
 #[cfg(test)]
 mod tests;
 mod top_accounts;
-mod verdict;
 
 use std::net::IpAddr;
 
 use http::{Method, StatusCode};
-use slidegate::{Decision, Timestamp};
+use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::Trail;
-pub(crate) use self::format::MetricsFormat;
-pub(crate) use self::gate_metrics::{GateReport, StoreReport, breaker_word};
+pub(crate) use self::gate_metrics::{GateReport, StoreReport, StoreStats, breaker_word};
 pub(crate) use self::observer::Observer;
 pub(crate) use self::operations::{Operation, OperationOutcome};
+pub(crate) use self::page::MetricsFormat;
 
 /// A request that has been answered.
 #[derive(Debug)]
@@ -81,6 +79,31 @@ pub(crate) enum UpstreamError {
     Body,
 }
 
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum VerdictLabel {
+    Allow,
+    /// A quota was used up.
+    Deny,
+    Block,
+    /// The store failed, and a policy has `on_store_error = "deny"`.
+    Unavailable,
+    /// The gate was not asked.
+    None,
+}
+
+/// Why a request may not pass, whatever its quotas have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlockReason {
+    Listed,
+    Cost,
+    Banned,
+    /// By an operator's override.
+    Suspended,
+    /// One that this version has no name for.
+    Other,
+}
+
 impl ListenerKind {
     fn as_str(self) -> &'static str {
         match self {
@@ -94,6 +117,46 @@ impl ListenerKind {
 impl UpstreamError {
     /// In the order of the variants.
     const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
+
+    fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl VerdictLabel {
+    /// In the order of the variants.
+    const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
+
+    fn of(outcome: &RequestOutcome<'_>) -> Self {
+        match outcome.decision.map(Decision::verdict) {
+            Some(Verdict::Allow) => Self::Allow,
+            Some(Verdict::Deny { .. }) => Self::Deny,
+            Some(_) => Self::Block,
+            None if outcome.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,
+            None => Self::None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl BlockReason {
+    /// In the order of the variants.
+    const NAMES: [&str; 5] = ["listed", "cost", "banned", "suspended", "other"];
+
+    /// None if the request was not blocked.
+    fn of(decision: &Decision) -> Option<Self> {
+        let Verdict::Block(block) = decision.verdict() else { return None };
+        Some(match block {
+            Block::Listed => Self::Listed,
+            Block::CostAboveUnits => Self::Cost,
+            Block::Banned { .. } => Self::Banned,
+            Block::Suspended { .. } => Self::Suspended,
+            _ => Self::Other,
+        })
+    }
 
     fn as_str(self) -> &'static str {
         Self::NAMES[self as usize]

@@ -14,16 +14,14 @@ use prometheus_client::registry::Registry;
 use slidegate::{Account, Clock, Name, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, Recorder};
-use super::format::MetricsFormat;
 use super::gate_metrics::{self, GateReport};
 use super::operations::{Operation, OperationOutcome};
-use super::page::Page;
+use super::page::{MetricsFormat, Page};
 use super::policy_metrics::PolicyMetrics;
 use super::request_log::{DenialLog, log_access};
 use super::request_metrics::RequestMetrics;
 use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
-use super::verdict::VerdictLabel;
-use super::{ListenerKind, RequestOutcome, UpstreamError, process};
+use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
 use crate::net::{ConnectionCounts, ConnectionTable};
 

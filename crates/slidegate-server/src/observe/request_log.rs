@@ -7,8 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use slidegate::{Clock, Decision, Limiter, Policies, PolicyStanding, Quota, Standing, Verdict};
 use tracing::Level;
 
-use super::verdict::VerdictLabel;
-use super::{RequestOutcome, UpstreamError, UpstreamOutcome};
+use super::{RequestOutcome, UpstreamError, UpstreamOutcome, VerdictLabel};
 
 /// Of a path.
 const MAX_PATH_CHARS: usize = 200;

@@ -8,8 +8,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::page::Page;
-use super::verdict::{BlockReason, VerdictLabel};
-use super::{ListenerKind, RequestOutcome, UpstreamError, UpstreamOutcome};
+use super::{
+    BlockReason, ListenerKind, RequestOutcome, UpstreamError, UpstreamOutcome, VerdictLabel,
+};
 
 /// A request adds to counters that are there from the start, by index.
 #[derive(Debug)]

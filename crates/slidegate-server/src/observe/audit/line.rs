@@ -2,15 +2,13 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use serde::Serialize;
 use slidegate::{Policies, PolicyStanding, Standing, Timestamp};
 
-use crate::calendar::Rfc3339;
+use crate::calendar::{Rfc3339, ceil_ms};
 use crate::observe::request_log::shortened;
-use crate::observe::verdict::{BlockReason, VerdictLabel};
-use crate::observe::{Operation, OperationOutcome, RequestOutcome};
+use crate::observe::{BlockReason, Operation, OperationOutcome, RequestOutcome, VerdictLabel};
 
 /// What happened. Fields that a line has no use for are left out.
 #[derive(Debug, Serialize)]
@@ -107,7 +105,7 @@ impl<'a> DecisionEvent<'a> {
             verdict: verdict.as_str(),
             reason: decision.and_then(BlockReason::of).map(BlockReason::as_str),
             banned_by: decision.and_then(|decision| decision.banned_by()).map(|policy| &**policy),
-            retry_after_ms: decision.and_then(|decision| decision.retry_after()).map(rounded_up_ms),
+            retry_after_ms: decision.and_then(|decision| decision.retry_after()).map(ceil_ms),
             policies: standings.iter().map(|policy| AuditedPolicy::new(policy, policies)).collect(),
         }
     }
@@ -118,7 +116,7 @@ impl<'a> AuditedPolicy<'a> {
         let quota = |standing: &Standing| AuditedQuota {
             quota: standing.quota().to_string(),
             remaining: standing.remaining(),
-            retry_after_ms: rounded_up_ms(standing.retry_after()),
+            retry_after_ms: ceil_ms(standing.retry_after()),
         };
         Self {
             policy: policy.policy(),
@@ -128,8 +126,4 @@ impl<'a> AuditedPolicy<'a> {
             quotas: policy.standings().iter().map(quota).collect(),
         }
     }
-}
-
-fn rounded_up_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
