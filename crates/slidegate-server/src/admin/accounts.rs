@@ -65,7 +65,8 @@ impl<S: Store> Operator<S> {
     async fn nearest(&self, limit: usize) -> Vec<AccountView> {
         let mut accounts = Vec::new();
         // Some may have been seen long ago, and others been nearer since.
-        for seen in self.observer.nearest(limit * 2) {
+        let (top, now) = self.observer.accounts();
+        for seen in top.nearest(limit * 2, now) {
             accounts.extend(self.look(&seen.account, seen.plan.as_deref()).await.ok());
         }
         accounts.retain(|account| account.used > 0.0);
@@ -76,7 +77,8 @@ impl<S: Store> Operator<S> {
 
     async fn most_denied(&self, limit: usize) -> Vec<AccountView> {
         let mut accounts = Vec::new();
-        for denied in self.observer.most_denied(limit) {
+        let (top, now) = self.observer.accounts();
+        for denied in top.most_denied(limit, now) {
             let account = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
             accounts.extend(account.ok().map(|account| AccountView {
                 denials: Some(denied.denials),
@@ -103,7 +105,8 @@ impl<S: Store> Operator<S> {
         let is_wanted = |name: &Name| policy.as_deref().is_none_or(|policy| **name == *policy);
         for checked in policies.iter().filter(|checked| is_wanted(&checked.name)) {
             let account = Account { policy: checked.name.clone(), identity };
-            let seen = self.observer.plan_of(&account);
+            let (top, now) = self.observer.accounts();
+            let seen = top.plan_of(&account, now);
             let account = self.look(&account, plan.or(seen.as_deref())).await;
             let account = account.map_err(OverrideError::Account)?;
             if policy.is_some() || counts(checked, &identity) || !account.is_untouched() {

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use slidegate::{Account, Clock, Name, Policies, Timestamp};
+use slidegate::{Clock, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, Recorder};
 use super::gate_metrics::{self, GateReport};
@@ -20,7 +20,7 @@ use super::page::{MetricsFormat, Page};
 use super::policy_metrics::PolicyMetrics;
 use super::request_log::{DenialLog, log_access};
 use super::request_metrics::RequestMetrics;
-use super::top_accounts::{DeniedAccount, SeenAccount, TopAccounts};
+use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
 use crate::net::{ConnectionCounts, ConnectionTable};
@@ -141,38 +141,33 @@ impl Observer {
         self.audit(&AuditEvent::Stop {});
     }
 
-    /// The configuration was read again, and these policies are in force now; what is different,
-    /// in words.
-    pub(crate) fn reloaded(&self, policies: &Policies, changes: &[String]) {
-        self.0.policies.follow(policies);
+    /// The configuration was read again and is in force now; what is different, in words.
+    pub(crate) fn reloaded(&self, changes: &[String]) {
+        self.0.policies.follow(&self.gate().policies());
         self.0.reloads.succeeded(self.0.clock.wall());
-        self.audit(&AuditEvent::Reload {
-            outcome: OperationOutcome::Done,
-            changes: Some(changes),
-            problems: None,
-            in_force: names(policies),
-        });
+        self.audit_reload(OperationOutcome::Done, Some(changes), None);
     }
 
     /// The configuration could not be read again for these reasons, and everything is as it was.
     pub(crate) fn reload_failed(&self, problems: &[String]) {
         self.0.reloads.failures.inc();
-        self.audit_failed_reload(problems);
+        self.audit_reload(OperationOutcome::Failed, None, Some(problems));
     }
 
     /// The certificate could not be read again, and is as it was.
     pub(crate) fn certificate_reload_failed(&self, problem: String) {
-        self.audit_failed_reload(&[problem]);
+        self.audit_reload(OperationOutcome::Failed, None, Some(&[problem]));
     }
 
-    fn audit_failed_reload(&self, problems: &[String]) {
+    fn audit_reload(
+        &self,
+        outcome: OperationOutcome,
+        changes: Option<&[String]>,
+        problems: Option<&[String]>,
+    ) {
         let policies = self.gate().policies();
-        self.audit(&AuditEvent::Reload {
-            outcome: OperationOutcome::Failed,
-            changes: None,
-            problems: Some(problems),
-            in_force: names(&policies),
-        });
+        let in_force = names(&policies);
+        self.audit(&AuditEvent::Reload { outcome, changes, problems, in_force });
     }
 
     /// An operator did something, or tried to.
@@ -198,19 +193,9 @@ impl Observer {
         self.0.bans_not_shared.inc_by(bans);
     }
 
-    /// The accounts that were denied most often of late, the most often first.
-    pub(crate) fn most_denied(&self, limit: usize) -> Vec<DeniedAccount> {
-        self.0.accounts.most_denied(limit, self.0.clock.now())
-    }
-
-    /// The accounts that were last seen nearest to a quota, the nearest first.
-    pub(crate) fn nearest(&self, limit: usize) -> Vec<SeenAccount> {
-        self.0.accounts.nearest(limit, self.0.clock.now())
-    }
-
-    /// The plan that an account was last seen with, if it was seen near a quota.
-    pub(crate) fn plan_of(&self, account: &Account) -> Option<Name> {
-        self.0.accounts.plan_of(account, self.0.clock.now())
+    /// The accounts that an operator wants to see first, and the time to ask for them.
+    pub(crate) fn accounts(&self) -> (&TopAccounts, Timestamp) {
+        (&self.0.accounts, self.0.clock.now())
     }
 
     /// The gate that is observed.

@@ -143,7 +143,7 @@ impl<S: Store + StoreReport> Server<S> {
             gateway.reroute(config);
         }
         self.live.replace(&mut config.rules);
-        self.observer.reloaded(&self.live.gate().policies(), &changes);
+        self.observer.reloaded(&changes);
         if changes.is_empty() {
             tracing::info!("reloaded: no change of policies");
         }

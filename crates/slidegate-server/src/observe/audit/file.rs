@@ -25,11 +25,9 @@ pub(super) struct AuditFile {
     bytes: u64,
     /// Lines that are to be written together.
     batch: Vec<u8>,
-    batch_lines: u64,
     losses: Arc<Losses>,
-    /// How many losses lines have told of: those in the file, and those in the batch too.
+    /// How many losses lines in the file have told of.
     reported: u64,
-    reported_in_batch: u64,
     /// Whether the last batch was lost.
     is_failing: bool,
 }
@@ -48,7 +46,7 @@ impl Write for AuditFile {
             self.write_batch();
             self.rotate();
         }
-        self.push(line);
+        self.batch.extend_from_slice(line);
         if self.batch.len() >= BATCH_BYTES {
             self.write_batch();
         }
@@ -71,43 +69,33 @@ impl AuditFile {
             is_regular: metadata.is_file(),
             bytes: metadata.len(),
             batch: Vec::new(),
-            batch_lines: 0,
             losses,
             reported: 0,
-            reported_in_batch: 0,
             is_failing: false,
         })
     }
 
-    /// Adds a line to the batch, with the number of records that are missing before it as its last
+    /// Writes the batch. Its first line gets the number of records that are missing as its last
     /// field.
-    fn push(&mut self, line: &[u8]) {
-        let lost = self.losses.total();
-        match (lost - self.reported_in_batch, line.strip_suffix(b"}\n")) {
-            (0, _) | (_, None) => self.batch.extend_from_slice(line),
-            (dropped, Some(fields)) => {
-                self.batch.extend_from_slice(fields);
-                self.batch.extend_from_slice(format!(",\"dropped\":{dropped}}}\n").as_bytes());
-            }
-        }
-        self.reported_in_batch = lost;
-        self.batch_lines += 1;
-    }
-
     fn write_batch(&mut self) {
-        let lines = mem::take(&mut self.batch_lines);
-        if lines == 0 {
+        if self.batch.is_empty() {
             return;
+        }
+        let lost = self.losses.total();
+        let first_end = memchr::memmem::find(&self.batch, b"}\n");
+        if let Some(end) = first_end.filter(|_| lost > self.reported) {
+            let dropped = format!(",\"dropped\":{}", lost - self.reported);
+            self.batch.splice(end..end, dropped.into_bytes());
         }
         match self.append_batch() {
             Ok(()) => {
                 self.bytes = self.bytes.saturating_add(self.batch.len() as u64);
-                self.reported = self.reported_in_batch;
+                self.reported = lost;
                 self.is_failing = false;
             }
             Err(error) => {
+                let lines = memchr::memchr_iter(b'\n', &self.batch).count() as u64;
                 self.losses.on_disk.fetch_add(lines, Ordering::Relaxed);
-                self.reported_in_batch = self.reported;
                 if !mem::replace(&mut self.is_failing, true) {
                     tracing::error!(%error, "cannot write the audit trail; counting lost records");
                 }

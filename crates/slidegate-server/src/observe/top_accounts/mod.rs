@@ -25,7 +25,7 @@ const ACTIVE: Duration = Duration::from_secs(1);
 
 /// The accounts that an operator wants to see first.
 #[derive(Debug, Default)]
-pub(super) struct TopAccounts {
+pub(crate) struct TopAccounts {
     shards: [Mutex<AccountShard>; SHARDS],
     hasher: RandomState,
 }
@@ -79,7 +79,7 @@ impl TopAccounts {
     }
 
     /// Those denied most often of late, the most often first.
-    pub(super) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
+    pub(crate) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -94,7 +94,7 @@ impl TopAccounts {
     }
 
     /// Those that were last seen nearest to a quota, the nearest first.
-    pub(super) fn nearest(&self, limit: usize, now: Timestamp) -> Vec<SeenAccount> {
+    pub(crate) fn nearest(&self, limit: usize, now: Timestamp) -> Vec<SeenAccount> {
         let mut all: Vec<NearAccount> = Vec::new();
         for shard in &self.shards {
             all.extend(shard.lock().near.iter().filter(|near| !near.is_over(now)).cloned());
@@ -106,7 +106,7 @@ impl TopAccounts {
     }
 
     /// The plan that an account was last seen with, if it was seen near a quota.
-    pub(super) fn plan_of(&self, account: &Account, now: Timestamp) -> Option<Name> {
+    pub(crate) fn plan_of(&self, account: &Account, now: Timestamp) -> Option<Name> {
         let shard = self.shard(&account.policy, &account.identity);
         let near = shard.near.iter().find(|near| near.seen.account == *account)?;
         near.seen.plan.clone().filter(|_| !near.is_over(now))
