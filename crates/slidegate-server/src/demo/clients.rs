@@ -34,58 +34,59 @@ pub(super) struct ClientSpec {
     schedule: fn(Timestamp, Timestamp) -> Vec<Timestamp>,
 }
 
-pub(super) static BURSTER: ClientSpec = ClientSpec {
-    name: "boundary burster",
-    about: "20 just before each tenth second, 20 after",
-    quota: "20/10s",
-    method: Method::GET,
-    path: "/v1/search",
-    api_key: "burster-key",
-    address: "203.0.113.20",
-    concurrency: 20,
-    schedule: bursts,
-};
-
-pub(super) static POLITE: ClientSpec = ClientSpec {
-    name: "polite free user",
-    about: "one request every 1.1 s",
-    quota: "60/min",
-    method: Method::GET,
-    path: "/v1/reports",
-    api_key: "free-key",
-    address: "203.0.113.7",
-    concurrency: 1,
-    schedule: |begin, end| every(Duration::from_millis(1100), begin, end).collect(),
-};
-
-pub(super) static SCRIPT: ClientSpec = ClientSpec {
-    name: "pro script",
-    about: "50,000 requests in half a minute",
-    quota: "600/min",
-    method: Method::GET,
-    path: "/v1/reports",
-    api_key: "script-key",
-    address: "198.51.100.1",
-    concurrency: 16,
-    schedule: script,
-};
-
-pub(super) static GUESSER: ClientSpec = ClientSpec {
-    name: "login guesser",
-    about: "70 in a second, a second's rest, and again",
-    quota: "5/min",
-    method: Method::POST,
-    path: "/login",
-    api_key: "",
-    address: "192.0.2.66",
-    concurrency: 1,
-    schedule: |begin, end| {
-        let waves = every(Duration::from_secs(2), begin, end);
-        waves.flat_map(|wave| evenly(70, wave, Duration::from_secs(1))).collect()
+pub(super) static CLIENTS: [ClientSpec; 4] = [
+    ClientSpec {
+        name: "boundary burster",
+        about: "20 just before each tenth second, 20 after",
+        quota: "20/10s",
+        method: Method::GET,
+        path: "/v1/search",
+        api_key: "burster-key",
+        address: "203.0.113.20",
+        concurrency: 20,
+        schedule: bursts,
     },
-};
+    ClientSpec {
+        name: "polite free user",
+        about: "one request every 1.1 s",
+        quota: "60/min",
+        method: Method::GET,
+        path: "/v1/reports",
+        api_key: "free-key",
+        address: "203.0.113.7",
+        concurrency: 1,
+        schedule: |begin, end| every(Duration::from_millis(1100), begin, end).collect(),
+    },
+    ClientSpec {
+        name: "pro script",
+        about: "50,000 requests in half a minute",
+        quota: "600/min",
+        method: Method::GET,
+        path: "/v1/reports",
+        api_key: "script-key",
+        address: "198.51.100.1",
+        concurrency: 16,
+        schedule: script,
+    },
+    ClientSpec {
+        name: "login guesser",
+        about: "70 in a second, a second's rest, and again",
+        quota: "5/min",
+        method: Method::POST,
+        path: "/login",
+        api_key: "",
+        address: "192.0.2.66",
+        concurrency: 1,
+        schedule: |begin, end| {
+            let waves = every(Duration::from_secs(2), begin, end);
+            waves.flat_map(|wave| evenly(70, wave, Duration::from_secs(1))).collect()
+        },
+    },
+];
 
-pub(super) const CLIENTS: [&ClientSpec; 4] = [&BURSTER, &POLITE, &SCRIPT, &GUESSER];
+/// Their places among the [`CLIENTS`].
+pub(super) const BURSTER: usize = 0;
+pub(super) const POLITE: usize = 1;
 
 /// A whole quota just before each tenth second, when a fixed window restarts, and another just after.
 fn bursts(begin: Timestamp, end: Timestamp) -> Vec<Timestamp> {
@@ -153,7 +154,7 @@ pub(super) fn start(
     clock: &Arc<SystemClock>,
     log: &UnboundedSender<(usize, LoggedRequest)>,
 ) {
-    let spec = CLIENTS[index];
+    let spec = &CLIENTS[index];
     let schedule: Arc<[Timestamp]> = (spec.schedule)(begin, begin + length).into();
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);

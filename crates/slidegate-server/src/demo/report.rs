@@ -13,9 +13,10 @@ use crate::terminal::{Paint, Tone};
 
 /// What the demo is about, its clients, and commands to try.
 pub(super) fn introduction(paint: Paint, length: Duration, server: &DemoServer) -> String {
-    let clients = CLIENTS
-        .map(|client| format!("{:<17}{:<8}{}", client.name, client.quota, client.about))
-        .join("\n           ");
+    let clients = CLIENTS.each_ref();
+    let clients =
+        clients.map(|client| format!("{:<17}{:<8}{}", client.name, client.quota, client.about));
+    let clients = clients.join("\n           ");
     let DemoServer { gateway, admin, .. } = server;
     format!(
         "{title}
@@ -111,7 +112,7 @@ fn p99(log: &[LoggedRequest]) -> Duration {
 
 impl Report {
     pub(super) fn new(logs: &ClientLogs, reached: usize) -> Self {
-        let clients = CLIENTS.into_iter().zip(logs);
+        let clients = CLIENTS.iter().zip(logs);
         Self { clients: clients.map(|(spec, log)| ClientReport::new(spec, log)).collect(), reached }
     }
 
@@ -124,8 +125,7 @@ impl Report {
                 "a limit did not hold: {name}, {most} admitted under {quota}"
             );
         }
-        let polite = self.clients.iter().filter(|client| client.name == POLITE.name);
-        let unserved: usize = polite.map(|client| client.refused + client.failed).sum();
+        let unserved = self.clients[POLITE].refused + self.clients[POLITE].failed;
         ensure!(
             unserved == 0,
             "the polite free user kept to the plan, and had no answer to {unserved} of its requests",
@@ -173,10 +173,10 @@ impl Report {
     }
 
     fn comparison(&self, paint: Paint) -> String {
-        let burster = self.clients.iter().find(|client| client.name == BURSTER.name);
-        let Some(burster) = burster.filter(|client| client.sent > 0) else {
+        let burster = &self.clients[BURSTER];
+        if burster.sent == 0 {
             return "The burster met no restart of a fixed window: run for 12 seconds.".to_owned();
-        };
+        }
         format!(
             "Of the burster's requests a fixed window would have admitted {} in 10 s.\n  \
              Slidegate admitted {}.",
@@ -228,12 +228,13 @@ fn grouped(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::clients::GUESSER;
+
+    const GUESSER: usize = 3;
 
     /// Clients that have sent a request at each of these milliseconds.
-    fn report(requests: &[(&ClientSpec, RequestResult, &[u64])]) -> Report {
-        let log = |client: &'static ClientSpec| {
-            let own = requests.iter().filter(|(own, ..)| own.name == client.name);
+    fn report(requests: &[(usize, RequestResult, &[u64])]) -> Report {
+        let log = |client: usize| {
+            let own = requests.iter().filter(|(own, ..)| *own == client);
             let log = own.flat_map(|&(_, result, sent_ms)| {
                 sent_ms.iter().map(move |&ms| {
                     let (sent, answered) = (Timestamp::from_millis(ms), Timestamp::from_millis(ms));
@@ -242,10 +243,10 @@ mod tests {
             });
             log.collect()
         };
-        Report::new(&CLIENTS.map(log), 0)
+        Report::new(&std::array::from_fn(log), 0)
     }
 
-    fn check(requests: &[(&ClientSpec, RequestResult, &[u64])], complaint: Option<&str>) -> String {
+    fn check(requests: &[(usize, RequestResult, &[u64])], complaint: Option<&str>) -> String {
         let report = report(requests);
         let text = report.conclusion(Paint::Plain);
         let error = report.verify().err().map(|error| error.to_string());
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn a_whole_quota_is_held() {
         let five: &[u64] = &[0, 1, 2, 3, 59_999, 60_000];
-        let text = check(&[(&GUESSER, RequestResult::Admitted, five)], None);
+        let text = check(&[(GUESSER, RequestResult::Admitted, five)], None);
         assert!(text.contains("5 of 5   in 60 s  held"), "{text}");
     }
 
@@ -266,7 +267,7 @@ mod tests {
     fn one_request_too_many_is_found() {
         let six: &[u64] = &[0, 1, 2, 3, 4, 59_999];
         let complaint = "a limit did not hold: login guesser, 6 admitted under 5/min";
-        let text = check(&[(&GUESSER, RequestResult::Admitted, six)], Some(complaint));
+        let text = check(&[(GUESSER, RequestResult::Admitted, six)], Some(complaint));
         assert!(text.contains("6 of 5   in 60 s  BROKEN"), "{text}");
     }
 
@@ -275,7 +276,7 @@ mod tests {
         let complaint =
             "the polite free user kept to the plan, and had no answer to 1 of its requests";
         for result in [RequestResult::Refused, RequestResult::Failed] {
-            check(&[(&POLITE, result, &[0])], Some(complaint));
+            check(&[(POLITE, result, &[0])], Some(complaint));
         }
     }
 
@@ -284,8 +285,8 @@ mod tests {
         let burst: Vec<u64> = (9_980..10_020).collect();
         let (admitted, refused) = burst.split_at(20);
         let requests = [
-            (&BURSTER, RequestResult::Admitted, admitted),
-            (&BURSTER, RequestResult::Refused, refused),
+            (BURSTER, RequestResult::Admitted, admitted),
+            (BURSTER, RequestResult::Refused, refused),
         ];
         let text = check(&requests, None);
         assert!(text.contains("20 of 20  in 10 s  held"), "{text}");
@@ -297,8 +298,8 @@ mod tests {
     fn every_result_is_counted_once() {
         use RequestResult::{Admitted, Failed, Refused};
         let results = [Admitted, Refused, Refused, Failed, Admitted];
-        let report = report(&results.map(|result| (&GUESSER, result, &[0][..])));
-        let guesser = report.clients.iter().find(|client| client.name == GUESSER.name).unwrap();
+        let report = report(&results.map(|result| (GUESSER, result, &[0][..])));
+        let guesser = &report.clients[GUESSER];
         let ClientReport { sent, admitted, refused, failed, .. } = guesser;
         assert_eq!([*sent, *admitted, *refused, *failed], [5, 2, 2, 1]);
     }

@@ -103,7 +103,7 @@ mod tests {
         let own = policies.iter().map(|policy| policy.quotas().to_vec());
         let quotas: Vec<String> =
             plans.chain(own).filter_map(|quotas| quotas.first().map(ToString::to_string)).collect();
-        for client in CLIENTS {
+        for client in &CLIENTS {
             assert!(quotas.iter().any(|quota| quota == client.quota), "{quotas:?}");
         }
     }
