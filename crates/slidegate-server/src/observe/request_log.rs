@@ -74,14 +74,32 @@ impl DenialLog {
         if !tracing::enabled!(target: DENIED, Level::INFO) {
             return;
         }
-        if self.has_room(policy) {
-            let left_out = self.left_out.get();
-            let reported = self.reported.swap(left_out, Ordering::Relaxed);
-            let left_out = left_out.saturating_sub(reported);
-            log_denial(outcome, policy, standing, left_out, &policies());
-        } else {
+        if !self.has_room(policy) {
             self.left_out.inc();
+            return;
         }
+        let left_out = self.left_out.get();
+        let reported = self.reported.swap(left_out, Ordering::Relaxed);
+        let (quota, remaining) = (standing.quota(), standing.remaining());
+        let units = quota.units().get();
+        tracing::info!(
+            target: DENIED,
+            policy = &**policy.policy(),
+            identity = &*policies().shown(policy.identity()),
+            plan = policy.plan().map(|plan| &**plan.name()),
+            units,
+            window_s = rounded(quota.window().as_secs_f64()),
+            spent = units.saturating_sub(remaining),
+            remaining,
+            retry_after_s = rounded(standing.retry_after().as_secs_f64()),
+            shadow = policy.is_shadow(),
+            listener = outcome.listener.as_str(),
+            method = outcome.method.as_str(),
+            path = shortened(outcome.path),
+            client = outcome.client.map(tracing::field::display),
+            left_out = left_out.saturating_sub(reported),
+            "limit exceeded"
+        );
     }
 
     /// In a flood the first look decides, and the account keeps its line for later.
@@ -102,35 +120,6 @@ fn exceeded(decision: &Decision) -> Option<(&PolicyStanding, &Standing)> {
     let policy = shadows.find(|policy| policy.is_violated())?;
     let longest = |standing: &&Standing| (standing.is_violated(), standing.retry_after());
     Some((policy, policy.standings().iter().max_by_key(longest)?))
-}
-
-fn log_denial(
-    outcome: &RequestOutcome<'_>,
-    policy: &PolicyStanding,
-    standing: &Standing,
-    left_out: u64,
-    policies: &Policies,
-) {
-    let (quota, remaining) = (standing.quota(), standing.remaining());
-    let units = quota.units().get();
-    tracing::info!(
-        target: DENIED,
-        policy = &**policy.policy(),
-        identity = &*policies.shown(policy.identity()),
-        plan = policy.plan().map(|plan| &**plan.name()),
-        units,
-        window_s = rounded(quota.window().as_secs_f64()),
-        spent = units.saturating_sub(remaining),
-        remaining,
-        retry_after_s = rounded(standing.retry_after().as_secs_f64()),
-        shadow = policy.is_shadow(),
-        listener = outcome.listener.as_str(),
-        method = outcome.method.as_str(),
-        path = shortened(outcome.path),
-        client = outcome.client.map(tracing::field::display),
-        left_out,
-        "limit exceeded"
-    );
 }
 
 /// As much of a path as a line has room for.
