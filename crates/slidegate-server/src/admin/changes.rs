@@ -16,11 +16,11 @@ use slidegate::{Name, Store};
 use super::Operator;
 use super::fields::{Fields, expected, parsed, text};
 use super::views::{OverrideLifted, OverrideList};
-use crate::calendar::Rfc3339;
+use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
-use crate::overrides::{Actor, OperatorAction, OverrideError, OverrideRecord, Target};
+use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
 use crate::problem::Problem;
 
 /// Longer reasons belong into a ticket, which the reason can name.
@@ -65,18 +65,22 @@ pub(super) async fn act<S: Store>(
             return Ok(Json(operator.finish(operation, reset)?).into_response());
         }
     };
-    let until_ms = until_ms(&mut body, operator.overrides.now_ms().await);
+    let expiry = expiry(&mut body);
     let reason = body.require("reason", "why it is done", reason);
-    let ((action, until_ms), reason) = body.finish(action.zip(until_ms).zip(reason))?;
+    let ((action, expiry), reason) = body.finish(action.zip(expiry).zip(reason))?;
     let (kind, actor) = (OperatorAction::Override(action), Actor { by, reason });
     let operation = Operation {
         override_id: Some(OverrideRecord::id_of(action, &target)),
         kind: Some(kind.name().to_owned()),
         units: kind.units(),
-        until: Some(Rfc3339::from_millis(until_ms)),
         ..operator.operation(kind, Some(&target), &actor)
     };
-    let created = operator.overrides.create(action, target, until_ms, actor).await;
+    let created = operator.overrides.create(action, target, expiry, actor).await;
+    let until = match &created {
+        Ok(created) => created.created.until,
+        Err(_) => Rfc3339::from_millis(expiry.end_ms(operator.overrides.now_ms().await)),
+    };
+    let operation = Operation { until: Some(until), ..operation };
     Ok(Json(operator.finish(operation, created)?).into_response())
 }
 
@@ -114,17 +118,15 @@ async fn read(request: Request) -> Result<(Option<IpAddr>, Fields), Problem> {
     Ok((by, Fields::of_body(request).await?))
 }
 
-/// When an override ends that begins now, in Unix milliseconds.
-fn until_ms(body: &mut Fields, now_ms: u64) -> Option<u64> {
+fn expiry(body: &mut Fields) -> Option<Expiry> {
     if body.has("for") == body.has("until") {
         let example = "expected one of for, such as \"1h\", and until, such as \
                        \"2026-01-01T12:00:00Z\"";
         body.reject("for", example);
     }
-    let lasting = body.read("for", parsed::<Period>).map(|period| period.0.as_millis());
+    let lasting = body.read("for", parsed::<Period>).map(|period| Expiry::For(ceil_ms(period.0)));
     let until = body.read("until", parsed::<Rfc3339>);
-    let after = |ms| now_ms.saturating_add(u64::try_from(ms).unwrap_or(u64::MAX));
-    lasting.map(after).or(until.map(|until| until.0.as_millis()))
+    lasting.or(until.map(|until| Expiry::At(until.0.as_millis())))
 }
 
 fn units(value: &Value) -> Result<NonZeroU32, String> {

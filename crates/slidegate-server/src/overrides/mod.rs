@@ -21,7 +21,7 @@ use slidegate_redis::{EventLogError, MapVersion, SharedMap, SharedMapError};
 use tokio::sync::Mutex;
 
 pub(crate) use self::persistence::Persistence;
-pub(crate) use self::record::{Actor, OperatorAction, OverrideRecord, Target};
+pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target};
 pub(crate) use self::shared::Outage;
 use self::shared::{LIFT_TTL, RESET_TTL};
 use crate::admin::views::{
@@ -109,20 +109,24 @@ impl<S: Store> OverrideService<S> {
         &self.gate
     }
 
-    /// Creates an override that ends at this Unix time, here and at all gateways on the same Redis.
+    /// Creates an override, here and at all gateways on the same Redis.
     pub(crate) async fn create(
         &self,
         action: Action,
         target: Target,
-        until_ms: u64,
+        expiry: Expiry,
         actor: Actor,
     ) -> Result<OverrideCreated, OverrideError> {
         if target.policy.is_some() || matches!(action, Action::Grant(_)) {
             target.accounts(&self.gate.policies())?;
         }
         let mut state = self.state.lock().await;
-        self.read_clock(&mut state).await?;
+        // So that the override is dated by Redis's clock, not by this machine's.
+        if state.seen.is_none() {
+            self.read(&mut state).await?;
+        }
         let now_ms = state.drop_ended(&self.gate);
+        let until_ms = expiry.end_ms(now_ms);
         let lasting = Duration::from_millis(until_ms.saturating_sub(now_ms));
         if lasting.is_zero() {
             return Err(OverrideError::Past { now_ms });
@@ -247,14 +251,7 @@ impl<S: Store> OverrideService<S> {
 
     /// The current time on the clock of the overrides.
     pub(crate) async fn now_ms(&self) -> u64 {
-        let mut state = self.state.lock().await;
-        let _ = self.read_clock(&mut state).await;
-        state.now_ms(&self.gate)
-    }
-
-    /// Makes sure that overrides are dated by Redis's clock, not by this machine's.
-    async fn read_clock(&self, state: &mut OverrideState) -> Result<(), SharedMapError> {
-        if state.seen.is_none() { self.read(state).await } else { Ok(()) }
+        self.state.lock().await.now_ms(&self.gate)
     }
 
     /// Writes a record to Redis, or all overrides to the file.

@@ -36,6 +36,25 @@ pub(crate) struct Actor {
     pub(crate) reason: String,
 }
 
+/// When an override ends. Its own clock may be Redis's, so that only its service knows the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// This many milliseconds after it is created.
+    For(u64),
+    /// At this instant, in Unix milliseconds.
+    At(u64),
+}
+
+impl Expiry {
+    /// The end, in Unix milliseconds.
+    pub(crate) fn end_ms(self, now_ms: u64) -> u64 {
+        match self {
+            Self::For(lasting_ms) => now_ms.saturating_add(lasting_ms),
+            Self::At(until_ms) => until_ms,
+        }
+    }
+}
+
 /// An action that was taken: an override in force, or a reset or lift that other gateways have yet to
 /// apply.
 #[derive(Debug, Clone, PartialEq, Eq)]

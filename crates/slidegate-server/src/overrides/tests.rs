@@ -31,9 +31,8 @@ fn actor() -> Actor {
     Actor { by: None, reason: "a test".to_owned() }
 }
 
-/// In Unix milliseconds.
-fn after(clock: &ManualClock, lasting: Duration) -> u64 {
-    (clock.now() + lasting).as_millis()
+fn after(lasting: Duration) -> Expiry {
+    Expiry::For(lasting.as_millis() as u64)
 }
 
 async fn active(overrides: &OverrideService<MemoryStore>) -> Vec<OverrideView> {
@@ -49,8 +48,7 @@ fn is_allowed(overrides: &OverrideService<MemoryStore>, path: &str) -> bool {
 async fn overrides_hold_until_their_time_and_not_longer() {
     let clock = ManualClock::default();
     let overrides = overrides(&clock);
-    let given =
-        overrides.create(Action::Ban, target(None), after(&clock, HOUR), actor()).await.unwrap();
+    let given = overrides.create(Action::Ban, target(None), after(HOUR), actor()).await.unwrap();
     let (created, until) = (given.created.created.0, given.created.until.0);
     assert_eq!(until.as_millis() - created.as_millis(), 3_600_000);
     clock.advance(HOUR - Duration::from_millis(1));
@@ -66,8 +64,7 @@ async fn an_override_takes_the_place_of_its_like_and_tells_of_the_others() {
     let clock = ManualClock::default();
     let overrides = overrides(&clock);
     let give = async |action, hours: u32| {
-        let given =
-            overrides.create(action, target(Some("api")), after(&clock, HOUR * hours), actor());
+        let given = overrides.create(action, target(Some("api")), after(HOUR * hours), actor());
         given.await.unwrap()
     };
     let units = |units| Action::Grant(NonZeroU32::new(units).unwrap());
@@ -93,16 +90,15 @@ async fn times_that_are_over_or_too_far_are_refused_and_so_are_policies_that_the
     let overrides = overrides(&clock);
     let now_ms = clock.now().as_millis();
     let give = |until| overrides.create(Action::Ban, target(None), until, actor());
-    for until in [now_ms, 0, after(&clock, Duration::ZERO)] {
+    for until in [Expiry::At(now_ms), Expiry::At(0), after(Duration::ZERO)] {
         assert!(matches!(give(until).await, Err(OverrideError::Past { .. })), "{until:?}");
     }
     let year = HOUR * 24 * 366;
-    for until in [after(&clock, year + HOUR), now_ms + 400 * 24 * 3_600_000] {
+    for until in [after(year + HOUR), Expiry::At(now_ms + 400 * 24 * 3_600_000)] {
         assert!(matches!(give(until).await, Err(OverrideError::TooLong)), "{until:?}");
     }
-    assert!(give(after(&clock, year)).await.is_ok());
-    let other =
-        overrides.create(Action::Ban, target(Some("nope")), after(&clock, HOUR), actor()).await;
+    assert!(give(after(year)).await.is_ok());
+    let other = overrides.create(Action::Ban, target(Some("nope")), after(HOUR), actor()).await;
     let error = other.unwrap_err().to_string();
     assert_eq!(error, "there is no policy \"nope\"; there is api, login");
     let reset = overrides.reset(target(Some("nope")), actor()).await;
@@ -115,7 +111,7 @@ async fn there_are_so_many_overrides_and_no_more() {
     let overrides = overrides(&clock);
     let give = |i: usize, lasting| {
         let target = Target { identity: format!("user:{i}").parse().unwrap(), policy: None };
-        overrides.create(Action::Exempt, target, after(&clock, lasting), actor())
+        overrides.create(Action::Exempt, target, after(lasting), actor())
     };
     {
         // All at once, because each by itself would put all in force again.
@@ -181,9 +177,8 @@ impl Drop for Temporary {
 async fn overrides_in_a_file_are_in_force_in_the_next_life_for_the_rest_of_their_time() {
     let (clock, file) = (ManualClock::default(), Temporary::new("overrides-kept"));
     let first = OverrideService::open(gate(&clock), file.persistence(), None).unwrap();
-    let ban = first.create(Action::Ban, target(None), after(&clock, HOUR), actor()).await.unwrap();
-    let exempt =
-        first.create(Action::Exempt, target(Some("api")), after(&clock, HOUR), actor()).await;
+    let ban = first.create(Action::Ban, target(None), after(HOUR), actor()).await.unwrap();
+    let exempt = first.create(Action::Exempt, target(Some("api")), after(HOUR), actor()).await;
     first.lift(&exempt.unwrap().created.id, actor()).await.unwrap();
     drop(first);
     clock.advance(HOUR / 2);
@@ -209,7 +204,7 @@ async fn a_damaged_file_is_an_error_and_an_override_that_cannot_be_kept_is_not_i
     fs::remove_file(&path).unwrap();
     let overrides = OverrideService::open(gate(&clock), file.persistence(), None).unwrap();
     fs::remove_dir_all(&file.0).unwrap();
-    let given = overrides.create(Action::Ban, target(None), after(&clock, HOUR), actor()).await;
+    let given = overrides.create(Action::Ban, target(None), after(HOUR), actor()).await;
     assert!(matches!(given, Err(OverrideError::Disk(_))), "{given:?}");
     assert!(is_allowed(&overrides, "/") && active(&overrides).await.is_empty());
 }
