@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use slidegate::{Clock, Policies, Timestamp};
 
-use super::audit::{AuditEvent, DecisionEvent, Recorder};
+use super::audit::{AuditEvent, DecisionEvent, Trail};
 use super::gate_metrics::{self, GateReport};
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
@@ -43,7 +43,7 @@ struct ObserverState {
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
     bans_not_shared: Counter,
-    audit: Option<Recorder>,
+    audit: Option<Trail>,
     /// Whether there is a line for every request.
     access_log: bool,
     clock: Arc<dyn Clock>,
@@ -64,7 +64,7 @@ impl Observer {
     pub(crate) fn new(
         gate: Arc<dyn GateReport>,
         log: &LogConfig,
-        audit: Option<Recorder>,
+        audit: Option<Trail>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let started = clock.wall();
@@ -108,7 +108,7 @@ impl Observer {
         if state.access_log {
             log_access(outcome, verdict);
         }
-        let is_audited = |audit: &&Recorder| match verdict {
+        let is_audited = |audit: &&Trail| match verdict {
             VerdictLabel::Deny | VerdictLabel::Block | VerdictLabel::Unavailable => true,
             VerdictLabel::Allow => audit.every_decision,
             VerdictLabel::None => false,
@@ -240,7 +240,7 @@ impl Collector for Observer {
         page.metric(
             "slidegate_audit_dropped",
             "Audit records dropped because the queue was full or the disk failed.",
-            &ConstCounter::new(state.audit.as_ref().map_or(0, Recorder::dropped)),
+            &ConstCounter::new(state.audit.as_ref().map_or(0, Trail::dropped)),
         )?;
         page.metric(
             "slidegate_operator_actions",

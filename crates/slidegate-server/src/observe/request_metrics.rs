@@ -13,24 +13,24 @@ use super::{
 };
 
 /// A request adds to counters that are there from the start, by index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RequestMetrics {
     gateway: ListenerMetrics,
     decisions: ListenerMetrics,
     upstream_classes: [Counter; CLASSES.len()],
     pub(super) upstream_errors: [Counter; UpstreamError::NAMES.len()],
-    upstream_seconds: Histogram,
+    upstream_seconds: Seconds,
 }
 
 /// What one listener has answered.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ListenerMetrics {
     verdicts: [Counter; VerdictLabel::NAMES.len()],
     blocks: [Counter; BlockReason::NAMES.len()],
     classes: [Counter; CLASSES.len()],
     fallbacks: Counter,
-    response_seconds: Histogram,
-    decision_seconds: Histogram,
+    response_seconds: Seconds,
+    decision_seconds: Seconds,
 }
 
 /// By the first digit of the status.
@@ -42,23 +42,19 @@ const BUCKETS: [f64; 16] = [
     5.0, 10.0,
 ];
 
-impl Default for RequestMetrics {
+/// A histogram of durations.
+#[derive(Debug)]
+struct Seconds(Histogram);
+
+impl Default for Seconds {
     fn default() -> Self {
-        let listener = || ListenerMetrics {
-            verdicts: Default::default(),
-            blocks: Default::default(),
-            classes: Default::default(),
-            fallbacks: Counter::default(),
-            response_seconds: Histogram::new(BUCKETS),
-            decision_seconds: Histogram::new(BUCKETS),
-        };
-        Self {
-            gateway: listener(),
-            decisions: listener(),
-            upstream_classes: Default::default(),
-            upstream_errors: Default::default(),
-            upstream_seconds: Histogram::new(BUCKETS),
-        }
+        Self(Histogram::new(BUCKETS))
+    }
+}
+
+impl Seconds {
+    fn observe(&self, time: Duration) {
+        self.0.observe(time.as_secs_f64());
     }
 }
 
@@ -73,7 +69,7 @@ impl RequestMetrics {
             UpstreamOutcome::NotCalled => {}
             UpstreamOutcome::Answered => {
                 let sent = outcome.decided.unwrap_or(outcome.began);
-                observe(&self.upstream_seconds, outcome.ended.saturating_since(sent));
+                self.upstream_seconds.observe(outcome.ended.saturating_since(sent));
                 self.upstream_classes[class_index(outcome.status)].inc();
             }
             UpstreamOutcome::Failed(error) => drop(self.upstream_errors[error as usize].inc()),
@@ -116,12 +112,12 @@ impl RequestMetrics {
         page.family(
             "slidegate_response_seconds",
             "Time from receiving a request's head to sending its response's, upstream included.",
-            listeners.map(|(listener, metrics)| ([listener], metrics.response_seconds.clone())),
+            listeners.map(|(listener, metrics)| ([listener], metrics.response_seconds.0.clone())),
         )?;
         page.family(
             "slidegate_decision_seconds",
             "Time from receiving a request's head to the gate's decision, store included.",
-            listeners.map(|(listener, metrics)| ([listener], metrics.decision_seconds.clone())),
+            listeners.map(|(listener, metrics)| ([listener], metrics.decision_seconds.0.clone())),
         )?;
         let classes = CLASSES.map(|class| [("class", class)]);
         page.family(
@@ -138,7 +134,7 @@ impl RequestMetrics {
         page.metric(
             "slidegate_upstream_seconds",
             "Time from the gate's decision to the head of upstream's response.",
-            &self.upstream_seconds,
+            &self.upstream_seconds.0,
         )
     }
 }
@@ -147,9 +143,9 @@ impl ListenerMetrics {
     fn record(&self, outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
         self.verdicts[verdict as usize].inc();
         self.classes[class_index(outcome.status)].inc();
-        observe(&self.response_seconds, outcome.ended.saturating_since(outcome.began));
+        self.response_seconds.observe(outcome.ended.saturating_since(outcome.began));
         if let Some(decided) = outcome.decided {
-            observe(&self.decision_seconds, decided.saturating_since(outcome.began));
+            self.decision_seconds.observe(decided.saturating_since(outcome.began));
         }
         if let Some(decision) = outcome.decision {
             if let Some(reason) = BlockReason::of(decision) {
@@ -160,10 +156,6 @@ impl ListenerMetrics {
             }
         }
     }
-}
-
-fn observe(histogram: &Histogram, time: Duration) {
-    histogram.observe(time.as_secs_f64());
 }
 
 fn class_index(status: StatusCode) -> usize {

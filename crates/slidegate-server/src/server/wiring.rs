@@ -6,6 +6,7 @@ use anyhow::Context;
 use slidegate::Store;
 use slidegate::limit::SystemClock;
 use slidegate_redis::EventLog;
+use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
 use crate::decisions::{self, Decisions};
@@ -29,7 +30,7 @@ pub(crate) struct Server<S> {
     pub(crate) tls: Option<Tls>,
     /// The clock by which all endpoints time requests for the observer.
     clock: Arc<SystemClock>,
-    audit: Option<Trail>,
+    audit: Option<WorkerGuard>,
     /// What is in force, but for the policies, which the gate has.
     pub(crate) config: Config,
     /// What only a restart changes.
@@ -54,10 +55,9 @@ impl<S: Store + StoreReport> Server<S> {
             None => (LiveConfig::new(&mut config.rules, store), None),
         };
         let live = Arc::new(live);
-        let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
-        let recorder = audit.as_ref().map(Trail::recorder);
+        let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
-        let observer = Observer::new(live.gate().clone(), &config.log, recorder, clock.clone());
+        let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway

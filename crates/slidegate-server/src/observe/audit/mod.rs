@@ -21,31 +21,24 @@ pub(super) use self::line::{AuditEvent, DecisionEvent};
 use crate::config::AuditConfig;
 use crate::{disk, logs};
 
-/// The trail. When it is dropped, what was recorded before has a second to be written.
-#[derive(Debug)]
-pub(crate) struct Trail {
-    recorder: Recorder,
-    _worker: WorkerGuard,
-}
-
-/// Hands records to a trail.
+/// The trail. Clones are the same one.
 #[derive(Debug, Clone)]
-pub(crate) struct Recorder {
+pub(crate) struct Trail {
     lines: NonBlocking,
     losses: Arc<Losses>,
     pub(super) every_decision: bool,
 }
 
 impl Trail {
-    /// Opens the file and begins.
-    pub(crate) fn begin(config: &AuditConfig) -> anyhow::Result<Self> {
+    /// Opens the file and begins. When the guard is dropped, what was recorded before has a second to
+    /// be written.
+    pub(crate) fn begin(config: &AuditConfig) -> anyhow::Result<(Self, WorkerGuard)> {
         let losses = Arc::<Losses>::default();
         let file = AuditFile::open(config, losses.clone())
             .with_context(|| format!("audit.file: cannot open {}", config.file.display()))?;
         let (lines, worker) = logs::non_blocking("audit", file);
         let _ = losses.in_queue.set(lines.error_counter());
-        let recorder = Recorder { lines, losses, every_decision: config.every_decision };
-        Ok(Self { recorder, _worker: worker })
+        Ok((Self { lines, losses, every_decision: config.every_decision }, worker))
     }
 
     /// Finds out whether the file could be opened, and leaves nothing behind.
@@ -56,12 +49,6 @@ impl Trail {
         }
     }
 
-    pub(crate) fn recorder(&self) -> Recorder {
-        self.recorder.clone()
-    }
-}
-
-impl Recorder {
     pub(super) fn record(&self, at: Timestamp, event: &AuditEvent<'_>) {
         // It cannot fail: what finds no room in the queue is counted.
         let _ = self.lines.clone().write_all(&event.to_line(at));

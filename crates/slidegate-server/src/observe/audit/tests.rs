@@ -41,7 +41,7 @@ fn config(file: PathBuf) -> AuditConfig {
 
 const STOP: AuditEvent<'_> = AuditEvent::Stop {};
 
-impl Recorder {
+impl Trail {
     fn record_reload(&self, change: &str) {
         let changes = &[change.to_owned()][..];
         let (changes, in_force) = (Some(changes), Vec::new());
@@ -59,10 +59,10 @@ fn lines(path: &Path) -> Vec<Value> {
 #[test]
 fn what_was_recorded_is_written_when_the_trail_ends() {
     let place = Place::new();
-    let trail = Trail::begin(&config(place.file())).unwrap();
-    trail.recorder().record_reload("policy api added");
-    trail.recorder().record(Timestamp::default(), &STOP);
-    drop(trail);
+    let (trail, worker) = Trail::begin(&config(place.file())).unwrap();
+    trail.record_reload("policy api added");
+    trail.record(Timestamp::default(), &STOP);
+    drop(worker);
     let lines = lines(&place.file());
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[0]["time"], "1970-01-01T00:00:00.000Z");
@@ -77,11 +77,11 @@ fn what_was_recorded_is_written_when_the_trail_ends() {
 fn full_files_are_kept_as_many_as_asked_for() {
     for keep in [0, 1, 3] {
         let place = Place::new();
-        let trail = Trail::begin(&AuditConfig { keep, ..config(place.file()) }).unwrap();
+        let (trail, worker) = Trail::begin(&AuditConfig { keep, ..config(place.file()) }).unwrap();
         for number in 0..500 {
-            trail.recorder().record_reload(&format!("number {number}"));
+            trail.record_reload(&format!("number {number}"));
         }
-        drop(trail);
+        drop(worker);
         let mut newest = 499;
         let numbered = (1..=keep).map(|n| place.0.join(format!("audit.jsonl.{n}")));
         for path in std::iter::once(place.file()).chain(numbered) {
@@ -99,30 +99,28 @@ fn full_files_are_kept_as_many_as_asked_for() {
 fn another_life_goes_on_where_the_last_one_ended() {
     let place = Place::new();
     for _ in 0..2 {
-        let trail = Trail::begin(&config(place.file())).unwrap();
-        trail.recorder().record(Timestamp::default(), &STOP);
+        let (trail, _worker) = Trail::begin(&config(place.file())).unwrap();
+        trail.record(Timestamp::default(), &STOP);
     }
     assert_eq!(lines(&place.file()).len(), 2);
 }
 
 #[test]
 fn a_full_disk_loses_records_and_counts_them() {
-    let trail = Trail::begin(&config("/dev/full".into())).unwrap();
-    let recorder = trail.recorder();
-    (0..100).for_each(|_| recorder.record(Timestamp::default(), &STOP));
-    drop(trail);
-    assert_eq!(recorder.dropped(), 100);
+    let (trail, worker) = Trail::begin(&config("/dev/full".into())).unwrap();
+    (0..100).for_each(|_| trail.record(Timestamp::default(), &STOP));
+    drop(worker);
+    assert_eq!(trail.dropped(), 100);
 }
 
 #[test]
 fn what_was_lost_is_told_in_the_next_line() {
     let place = Place::new();
-    let trail = Trail::begin(&config(place.file())).unwrap();
-    let recorder = trail.recorder();
-    recorder.losses.on_disk.store(7, Ordering::Relaxed);
-    recorder.record(Timestamp::default(), &STOP);
-    recorder.record(Timestamp::default(), &STOP);
-    drop(trail);
+    let (trail, worker) = Trail::begin(&config(place.file())).unwrap();
+    trail.losses.on_disk.store(7, Ordering::Relaxed);
+    trail.record(Timestamp::default(), &STOP);
+    trail.record(Timestamp::default(), &STOP);
+    drop(worker);
     let lines = lines(&place.file());
     assert_eq!(lines[0]["dropped"], 7);
     assert_eq!(lines[1].get("dropped"), None);
@@ -133,13 +131,12 @@ fn a_stuck_disk_holds_nobody_up() {
     let place = Place::new();
     let made = std::process::Command::new("mkfifo").arg(place.file()).status().unwrap();
     assert!(made.success());
-    let trail = Trail::begin(&config(place.file())).unwrap();
-    let recorder = trail.recorder();
+    let (trail, _worker) = Trail::begin(&config(place.file())).unwrap();
     let more_than_a_pipe_takes = 20_000;
     for _ in 0..MAX_QUEUED_LINES + more_than_a_pipe_takes {
-        recorder.record(Timestamp::default(), &STOP);
+        trail.record(Timestamp::default(), &STOP);
     }
-    assert!(recorder.dropped() > 0);
+    assert!(trail.dropped() > 0);
 }
 
 #[test]
