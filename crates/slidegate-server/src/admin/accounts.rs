@@ -38,10 +38,30 @@ pub(super) async fn list<S: Store>(
     });
     query.finish(Some(()))?;
     let (sort, limit) = (sort.unwrap_or(AccountSort::Nearest), limit.unwrap_or(DEFAULT_LIMIT));
-    let accounts = match sort {
-        AccountSort::Nearest => operator.nearest(limit).await,
-        AccountSort::Denied => operator.most_denied(limit).await,
-    };
+    let (top, now) = operator.observer.accounts();
+    let mut accounts = Vec::new();
+    match sort {
+        AccountSort::Nearest => {
+            // Some may have been seen long ago, and others been nearer since.
+            for seen in top.nearest(limit * 2, now) {
+                accounts.extend(operator.look(&seen.account, seen.plan.as_deref()).await.ok());
+            }
+            accounts.retain(|account| account.used > 0.0);
+            accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
+            accounts.truncate(limit);
+        }
+        AccountSort::Denied => {
+            for denied in top.most_denied(limit, now) {
+                let account =
+                    operator.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
+                accounts.extend(account.ok().map(|account| AccountView {
+                    denials: Some(denied.denials),
+                    denials_overcount: Some(denied.overcount),
+                    ..account
+                }));
+            }
+        }
+    }
     Ok(Json(AccountList { sort, accounts }))
 }
 
@@ -51,76 +71,40 @@ pub(super) async fn inspect<S: Store>(
     path: Result<Path<String>, PathRejection>,
     Query(parameters): Query<Vec<(String, String)>>,
 ) -> Result<Json<IdentityView>, Problem> {
+    let policies = operator.policies();
     let Path(identity_text) = path?;
-    let identity = identity(&identity_text, &operator.policies())?;
+    let identity = identity(&identity_text, &policies)?;
     let mut query = Fields::of_query(parameters);
     let policy = query.read("policy", |value| text(value).map(str::to_owned));
     let plan = query.read("plan", |value| text(value).map(str::to_owned));
     query.finish(Some(()))?;
-    operator.inspect(identity, policy, plan.as_deref()).await.map(Json)
+    let plans: Vec<&str> = policies.plans().iter().map(|plan| &**plan.name()).collect();
+    if let Some(plan) = plan.as_deref().filter(|plan| !plans.contains(plan)) {
+        let known = plans.join(", ");
+        return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
+    }
+    let (top, now) = operator.observer.accounts();
+    let mut accounts = Vec::new();
+    let is_wanted = |name: &Name| policy.as_deref().is_none_or(|policy| **name == *policy);
+    for checked in policies.iter().filter(|checked| is_wanted(&checked.name)) {
+        let account = Account { policy: checked.name.clone(), identity };
+        let seen = top.plan_of(&account, now);
+        let account = operator.look(&account, plan.as_deref().or(seen.as_deref())).await;
+        let account = account.map_err(OverrideError::Account)?;
+        if policy.is_some() || counts(checked, &identity) || !account.is_untouched() {
+            accounts.push(account);
+        }
+    }
+    if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
+        return Err(OverrideError::unknown_policy(&policy, &policies).into());
+    }
+    let overrides = operator.overrides.list(Some(&identity)).await.overrides;
+    let identity = policies.shown(&identity).into_owned();
+    Ok(Json(IdentityView { identity, accounts, overrides }))
 }
 
 impl<S: Store> Operator<S> {
-    /// The accounts that were last seen near a quota, as they stand now.
-    async fn nearest(&self, limit: usize) -> Vec<AccountView> {
-        let mut accounts = Vec::new();
-        // Some may have been seen long ago, and others been nearer since.
-        let (top, now) = self.observer.accounts();
-        for seen in top.nearest(limit * 2, now) {
-            accounts.extend(self.look(&seen.account, seen.plan.as_deref()).await.ok());
-        }
-        accounts.retain(|account| account.used > 0.0);
-        accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
-        accounts.truncate(limit);
-        accounts
-    }
-
-    async fn most_denied(&self, limit: usize) -> Vec<AccountView> {
-        let mut accounts = Vec::new();
-        let (top, now) = self.observer.accounts();
-        for denied in top.most_denied(limit, now) {
-            let account = self.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
-            accounts.extend(account.ok().map(|account| AccountView {
-                denials: Some(denied.denials),
-                denials_overcount: Some(denied.overcount),
-                ..account
-            }));
-        }
-        accounts
-    }
-
-    async fn inspect(
-        &self,
-        identity: Identity,
-        policy: Option<String>,
-        plan: Option<&str>,
-    ) -> Result<IdentityView, Problem> {
-        let policies = self.policies();
-        let plans: Vec<&str> = policies.plans().iter().map(|plan| &**plan.name()).collect();
-        if let Some(plan) = plan.filter(|plan| !plans.contains(plan)) {
-            let known = plans.join(", ");
-            return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
-        }
-        let mut accounts = Vec::new();
-        let is_wanted = |name: &Name| policy.as_deref().is_none_or(|policy| **name == *policy);
-        for checked in policies.iter().filter(|checked| is_wanted(&checked.name)) {
-            let account = Account { policy: checked.name.clone(), identity };
-            let (top, now) = self.observer.accounts();
-            let seen = top.plan_of(&account, now);
-            let account = self.look(&account, plan.or(seen.as_deref())).await;
-            let account = account.map_err(OverrideError::Account)?;
-            if policy.is_some() || counts(checked, &identity) || !account.is_untouched() {
-                accounts.push(account);
-            }
-        }
-        if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
-            return Err(OverrideError::unknown_policy(&policy, &policies).into());
-        }
-        let overrides = self.overrides.list(Some(&identity)).await.overrides;
-        let identity = policies.shown(&identity).into_owned();
-        Ok(IdentityView { identity, accounts, overrides })
-    }
-
+    /// The account as it stands now.
     async fn look(
         &self,
         account: &Account,
