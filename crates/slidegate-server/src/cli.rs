@@ -139,7 +139,7 @@ impl Serve {
 fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "slidegate", &mut script);
-    Ok(terminal::show(&String::from_utf8(script)?)?)
+    terminal::show(&String::from_utf8(script)?)
 }
 
 #[cfg(test)]

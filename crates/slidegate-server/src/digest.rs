@@ -20,7 +20,7 @@ Examples:
 pub(crate) fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text).context("standard input cannot be read")?;
-    Ok(terminal::show(&digests(&text)?)?)
+    terminal::show(&digests(&text)?)
 }
 
 fn digests(text: &str) -> anyhow::Result<String> {

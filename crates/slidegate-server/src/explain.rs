@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let environment = Environment::of_this_process();
     let sources = Sources { file, environment, ..Sources::default() };
     let rules = config::load(&sources)?.config.rules;
-    Ok(terminal::show(&arguments.explain(&rules)?)?)
+    terminal::show(&arguments.explain(&rules)?)
 }
 
 impl ExplainArguments {

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use anyhow::Context;
+
 /// What a piece of text means to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -46,6 +48,8 @@ impl Paint {
     }
 }
 
+pub(crate) const CANNOT_WRITE: &str = "cannot write to standard output";
+
 /// Writes text to standard output.
 pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
@@ -54,16 +58,16 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
 }
 
 /// The same, but a reader that went away has seen enough: that is no error.
-pub(crate) fn show(text: &str) -> io::Result<()> {
-    unless_closed(write(text))
+pub(crate) fn show(text: &str) -> anyhow::Result<()> {
+    unless_closed(write(text)).context(CANNOT_WRITE)
 }
 
 /// Prints the banner: to standard output if that is a terminal, else to standard error, where the
 /// log is. Standard output may be a pipe without a reader.
-pub(crate) fn announce(text: &str) -> io::Result<()> {
+pub(crate) fn announce(text: &str) -> anyhow::Result<()> {
     match io::stdout().is_terminal() {
         true => show(text),
-        false => unless_closed(io::stderr().lock().write_all(text.as_bytes())),
+        false => Ok(unless_closed(io::stderr().lock().write_all(text.as_bytes()))?),
     }
 }
 

@@ -23,7 +23,7 @@ use self::report::Report;
 use self::screen::ProgressView;
 use self::server::{DemoServer, DemoUpstream};
 use crate::server::StopSignals;
-use crate::terminal::{self, Paint};
+use crate::terminal::{CANNOT_WRITE, Paint, show};
 
 pub(crate) const AFTER_HELP: &str = "\
 Starts a gateway with a small API behind it on 127.0.0.1, on free ports, and four clients that send
@@ -58,8 +58,6 @@ const FRAME: Duration = Duration::from_millis(200);
 
 /// For clients that fell behind on a busy machine. What they have not sent by then is not sent.
 const OVERTIME: Duration = Duration::from_secs(3);
-
-const CANNOT_WRITE: &str = "cannot write to standard output";
 
 /// Runs the demo, and fails if a limit did not hold.
 pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
@@ -127,8 +125,4 @@ async fn watch(
         }
     };
     Ok((logs, is_stopped))
-}
-
-fn show(text: &str) -> anyhow::Result<()> {
-    terminal::show(text).context(CANNOT_WRITE)
 }

@@ -67,7 +67,7 @@ impl AdminEndpoint {
                 .context("the server answers as another version does; see --json")?
                 .to_string()
         };
-        Ok(terminal::show(&text)?)
+        terminal::show(&text)
     }
 
     /// The server's answer, which is JSON, or why it does not do what it was asked.
