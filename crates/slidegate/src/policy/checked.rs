@@ -7,10 +7,10 @@ use http::{HeaderName, Method};
 
 use crate::limit::{Name, Quota, Quotas};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
+use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Scope, Skip,
-    Source,
+    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Scope, Source,
 };
 
 /// A policy that has been checked.

@@ -43,17 +43,13 @@ pub struct Policies {
 }
 
 /// Why a policy passes over a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Skip {
+pub(crate) enum Skip {
     /// It is for other methods.
     Method,
     /// It is for other paths.
     Path,
     /// The request is on the policy's own list of exemptions.
     Exempt(ListMatch),
-    /// It only watches, and the request costs more than its quotas ever allow.
-    ShadowTooCostly,
 }
 
 /// A charge by name: whoever makes it knows the account and needs no request to find it.
