@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::gate::{Gate, Rules};
 use crate::limit::{
-    Account, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store, StoreError, Timestamp,
+    Account, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store, StoreError,
 };
 use crate::policy::{
-    ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides, Policies, Scope,
+    AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides,
+    Policies, Scope,
 };
 
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
@@ -61,19 +62,17 @@ impl<'g, S: Store> Admin<'g, S> {
             cost: Some(NonZeroU32::MIN),
         };
         let mut matched = rules.policies.match_named(policy, &charge);
-        let now = self.gate.now();
-        let overrides = rules.overrides.at(now);
+        let overrides = rules.overrides.at(self.gate.now());
         let own = overrides.everywhere(&counted.identity);
         let own = own.and(overrides.under(policy, &counted.identity));
         let effect = own.and(overrides.around(&account.identity));
         matched.raise(effect.granted);
         let receipt = self.look(policy, &matched.charge().into()).await?;
-        let rest = |until: Timestamp| until.saturating_since(now);
         let begun = self.gate.bans.retry_after(&counted);
         Ok(Inspection {
             standings: receipt.standings.to_vec(),
-            banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned_until.map(rest)),
-            exempt: effect.exempt_until.map(rest),
+            banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned),
+            exempt: effect.exempt,
             granted: effect.granted,
             degraded: receipt.degraded,
             plan: matched.plan.map(|plan| plan.name().clone()),
@@ -234,8 +233,7 @@ fn resolve<'p>(
     policies: &'p Policies,
     account: &Account,
 ) -> Result<(&'p CheckedPolicy, Account), AccountError> {
-    let policy = policies.find(&account.policy);
-    let policy = policy.ok_or_else(|| AccountError::UnknownPolicy(account.policy.to_string()))?;
+    let policy = policies.find(&account.policy)?;
     let identity = policy.account_of(account.identity);
     Ok((policy, Account { policy: policy.name.clone(), identity }))
 }
@@ -247,19 +245,4 @@ fn charges<'a>(policy: &'a CheckedPolicy, account: &'a Account) -> Charges<'a> {
 
 fn ban_of(policy: &CheckedPolicy) -> Result<Ban, AccountError> {
     policy.ban.ok_or_else(|| AccountError::NoBan(policy.name.to_string()))
-}
-
-/// Why something could not be done to an account.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccountError {
-    /// No policy in force has this name.
-    #[error("there is no policy {0:?}")]
-    UnknownPolicy(String),
-    /// The policy does not ban.
-    #[error("policy {0:?} has no ban")]
-    NoBan(String),
-    /// The store could not do it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
-use crate::policy::matching::Match;
-use crate::policy::{CheckedPlan, Identity};
+use crate::policy::matching::Matches;
+use crate::policy::{CheckedPlan, CheckedPolicy, Identity};
 
 /// Whether a request may pass, and where every quota that it touched stands.
 #[must_use]
@@ -111,14 +111,15 @@ impl Decision {
         Self { banned_by: policy, ..Self::blocked(Block::Suspended { retry_after }) }
     }
 
-    /// Adds the receipt for the charges of these matches.
-    pub(crate) fn add<'m>(
+    /// Adds the receipt for the charges of those policies that `is_meant` picks.
+    pub(crate) fn add(
         &mut self,
-        matches: impl Iterator<Item = &'m Match<'m>>,
         receipt: &Receipt,
+        matches: &Matches<'_>,
+        is_meant: impl Fn(&CheckedPolicy) -> bool,
     ) {
         let mut standings = receipt.standings.as_slice();
-        for matched in matches {
+        for matched in matches.iter().filter(|matched| is_meant(matched.policy)) {
             let policy = matched.policy;
             let quotas = matched.quotas.as_slice().len();
             let (own, others) = standings.split_at(quotas.min(standings.len()));

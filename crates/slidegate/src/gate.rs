@@ -14,9 +14,7 @@ use crate::limit::clock::{Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
 use crate::limit::{Charges, Name, Receipt, Spent, Store, StoreError};
 use crate::policy::ban::{ActiveBan, Bans};
-use crate::policy::matching::{
-    Match, Matches, NamedCharge, NamedChargeError, Policies, Resolution,
-};
+use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, OnStoreError, Scope};
 
@@ -138,15 +136,15 @@ impl<S: Store> Gate<S> {
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
-        let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(resolution, Commit::Spend).await
+        let matches = rules.policies.resolve(facts, self.overrides_now(&rules));
+        self.charge(matches, Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
-        let resolution = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(resolution, Commit::Nothing).await
+        let matches = rules.policies.resolve(facts, self.overrides_now(&rules));
+        self.charge(matches, Commit::Nothing).await
     }
 
     /// Takes back what a request spent, for instance because its work was not done.
@@ -197,15 +195,12 @@ impl<S: Store> Gate<S> {
     pub async fn decide_named(
         &self,
         charges: &[NamedCharge<'_>],
-    ) -> Result<Decision, NamedChargeError> {
+    ) -> Result<Decision, AccountError> {
         self.run_named(charges, Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
-    pub async fn peek_named(
-        &self,
-        charges: &[NamedCharge<'_>],
-    ) -> Result<Decision, NamedChargeError> {
+    pub async fn peek_named(&self, charges: &[NamedCharge<'_>]) -> Result<Decision, AccountError> {
         self.run_named(charges, Commit::Nothing).await
     }
 
@@ -254,37 +249,37 @@ impl<S: Store> Gate<S> {
         &self,
         charges: &[NamedCharge<'_>],
         commit: Commit,
-    ) -> Result<Decision, NamedChargeError> {
+    ) -> Result<Decision, AccountError> {
         let rules = self.rules.load();
-        let resolution = rules.policies.resolve_named(charges, self.overrides_now(&rules))?;
-        Ok(self.charge(resolution, commit).await?)
+        let matches = rules.policies.resolve_named(charges, self.overrides_now(&rules))?;
+        Ok(self.charge(matches, commit).await?)
     }
 
     /// The overrides as of now, if there are any.
     fn overrides_now<'r>(&self, rules: &'r Rules) -> Option<OverridesAt<'r>> {
-        if rules.overrides.is_empty() { None } else { Some(rules.overrides.at(self.now())) }
+        let is_any = !rules.overrides.as_slice().is_empty();
+        is_any.then(|| rules.overrides.at(self.now()))
     }
 
     /// Charges the local policies, then the shared ones. What the local ones have spent is taken
     /// back if the shared ones deny.
-    async fn charge(
-        &self,
-        resolution: Resolution<'_>,
-        commit: Commit,
-    ) -> Result<Decision, StoreError> {
-        let matches = match resolution {
-            Resolution::Matched(matches) => matches,
-            Resolution::Exempt => return Ok(Decision::default()),
-            Resolution::Blocked => return Ok(Decision::blocked(Block::Listed)),
-            Resolution::TooCostly => return Ok(Decision::blocked(Block::CostAboveUnits)),
-            Resolution::Suspended { policy, rest, matches } => {
-                return Ok(match self.ban_on(&matches) {
-                    // A ban that began by itself may take longer.
-                    Some((own, longer)) if longer > rest => Decision::banned(own, longer),
-                    _ => Decision::suspended(policy.cloned(), rest),
-                });
-            }
-        };
+    async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
+        if matches.blocked {
+            return Ok(Decision::blocked(Block::Listed));
+        }
+        if let Some((rest, policy)) = matches.banned {
+            return Ok(match self.ban_on(&matches) {
+                // A ban that began by itself may take longer.
+                Some((own, longer)) if longer > rest => Decision::banned(own, longer),
+                _ => Decision::suspended(policy.cloned(), rest),
+            });
+        }
+        if matches.exempt {
+            return Ok(Decision::default());
+        }
+        if matches.too_costly {
+            return Ok(Decision::blocked(Block::CostAboveUnits));
+        }
         self.warn_of_unknown_plan(&matches);
         if let Some((policy, retry_after)) = self.ban_on(&matches) {
             return Ok(Decision::banned(policy, retry_after));
@@ -293,7 +288,7 @@ impl<S: Store> Gate<S> {
         let local = matches.charges(is_local);
         if !local.is_empty() {
             let receipt = self.local.attempt(&local, commit)?;
-            decision.add(matches.iter().filter(|m| is_local(m.policy)), &receipt);
+            decision.add(&receipt, &matches, is_local);
             decision.spent.local = spent_at(&receipt, commit);
         }
         let shared = matches.charges(is_shared);
@@ -303,7 +298,7 @@ impl<S: Store> Gate<S> {
                 Commit::Nothing => self.store.peek(&shared).await,
             };
             let answer = answer.map(|receipt| {
-                decision.add(matches.iter().filter(|m| is_shared(m.policy)), &receipt);
+                decision.add(&receipt, &matches, is_shared);
                 decision.spent.shared = spent_at(&receipt, commit);
             });
             let answer = answer
@@ -338,7 +333,7 @@ impl<S: Store> Gate<S> {
         let fallback = matches.charges(falls_back);
         if !fallback.is_empty() {
             let receipt = self.local.attempt(&fallback, commit)?;
-            decision.add(matches.iter().filter(|m| falls_back(m.policy)), &receipt);
+            decision.add(&receipt, matches, falls_back);
             decision.spent.fallback = spent_at(&receipt, commit);
         }
         Ok(())

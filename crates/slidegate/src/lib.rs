@@ -62,7 +62,7 @@ pub mod limit;
 mod limiter;
 pub mod policy;
 
-pub use crate::admin::{AccountError, Admin, Inspection};
+pub use crate::admin::{Admin, Inspection};
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
 pub use crate::gate::Gate;
 pub use crate::limit::{
@@ -71,8 +71,8 @@ pub use crate::limit::{
 };
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
-    AccessList, Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan, Policies, Policy,
-    PolicyErrors, Scope, Source,
+    AccessList, AccountError, Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan,
+    Policies, Policy, PolicyErrors, Scope, Source,
 };
 
 /// The project's README, whose examples are tests.

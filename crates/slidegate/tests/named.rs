@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::support::now;
 use http::Method;
-use slidegate::policy::NamedChargeError;
 use slidegate::{
-    Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, Plan, Policies,
-    Policy, Quota, Scope, Source, Timestamp, Verdict,
+    AccountError, Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, Plan,
+    Policies, Policy, Quota, Scope, Source, Timestamp, Verdict,
 };
 
 fn charge<'a>(policy: &'a str, identity: &str, cost: u32) -> NamedCharge<'a> {
@@ -113,8 +112,8 @@ fn unknown_and_repeated_policies_are_errors_and_spend_nothing() {
     let gate = gate([Policy::new("api").quota(Quota::per_minute(10))]);
     let api = charge("api", "user:42", 1);
     let unknown = now(gate.decide_named(&[api, charge("apo", "user:42", 1)]));
-    assert!(matches!(unknown, Err(NamedChargeError::UnknownPolicy(name)) if name == "apo"));
+    assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "apo"));
     let repeated = now(gate.decide_named(&[api, charge("api", "user:43", 1)]));
-    assert!(matches!(repeated, Err(NamedChargeError::RepeatedPolicy(name)) if name == "api"));
+    assert!(matches!(repeated, Err(AccountError::RepeatedPolicy(name)) if name == "api"));
     assert_eq!(remaining(&gate, api), 10);
 }

@@ -21,8 +21,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde::Serialize;
 use slidegate::limit::SystemClock;
-use slidegate::policy::{NamedChargeError, without_query};
-use slidegate::{Clock, Decision, NamedCharge, Store, Timestamp};
+use slidegate::policy::without_query;
+use slidegate::{AccountError, Clock, Decision, NamedCharge, Store, Timestamp};
 use slidegate_tower::{LimiterOutcome, bad_request};
 
 use self::answer::Answer;
@@ -169,7 +169,7 @@ impl<S: Store> Decisions<S> {
         };
         let outcome = match outcome {
             Ok(decision) => Ok(decision),
-            Err(NamedChargeError::Store(error)) => Err(error),
+            Err(AccountError::Store(error)) => Err(error),
             // The policies have changed since the question was read.
             Err(error) => return Err(Problem::invalid_body(error)),
         };

@@ -87,7 +87,8 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
 
     fn active_overrides(&self) -> Vec<Action> {
         let (overrides, now) = (self.admin().overrides(), self.now());
-        overrides.iter().filter(|record| record.until > now).map(|record| record.action).collect()
+        let in_force = overrides.as_slice().iter().filter(|record| record.until > now);
+        in_force.map(|record| record.action).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::decision::Decision;
-use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, StoreError, Timestamp};
+use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, StoreError};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
@@ -65,40 +65,38 @@ pub struct NamedCharge<'a> {
     pub cost: Option<NonZeroU32>,
 }
 
-/// Why named charges could not be decided.
+/// Why something could not be done to an account that is named.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NamedChargeError {
+pub enum AccountError {
     /// No policy in force has this name.
     #[error("there is no policy {0:?}")]
     UnknownPolicy(String),
     /// Two charges are under one policy, which counts one account of a request.
     #[error("two charges under policy {0:?}: a request has one account under each")]
     RepeatedPolicy(String),
-    /// The store could not count.
+    /// The policy does not ban.
+    #[error("policy {0:?} has no ban")]
+    NoBan(String),
+    /// The store could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the policies make of a request.
-pub(crate) enum Resolution<'p> {
-    /// It falls under these policies, which may be none.
-    Matched(Matches<'p>),
-    Exempt,
-    Blocked,
-    /// The request costs more than a policy's quotas ever allow.
-    TooCostly,
-    /// An operator has banned it for this long, under one policy or under all.
-    Suspended {
-        policy: Option<&'p Name>,
-        rest: Duration,
-        matches: Matches<'p>,
-    },
-}
-
-/// The policies that a request falls under.
+/// The policies that a request falls under, and what outweighs them: of the fields that are set,
+/// the first holds.
 #[derive(Default)]
-pub(crate) struct Matches<'p>(SmallVec<[Match<'p>; 2]>);
+pub(crate) struct Matches<'p> {
+    list: SmallVec<[Match<'p>; 2]>,
+    /// The operator has listed it as blocked.
+    pub(crate) blocked: bool,
+    /// An override bans it for this long, under one policy or under all.
+    pub(crate) banned: Option<(Duration, Option<&'p Name>)>,
+    /// The operator has listed it as exempt, or an override exempts it from all policies.
+    pub(crate) exempt: bool,
+    /// It costs more than a policy's quotas ever allow.
+    pub(crate) too_costly: bool,
+}
 
 /// A policy that a request falls under, and for whom and how much.
 pub(crate) struct Match<'p> {
@@ -127,8 +125,9 @@ impl Policies {
         self.policies.iter().filter(|policy| policy.ban.is_some()).map(|policy| &policy.name)
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<&CheckedPolicy> {
-        self.policies.iter().find(|policy| &*policy.name == name)
+    pub(crate) fn find(&self, name: &str) -> Result<&CheckedPolicy, AccountError> {
+        let found = self.policies.iter().find(|policy| &*policy.name == name);
+        found.ok_or_else(|| AccountError::UnknownPolicy(name.to_owned()))
     }
 
     /// What becomes of a request.
@@ -136,24 +135,23 @@ impl Policies {
         &'p self,
         facts: &Facts<'_>,
         overrides: Option<OverridesAt<'_>>,
-    ) -> Resolution<'p> {
+    ) -> Matches<'p> {
         let facts = &facts.user_header(self.user_header.as_ref());
-        if self.blocked.find_any(facts).is_some() {
-            return Resolution::Blocked;
+        let mut matches = Matches::default();
+        matches.blocked = self.blocked.find_any(facts).is_some();
+        matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
+        if matches.blocked || matches.exempt {
+            return matches;
         }
-        if self.exempt.find(facts).is_some() {
-            return Resolution::Exempt;
-        }
-        let mut tally = Tally { overrides, ..Tally::default() };
         if let Some(overrides) = overrides {
-            tally.note(overrides.of_request(facts));
+            matches.note(overrides.of_request(facts));
         }
         for policy in &self.policies {
             if let Ok(matched) = self.draft(policy, facts) {
-                tally.add(matched);
+                matches.add(matched, overrides);
             }
         }
-        tally.resolution()
+        matches
     }
 
     /// What becomes of charges that are named.
@@ -161,21 +159,19 @@ impl Policies {
         &'p self,
         charges: &[NamedCharge<'_>],
         overrides: Option<OverridesAt<'_>>,
-    ) -> Result<Resolution<'p>, NamedChargeError> {
-        let mut tally = Tally { overrides, ..Tally::default() };
+    ) -> Result<Matches<'p>, AccountError> {
+        let mut matches = Matches::default();
         for (i, charge) in charges.iter().enumerate() {
-            let named = || charge.policy.to_owned();
             if charges[..i].iter().any(|other| other.policy == charge.policy) {
-                return Err(NamedChargeError::RepeatedPolicy(named()));
+                return Err(AccountError::RepeatedPolicy(charge.policy.to_owned()));
             }
-            let policy = self.find(charge.policy);
-            let policy = policy.ok_or_else(|| NamedChargeError::UnknownPolicy(named()))?;
+            let policy = self.find(charge.policy)?;
             if let Some(overrides) = overrides {
-                tally.note(overrides.around(&charge.identity));
+                matches.note(overrides.around(&charge.identity));
             }
-            tally.add(self.match_named(policy, charge));
+            matches.add(self.match_named(policy, charge), overrides);
         }
-        Ok(tally.resolution())
+        Ok(matches)
     }
 
     /// How a policy counts a request, which may cost more than it can pay.
@@ -242,13 +238,13 @@ impl Policies {
     ) -> Matches<'p> {
         let mut matches = Matches::default();
         for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
-            let Some(policy) = self.find(standing.policy()) else { continue };
+            let Ok(policy) = self.find(standing.policy()) else { continue };
             let quotas = standing.standings().iter().map(Standing::quota);
             let Ok(quotas) = Quotas::new(quotas) else { continue };
             let cost = policy.cost.of_request(facts.cost).min(quotas.fewest_units());
             let (identity, quotas) = (*standing.identity(), Cow::Owned(quotas));
             let matched = Match { policy, identity, quotas, plan: None, unknown_plan: None, cost };
-            matches.0.push(matched);
+            matches.list.push(matched);
         }
         matches
     }
@@ -280,33 +276,22 @@ impl Policies {
     }
 }
 
-/// What comes of a request, policy by policy, as an operator's overrides have it.
-#[derive(Default)]
-struct Tally<'o, 'p> {
-    overrides: Option<OverridesAt<'o>>,
-    matches: Matches<'p>,
-    /// Until when, and under which policy; none for all.
-    ban: Option<(Timestamp, Option<&'p Name>)>,
-    exempt: bool,
-    too_costly: bool,
-}
-
-impl<'p> Tally<'_, 'p> {
-    /// Adds a policy that counts the request.
-    fn add(&mut self, mut matched: Match<'p>) {
+impl<'p> Matches<'p> {
+    /// Adds a policy that counts the request, as an operator's overrides have it.
+    fn add(&mut self, mut matched: Match<'p>, overrides: Option<OverridesAt<'_>>) {
         let policy = matched.policy;
-        if let Some(overrides) = self.overrides {
+        if let Some(overrides) = overrides {
             let everywhere = overrides.everywhere(&matched.identity);
             let here = overrides.under(policy, &matched.identity);
             self.note(everywhere);
-            self.note_ban(here.banned_until, Some(&policy.name));
-            if here.exempt_until.is_some() {
+            self.note_ban(here.banned, Some(&policy.name));
+            if here.exempt.is_some() {
                 return;
             }
             matched.raise(everywhere.and(here).granted);
         }
         if matched.is_payable() {
-            self.matches.0.push(matched);
+            self.list.push(matched);
         } else {
             self.too_costly |= !policy.shadow;
         }
@@ -314,46 +299,32 @@ impl<'p> Tally<'_, 'p> {
 
     /// Notes the overrides under all policies.
     fn note(&mut self, everywhere: OverrideEffect) {
-        self.note_ban(everywhere.banned_until, None);
-        self.exempt |= everywhere.exempt_until.is_some();
+        self.note_ban(everywhere.banned, None);
+        self.exempt |= everywhere.exempt.is_some();
     }
 
-    fn note_ban(&mut self, until: Option<Timestamp>, policy: Option<&'p Name>) {
-        if let Some(until) = until
-            && self.ban.is_none_or(|(longest, _)| until > longest)
+    fn note_ban(&mut self, rest: Option<Duration>, policy: Option<&'p Name>) {
+        if let Some(rest) = rest
+            && self.banned.is_none_or(|(longest, _)| rest > longest)
         {
-            self.ban = Some((until, policy));
+            self.banned = Some((rest, policy));
         }
     }
 
-    fn resolution(self) -> Resolution<'p> {
-        if let (Some((until, policy)), Some(overrides)) = (self.ban, self.overrides) {
-            let rest = until.saturating_since(overrides.now);
-            return Resolution::Suspended { policy, rest, matches: self.matches };
-        }
-        match (self.exempt, self.too_costly) {
-            (true, _) => Resolution::Exempt,
-            (false, true) => Resolution::TooCostly,
-            (false, false) => Resolution::Matched(self.matches),
-        }
-    }
-}
-
-impl Matches<'_> {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Match<'_>> {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Match<'p>> {
+        self.list.iter()
     }
 
     /// What the request would spend under those of its policies that `is_meant` picks.
     #[inline]
     pub(crate) fn charges(&self, is_meant: impl Fn(&CheckedPolicy) -> bool) -> Charges<'_> {
-        let meant = self.0.iter().filter(|matched| is_meant(matched.policy));
+        let meant = self.list.iter().filter(|matched| is_meant(matched.policy));
         Charges::of_policies(meant.map(Match::charge))
     }
 
     /// Whom the policies could ban for the request.
     pub(crate) fn bans(&self) -> impl Iterator<Item = (Account, Ban)> {
-        self.0.iter().filter_map(|Match { policy, identity, .. }| {
+        self.list.iter().filter_map(|Match { policy, identity, .. }| {
             Some((Account { policy: policy.name.clone(), identity: *identity }, policy.ban?))
         })
     }

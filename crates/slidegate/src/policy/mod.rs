@@ -39,7 +39,7 @@ pub use self::checked::CheckedPolicy;
 pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::{Facts, without_query};
 pub use self::identity::{Identity, IdentityError};
-pub use self::matching::{NamedCharge, NamedChargeError, Policies};
+pub use self::matching::{AccountError, NamedCharge, Policies};
 pub use self::network::{Network, NetworkError, PrefixError, Prefixes};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::plan::{CheckedPlan, Plan};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use http::Method;
@@ -114,18 +115,8 @@ impl Overrides {
     }
 
     /// All overrides, those of one identity one after another.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Override> {
-        self.list.iter()
-    }
-
-    /// The number of overrides.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Whether there are no overrides.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    pub fn as_slice(&self) -> &[Override] {
+        &self.list
     }
 
     /// The overrides as of an instant.
@@ -151,29 +142,29 @@ pub struct TooManyOverrides;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OverridesAt<'o> {
     overrides: &'o Overrides,
-    pub(crate) now: Timestamp,
+    now: Timestamp,
 }
 
-/// The combined effect of several overrides: the latest end of bans and exemptions, the sum of
+/// The combined effect of several overrides: the longest rest of bans and exemptions, the sum of
 /// grants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OverrideEffect {
-    pub(crate) banned_until: Option<Timestamp>,
-    pub(crate) exempt_until: Option<Timestamp>,
+    pub(crate) banned: Option<Duration>,
+    pub(crate) exempt: Option<Duration>,
     pub(crate) granted: u32,
 }
 
 impl OverridesAt<'_> {
     /// The overrides of an identity under this policy only.
     pub(crate) fn under(self, policy: &CheckedPolicy, identity: &Identity) -> OverrideEffect {
-        let effect = self.sum(identity, |entry| entry.policy.as_ref() == Some(&policy.name));
+        let effect = self.find(identity, Some(&policy.name));
         // A policy that only watches bans nobody.
-        OverrideEffect { banned_until: effect.banned_until.filter(|_| !policy.shadow), ..effect }
+        OverrideEffect { banned: effect.banned.filter(|_| !policy.shadow), ..effect }
     }
 
     /// The overrides of an identity under all policies.
     pub(crate) fn everywhere(self, identity: &Identity) -> OverrideEffect {
-        self.sum(identity, |entry| entry.policy.is_none())
+        self.find(identity, None)
     }
 
     /// The overrides of a request under all policies, whatever they count it by. Grants are not
@@ -182,13 +173,11 @@ impl OverridesAt<'_> {
         let mut effect = OverrideEffect::default();
         for source in &self.overrides.sources {
             source.find_listed(facts, |identity| {
-                let found = self.everywhere(identity).banned_until;
-                effect.banned_until = effect.banned_until.max(found);
+                effect.banned = effect.banned.max(self.everywhere(identity).banned);
                 false
             });
             if let Some(identity) = source.read(facts) {
-                let found = self.everywhere(&identity).exempt_until;
-                effect.exempt_until = effect.exempt_until.max(found);
+                effect.exempt = effect.exempt.max(self.everywhere(&identity).exempt);
             }
         }
         let named = facts.identities.iter().map(|identity| self.everywhere(identity));
@@ -203,11 +192,24 @@ impl OverridesAt<'_> {
         self.of_request(&address.map_or(facts, |(address, _)| facts.client(address)))
     }
 
-    fn sum(self, identity: &Identity, is_meant: impl Fn(&Override) -> bool) -> OverrideEffect {
-        let Some(range) = self.overrides.by_identity.get(identity) else { return <_>::default() };
-        let in_force = |entry: &&Override| entry.until > self.now && is_meant(entry);
-        let in_force = self.overrides.list[range.clone()].iter().filter(in_force);
-        in_force.map(OverrideEffect::of).fold(OverrideEffect::default(), OverrideEffect::and)
+    fn find(self, identity: &Identity, policy: Option<&Name>) -> OverrideEffect {
+        let mut effect = OverrideEffect::default();
+        let Some(range) = self.overrides.by_identity.get(identity) else { return effect };
+        let entries = self.overrides.list[range.clone()].iter();
+        for entry in entries.filter(|entry| entry.policy.as_ref() == policy) {
+            let rest = entry.until.saturating_since(self.now);
+            if rest.is_zero() {
+                continue;
+            }
+            match entry.action {
+                Action::Exempt => effect.exempt = effect.exempt.max(Some(rest)),
+                Action::Ban => effect.banned = effect.banned.max(Some(rest)),
+                Action::Grant(units) => {
+                    effect.granted = effect.granted.saturating_add(units.get());
+                }
+            }
+        }
+        effect
     }
 }
 
@@ -215,18 +217,9 @@ impl OverrideEffect {
     /// What both come to.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
-            banned_until: self.banned_until.max(other.banned_until),
-            exempt_until: self.exempt_until.max(other.exempt_until),
+            banned: self.banned.max(other.banned),
+            exempt: self.exempt.max(other.exempt),
             granted: self.granted.saturating_add(other.granted),
-        }
-    }
-
-    fn of(entry: &Override) -> Self {
-        let (until, none) = (Some(entry.until), Self::default());
-        match entry.action {
-            Action::Exempt => Self { exempt_until: until, ..none },
-            Action::Ban => Self { banned_until: until, ..none },
-            Action::Grant(units) => Self { granted: units.get(), ..none },
         }
     }
 }
