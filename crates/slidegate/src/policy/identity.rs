@@ -1,13 +1,13 @@
 //! Whose spending is counted.
 
 use std::fmt::{self, Write as _};
-use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use arrayvec::ArrayString;
+use ipnet::IpNet;
+use sha2::{Digest as _, Sha256};
 
-use crate::policy::digest::Digest;
 use crate::policy::network::{Network, Prefixes};
 
 /// The most bytes of an identity's text, kind and colon included.
@@ -21,11 +21,8 @@ const MAX_DIGESTED_KIND: usize = MAX_IDENTITY_LEN - ":~".len() - 32;
 /// The text is safe to put into a key, a log line or a page: it is at most 63 bytes of visible
 /// ASCII without spaces and braces. Secrets are digests from the start; a value that is too long
 /// or has other characters is replaced by its digest, marked with `~`. It never allocates.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity {
-    /// Its length, then its text, then zeros.
-    bytes: [u8; MAX_IDENTITY_LEN + 1],
-}
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity(ArrayString<MAX_IDENTITY_LEN>);
 
 impl Identity {
     /// An identity of any kind, for what only the application knows: a tenant, a team, a device.
@@ -50,7 +47,7 @@ impl Identity {
             "authorization" => Self::authorization(value.as_bytes()),
             "ip" => match value.parse() {
                 Ok(address) => Self::ip(address, Prefixes::default()),
-                Err(_) => Self::of(format_args!("ip:~{}", Digest::of("ip", value.as_bytes()))),
+                Err(_) => Self::of(format_args!("ip:~{:032x}", digest("ip", value.as_bytes()))),
             },
             "everyone" | "anonymous" | "header" | "other" => Self::other(kind, value),
             kind if is_word(kind) && kind.len() <= MAX_DIGESTED_KIND => {
@@ -61,7 +58,7 @@ impl Identity {
     }
 
     fn other(kind: &str, value: &str) -> Self {
-        Self::of(format_args!("other:~{}", Digest::of(kind, value.as_bytes())))
+        Self::of(format_args!("other:~{:032x}", digest(kind, value.as_bytes())))
     }
 
     /// A user that the application has authenticated.
@@ -90,15 +87,18 @@ impl Identity {
     /// assert_ne!(Identity::authorization(b"Bearer Token"), bearer);
     /// ```
     pub fn authorization(value: &[u8]) -> Self {
-        Self::of(format_args!("authorization:{}", Digest::of_credentials("authorization", value)))
+        Self::credentials("authorization", value)
     }
 
     /// A client address, or its network if the prefixes are shorter than addresses.
     pub fn ip(address: IpAddr, prefixes: Prefixes) -> Self {
-        let (address, bits) = prefixes.network(address);
-        match bits {
-            None => Self::of(format_args!("ip:{address}")),
-            Some(bits) => Self::of(format_args!("ip:{address}/{bits}")),
+        Self::of_network(prefixes.network(address))
+    }
+
+    fn of_network(network: IpNet) -> Self {
+        match network.prefix_len() == network.max_prefix_len() {
+            true => Self::of(format_args!("ip:{}", network.addr())),
+            false => Self::of(format_args!("ip:{network}")),
         }
     }
 
@@ -109,14 +109,11 @@ impl Identity {
         match name.as_str() {
             "x-api-key" => Self::api_key(value),
             "authorization" => Self::authorization(value),
-            "proxy-authorization" => {
-                let digest = Digest::of_credentials("proxy-authorization", value);
-                Self::of(format_args!("proxy-authorization:{digest}"))
-            }
+            "proxy-authorization" => Self::credentials("proxy-authorization", value),
             "cookie" => Self::secret("cookie", value),
             // A header of this name must not pass for the real thing.
             taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header" | "other") => {
-                Self::of(format_args!("header:~{}", Digest::of(taken, value)))
+                Self::of(format_args!("header:~{:032x}", digest(taken, value)))
             }
             name => Self::text(name, value),
         }
@@ -149,27 +146,18 @@ impl Identity {
 
     /// The whole text.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(self.as_bytes()).expect("an identity is ASCII")
+        &self.0
     }
 
-    /// The address, and how it was cut, of an identity that is a client's address or network.
-    pub(crate) fn network(&self) -> Option<(IpAddr, Prefixes)> {
+    /// The network of an identity that is a client's address or network.
+    pub(crate) fn network(&self) -> Option<IpNet> {
         let ("ip", value) = (self.kind(), self.value()) else { return None };
-        let (address, bits) = value.parse::<Network>().ok()?.parts();
-        let prefixes = match address {
-            IpAddr::V4(_) => Prefixes::default().with_v4(bits),
-            IpAddr::V6(_) => Prefixes::default().with_v6(bits),
-        };
-        Some((address, prefixes.ok()?))
+        value.parse().ok().map(|Network(network)| network)
     }
 
     /// The identity as requests have it, if it is an address that was written in another way.
     pub(crate) fn canonical(self) -> Self {
-        self.network().map_or(self, |(address, prefixes)| Self::ip(address, prefixes))
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[1..=usize::from(self.bytes[0])]
+        self.network().map_or(self, Self::of_network)
     }
 
     fn text(kind: &str, value: &[u8]) -> Self {
@@ -177,30 +165,52 @@ impl Identity {
         match std::str::from_utf8(value) {
             Ok(value) if plain => Self::of(format_args!("{kind}:{value}")),
             _ => {
-                let digest = Digest::of(kind, value);
+                let digest = digest(kind, value);
                 // Only a header's name can be too long; the digest covers it as well.
                 let kind = if kind.len() > MAX_DIGESTED_KIND { "header" } else { kind };
-                Self::of(format_args!("{kind}:~{digest}"))
+                Self::of(format_args!("{kind}:~{digest:032x}"))
             }
         }
     }
 
     fn secret(kind: &str, value: &[u8]) -> Self {
-        Self::of(format_args!("{kind}:{}", Digest::of(kind, value)))
+        Self::of(format_args!("{kind}:{:032x}", digest(kind, value)))
+    }
+
+    /// The bearer of credentials as RFC 9110 section 11.4 has them: a scheme, white space and the
+    /// rest. The scheme is brought to one case (`Bearer`) and the white space to one space; what has
+    /// no scheme is digested as it is.
+    fn credentials(kind: &str, value: &[u8]) -> Self {
+        let value = value.trim_ascii();
+        let Some(end) = value.iter().position(u8::is_ascii_whitespace) else {
+            return Self::secret(kind, value);
+        };
+        let (scheme, rest) = value.split_at(end);
+        let mut hash = begin_digest(kind).chain_update([scheme[0].to_ascii_uppercase()]);
+        scheme[1..].iter().for_each(|byte| hash.update([byte.to_ascii_lowercase()]));
+        let hash = hash.chain_update(b" ").chain_update(rest.trim_ascii_start());
+        Self::of(format_args!("{kind}:{:032x}", half(hash)))
     }
 
     fn of(text: fmt::Arguments<'_>) -> Self {
-        let mut buffer = ArrayString::<MAX_IDENTITY_LEN>::new();
+        let mut buffer = ArrayString::new();
         buffer.write_fmt(text).expect("every form of an identity fits its buffer");
-        Self::from_text(&buffer)
+        Self(buffer)
     }
+}
 
-    fn from_text(from: &ArrayString<MAX_IDENTITY_LEN>) -> Self {
-        let mut bytes = [0; MAX_IDENTITY_LEN + 1];
-        bytes[0] = from.len() as u8;
-        bytes[1..=from.len()].copy_from_slice(from.as_bytes());
-        Self { bytes }
-    }
+/// Digests a value together with its kind, so that equal values of two kinds differ.
+fn digest(kind: &str, value: &[u8]) -> u128 {
+    half(begin_digest(kind).chain_update(value))
+}
+
+fn begin_digest(kind: &str) -> Sha256 {
+    Sha256::new().chain_update(b"slidegate\0").chain_update(kind).chain_update(b"\0")
+}
+
+/// Half of a SHA-256 digest: enough that no two values meet, and no value can be read back.
+fn half(hash: Sha256) -> u128 {
+    u128::from_be_bytes(*hash.finalize().first_chunk().expect("a digest has 32 bytes"))
 }
 
 /// Visible ASCII without braces, which would choose a Redis Cluster slot, and not the mark of a
@@ -209,14 +219,6 @@ fn is_plain(value: &[u8]) -> bool {
     !value.is_empty()
         && value[0] != b'~'
         && value.iter().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'))
-}
-
-impl Hash for Identity {
-    /// By the length and the text alone: what follows is the same in all.
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.bytes[..=usize::from(self.bytes[0])]);
-    }
 }
 
 impl fmt::Display for Identity {
@@ -245,7 +247,7 @@ impl FromStr for Identity {
         };
         let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'));
         match ArrayString::from(text) {
-            Ok(text) if whole && plain => Ok(Self::from_text(&text)),
+            Ok(text) if whole && plain => Ok(Self(text)),
             _ => Err(IdentityError { text: text.to_owned() }),
         }
     }

@@ -9,7 +9,6 @@ pub(crate) mod bad_request;
 pub(crate) mod ban;
 pub(crate) mod builder;
 pub(crate) mod checked;
-pub(crate) mod digest;
 pub(crate) mod explain;
 pub(crate) mod facts;
 pub(crate) mod identity;

@@ -1,7 +1,7 @@
 //! Networks as operators write them, with the sloppy ones refused.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 /// networks are IPv4 networks; one that holds all of the mapped range is refused, because it would
 /// hold every IPv4 address. Who means that writes `0.0.0.0/0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Network(IpNet);
+pub struct Network(pub(crate) IpNet);
 
 /// `::ffff:0:0/96`: the bits before an IPv4 address in its mapped form.
 const MAPPED_PREFIX: u8 = 96;
@@ -22,22 +22,26 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
-
-    /// Its first address, and how many bits all of its addresses share.
-    pub(crate) fn parts(&self) -> (IpAddr, u8) {
-        (self.0.network(), self.0.prefix_len())
-    }
 }
 
 impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let error = |problem| NetworkError { text: text.to_owned(), problem };
-        let net = parse(text).ok_or_else(|| error(NetworkProblem::Syntax))?;
-        let net = canonical(net).ok_or_else(|| error(NetworkProblem::Mapped))?;
+        let error =
+            |problem: &str| NetworkError { text: text.to_owned(), problem: problem.to_owned() };
+        let net = parse(text).ok_or_else(|| {
+            error("expected an address or a range such as 10.0.0.0/8 or 2001:db8::/32")
+        })?;
+        let net = canonical(net).ok_or_else(|| {
+            error(
+                "it has all of ::ffff:0:0/96 and would hold every IPv4 address; write it as IPv4, \
+                 and 0.0.0.0/0 if that is meant",
+            )
+        })?;
         if net.addr() != net.network() {
-            return Err(error(NetworkProblem::HostBits(net.trunc())));
+            let meant = net.trunc();
+            return Err(error(&format!("bits after the prefix are set; did you mean {meant}?")));
         }
         Ok(Self(net))
     }
@@ -74,20 +78,7 @@ impl fmt::Display for Network {
 #[error("{text:?} is not a network: {problem}")]
 pub struct NetworkError {
     text: String,
-    problem: NetworkProblem,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NetworkProblem {
-    #[error("expected an address or a range such as 10.0.0.0/8 or 2001:db8::/32")]
-    Syntax,
-    #[error("bits after the prefix are set; did you mean {0}?")]
-    HostBits(IpNet),
-    #[error(
-        "it has all of ::ffff:0:0/96 and would hold every IPv4 address; write it as IPv4, and \
-         0.0.0.0/0 if that is meant"
-    )]
-    Mapped,
+    problem: String,
 }
 
 /// The network that an address counts as: IPv4 by `v4` bits, IPv6 by `v6` bits.
@@ -109,18 +100,17 @@ impl Prefixes {
     }
 
     /// The network of an address, mapped addresses made IPv4 before they are cut.
-    pub(crate) fn network(self, address: IpAddr) -> (IpAddr, Option<u8>) {
-        match address.to_canonical() {
-            IpAddr::V4(v4) if self.v4 == 32 => (v4.into(), None),
-            IpAddr::V4(v4) => {
-                let masked = v4.to_bits() & (u32::MAX << (32 - self.v4));
-                (Ipv4Addr::from_bits(masked).into(), Some(self.v4))
-            }
-            IpAddr::V6(v6) if self.v6 == 128 => (v6.into(), None),
-            IpAddr::V6(v6) => {
-                let masked = v6.to_bits() & (u128::MAX << (128 - self.v6));
-                (Ipv6Addr::from_bits(masked).into(), Some(self.v6))
-            }
+    pub(crate) fn network(self, address: IpAddr) -> IpNet {
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { self.v4 } else { self.v6 };
+        IpNet::new_assert(address, bits).trunc()
+    }
+
+    /// Those by which the addresses of a network count as this network.
+    pub(crate) fn of(network: IpNet) -> Result<Self, PrefixError> {
+        match network {
+            IpNet::V4(v4) => Self::default().with_v4(v4.prefix_len()),
+            IpNet::V6(v6) => Self::default().with_v6(v6.prefix_len()),
         }
     }
 }
@@ -206,10 +196,10 @@ mod tests {
     #[test]
     fn prefixes_cut_after_mapping() {
         let half = Prefixes::default().with_v4(24).unwrap();
-        let cut = |address: &str| half.network(address.parse().unwrap());
-        assert_eq!(cut("203.0.113.7"), ("203.0.113.0".parse().unwrap(), Some(24)));
-        assert_eq!(cut("::ffff:203.0.113.7"), ("203.0.113.0".parse().unwrap(), Some(24)));
-        assert_eq!(cut("2001:db8:1:2:3::4"), ("2001:db8:1:2::".parse().unwrap(), Some(64)));
+        let cut = |address: &str| half.network(address.parse().unwrap()).to_string();
+        assert_eq!(cut("203.0.113.7"), "203.0.113.0/24");
+        assert_eq!(cut("::ffff:203.0.113.7"), "203.0.113.0/24");
+        assert_eq!(cut("2001:db8:1:2:3::4"), "2001:db8:1:2::/64");
         assert!(Prefixes::default().with_v4(33).is_err());
         assert!(Prefixes::default().with_v6(0).is_err());
         assert!(Prefixes::default().with_v6(128).is_ok());

@@ -188,8 +188,9 @@ impl OverridesAt<'_> {
     /// if the identity is named and there is no request to find more in.
     pub(crate) fn around(self, identity: &Identity) -> OverrideEffect {
         let facts = Facts::new(&Method::GET, "");
-        let address = identity.network().filter(|(address, cut)| cut.network(*address).1.is_none());
-        self.of_request(&address.map_or(facts, |(address, _)| facts.client(address)))
+        let network = identity.network();
+        let address = network.filter(|network| network.prefix_len() == network.max_prefix_len());
+        self.of_request(&address.map_or(facts, |address| facts.client(address.addr())))
     }
 
     fn find(self, identity: &Identity, policy: Option<&Name>) -> OverrideEffect {

@@ -82,7 +82,7 @@ impl Source {
             "api-key" => Some(Self::ApiKey),
             "authorization" => Some(Self::Authorization),
             "everyone" => Some(Self::Everyone),
-            "ip" => identity.network().map(|(_, prefixes)| Self::Ip(prefixes)),
+            "ip" => Prefixes::of(identity.network()?).ok().map(Self::Ip),
             "anonymous" | "header" => None,
             name => name.parse().ok().map(Self::Header),
         }

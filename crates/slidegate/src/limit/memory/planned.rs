@@ -14,7 +14,7 @@ use crate::policy::identity::MAX_IDENTITY_LEN;
 pub(super) type AccountKey = ArrayVec<u8, { MAX_NAME_LEN + 1 + MAX_IDENTITY_LEN }>;
 
 pub(super) fn account_key(charge: &Charge<'_>) -> AccountKey {
-    let parts = [charge.policy().as_bytes(), b" ", charge.identity().as_bytes()];
+    let parts = [charge.policy().as_bytes(), b" ", charge.identity().as_str().as_bytes()];
     let mut key = AccountKey::new();
     for part in parts {
         key.try_extend_from_slice(part).expect("names and identities have a greatest length");
