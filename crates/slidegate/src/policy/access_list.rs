@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use crate::policy::builder::InvalidValues;
 use crate::policy::paths::{Paths, has_one_meaning};
 use crate::policy::{Facts, Identity, Network, Source};
 
@@ -14,8 +15,7 @@ pub struct AccessList {
     pub(crate) sources: Vec<Source>,
     networks: Vec<Network>,
     paths: Paths,
-    /// Patterns that are none, and what is wrong with them.
-    pub(crate) invalid: Vec<(String, String)>,
+    pub(crate) invalid: InvalidValues,
 }
 
 impl AccessList {
@@ -61,9 +61,8 @@ impl AccessList {
     #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
         let pattern = pattern.into();
-        if let Err(problem) = self.paths.insert(&pattern) {
-            self.invalid.push((pattern, problem));
-        }
+        let inserted = self.paths.insert(&pattern);
+        self.invalid.accept("path", pattern, inserted);
         self
     }
 

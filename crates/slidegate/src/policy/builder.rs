@@ -11,7 +11,7 @@ use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::source::API_KEY;
 use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
-use crate::policy::{Cost, InvalidValue, Policy, Scope};
+use crate::policy::{Cost, Policy, Scope, join};
 
 /// A set of policies in the making.
 #[derive(Debug, Clone, Default)]
@@ -92,8 +92,8 @@ impl PoliciesBuilder {
         self.plans.into_iter().for_each(|plan| checker.plan(plan));
         let api_keys = checker.api_keys(self.api_keys);
         let policies = checker.policies(self.policies);
-        checker.list("exempt", "path", &self.exempt);
-        checker.list("blocked", "path", &self.blocked);
+        checker.add_all("exempt", &self.exempt.invalid);
+        checker.add_all("blocked", &self.blocked.invalid);
         checker.user_header(self.user_header.as_ref());
         let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
             true => UnknownKeys::Own,
@@ -133,6 +133,11 @@ impl Checker {
         self.errors.push(PolicyError { place: place.to_owned(), key, value, problem });
     }
 
+    fn add_all(&mut self, place: &str, InvalidValues(errors): &InvalidValues) {
+        let placed = |error| PolicyError { place: place.to_owned(), ..PolicyError::clone(error) };
+        self.errors.extend(errors.iter().map(placed));
+    }
+
     /// User ids appear in keys and logs, so a header with credentials cannot be one.
     fn user_header(&mut self, name: Option<&HeaderName>) {
         let credentials =
@@ -151,13 +156,8 @@ impl Checker {
     fn plan(&mut self, plan: Plan) {
         let place = format!("plan {:?}", plan.name);
         let name = self.name(&place, &plan.name);
-        let quotas = match plan.invalid.is_empty() {
-            true => self.quotas(&place, &plan.quotas),
-            false => None,
-        };
-        for (value, problem) in plan.invalid {
-            self.add(&place, "quotas", value, problem);
-        }
+        self.add_all(&place, &plan.invalid);
+        let quotas = self.quotas(&place, &plan.quotas, &plan.invalid);
         let (Some(name), Some(quotas)) = (name, quotas) else { return };
         if self.plans.contains_key(&name) {
             return self.add(&place, "name", &name, "another plan has this name");
@@ -203,9 +203,7 @@ impl Checker {
 
     fn policy(&mut self, place: &str, policy: Policy) -> Option<CheckedPolicy> {
         let name = self.name(place, &policy.name);
-        for InvalidValue { key, value, problem } in &policy.invalid {
-            self.add(place, key, value, problem);
-        }
+        self.add_all(place, &policy.invalid);
         if policy.sources.is_empty() {
             let problem = "expected at least one identity source, such as ip";
             self.add(place, "identity", "[]", problem);
@@ -217,7 +215,9 @@ impl Checker {
             let problem = "expected to last more than no time and at most 366 days";
             self.add(place, "ban", ban, problem);
         }
-        self.list(place, "exempt", &policy.exempt);
+        for error in &policy.exempt.invalid.0 {
+            self.add(place, "exempt", &error.value, &error.problem);
+        }
         let limits = limits?;
         let cost = policy.cost.unwrap_or(match policy.scope {
             Scope::Shared => Cost::Request,
@@ -255,10 +255,7 @@ impl Checker {
 
     fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {
         let Some(rule) = &policy.plans else {
-            // Without those that could not be read, there may seem to be none.
-            let is_read = policy.invalid.iter().all(|invalid| invalid.key != "quotas");
-            let quotas = if is_read { self.quotas(place, &policy.quotas) } else { None };
-            return quotas.map(Limits::Quotas);
+            return self.quotas(place, &policy.quotas, &policy.invalid).map(Limits::Quotas);
         };
         if let Some(quota) = policy.quotas.first() {
             let problem = "a policy has quotas or goes by plans, not both";
@@ -268,10 +265,18 @@ impl Checker {
         Some(Limits::Plans { header: rule.header.clone(), default })
     }
 
-    fn quotas(&mut self, place: &str, quotas: &[Quota]) -> Option<Quotas> {
+    fn quotas(
+        &mut self,
+        place: &str,
+        quotas: &[Quota],
+        InvalidValues(errors): &InvalidValues,
+    ) -> Option<Quotas> {
+        // Without those that could not be read, there may seem to be none.
+        if errors.iter().any(|error| error.key == "quotas") {
+            return None;
+        }
         let checked = Quotas::new(quotas.iter().copied());
-        let texts = || quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(", ");
-        checked.map_err(|error| self.add(place, "quotas", texts(), error)).ok()
+        checked.map_err(|error| self.add(place, "quotas", join(quotas, ", "), error)).ok()
     }
 
     fn known_plan(&mut self, place: &str, name: &str) -> Option<Arc<CheckedPlan>> {
@@ -284,36 +289,34 @@ impl Checker {
         }
         plan
     }
+}
 
-    fn list(&mut self, place: &str, key: &'static str, list: &AccessList) {
-        for (pattern, problem) in &list.invalid {
-            self.add(place, key, pattern, problem);
-        }
+/// Values that cannot be used: errors, in a place yet to be told, when the policies are built.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct InvalidValues(Vec<PolicyError>);
+
+impl InvalidValues {
+    /// The value, if it is good; else it is kept as an error.
+    pub(crate) fn accept<T>(
+        &mut self,
+        key: &'static str,
+        value: String,
+        checked: Result<T, impl fmt::Display>,
+    ) -> Option<T> {
+        let error = |problem| PolicyError { place: String::new(), key, value, problem };
+        checked.map_err(|problem| self.0.push(error(problem.to_string()))).ok()
     }
 }
 
 /// Everything that is wrong with a set of policies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", join(&self.0, "\n"))]
 pub struct PolicyErrors(Vec<PolicyError>);
 
 impl PolicyErrors {
     /// Each thing that is wrong.
     pub fn as_slice(&self) -> &[PolicyError] {
         &self.0
-    }
-}
-
-impl std::error::Error for PolicyErrors {}
-
-impl fmt::Display for PolicyErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            error.fmt(f)?;
-        }
-        Ok(())
     }
 }
 

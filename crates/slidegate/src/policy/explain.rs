@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::limit::Name;
 use crate::policy::matching::{Match, Skip};
-use crate::policy::{CheckedPolicy, Facts, Identity, ListMatch, Policies, Scope};
+use crate::policy::{CheckedPolicy, Facts, Identity, ListMatch, Policies, Scope, join};
 
 /// Which policies a request falls under, for which identity, and why not under the others. Its
 /// text has a line for each policy.
@@ -50,9 +50,11 @@ impl Policies {
                 (None, format!("{what}; the request costs more than its quotas allow"))
             }
             Err(Skip::Method) => {
-                (None, format!("not for this method, only {}", list(&policy.methods)))
+                (None, format!("not for this method, only {}", join(&policy.methods, ", ")))
             }
-            Err(Skip::Path) => (None, format!("not for this path, only {}", list(policy.paths()))),
+            Err(Skip::Path) => {
+                (None, format!("not for this path, only {}", join(policy.paths(), ", ")))
+            }
             Err(Skip::Exempt(listed)) => (None, format!("exempt for {listed}")),
         };
         ExplainedPolicy { policy: policy.name.clone(), identity, effect }
@@ -62,7 +64,7 @@ impl Policies {
         let Match { policy, identity, quotas, plan, unknown_plan, cost } = matched;
         let unit = if cost.get() == 1 { "unit" } else { "units" };
         let mut text =
-            format!("takes {cost} {unit} of {} from {identity}", list(quotas.as_slice()));
+            format!("takes {cost} {unit} of {} from {identity}", join(quotas.as_slice(), ", "));
         if let Some(plan) = plan {
             text += &format!(", plan {}", plan.name());
         }
@@ -73,7 +75,7 @@ impl Policies {
         let missing: Vec<_> =
             sources.take_while(|source| self.read(source, facts).is_none()).collect();
         if !missing.is_empty() {
-            text += &format!(", having no {}", list(&missing));
+            text += &format!(", having no {}", join(&missing, ", "));
         }
         // Of a source that is passed over although the request has it, the key is ignored.
         if missing.iter().any(|source| source.read(facts).is_some()) {
@@ -106,8 +108,4 @@ impl fmt::Display for Explanation {
         let mut policies = self.policies.iter();
         policies.try_for_each(|one| writeln!(f, "{}: {}", one.policy, one.effect))
     }
-}
-
-fn list<T: fmt::Display>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -26,6 +26,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, Method};
 
+use self::builder::InvalidValues;
 use self::paths::Paths;
 use crate::limit::Quota;
 
@@ -75,15 +76,7 @@ pub struct Policy {
     pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) exempt: AccessList,
-    pub(crate) invalid: Vec<InvalidValue>,
-}
-
-/// A value that cannot be used; an error when the policies are built.
-#[derive(Debug, Clone)]
-pub(crate) struct InvalidValue {
-    pub(crate) key: &'static str,
-    pub(crate) value: String,
-    pub(crate) problem: String,
+    pub(crate) invalid: InvalidValues,
 }
 
 /// How a policy that goes by plans finds a request's plan.
@@ -111,7 +104,7 @@ impl Policy {
             in_headers: None,
             on_store_error: OnStoreError::default(),
             exempt: AccessList::new(),
-            invalid: Vec::new(),
+            invalid: InvalidValues::default(),
         }
     }
 
@@ -124,7 +117,7 @@ impl Policy {
     {
         let text = method.to_string();
         let method = method.try_into().map_err(|error| error.to_string());
-        let method = self.accept("method", text, method.and_then(methods::check));
+        let method = self.invalid.accept("method", text, method.and_then(methods::check));
         self.methods.extend(method);
         self
     }
@@ -136,7 +129,7 @@ impl Policy {
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
         let pattern = pattern.into();
         let inserted = self.paths.insert(&pattern);
-        self.accept("path", pattern, inserted);
+        self.invalid.accept("path", pattern, inserted);
         self
     }
 
@@ -155,7 +148,7 @@ impl Policy {
     where
         Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
     {
-        let quota = self.accept("quotas", quota.to_string(), quota.try_into());
+        let quota = self.invalid.accept("quotas", quota.to_string(), quota.try_into());
         self.quotas.extend(quota);
         self
     }
@@ -182,7 +175,7 @@ impl Policy {
     #[must_use]
     pub fn cost(mut self, units: u32) -> Self {
         let units = NonZeroU32::new(units).ok_or("expected at least 1");
-        self.cost = self.accept("cost", "0".to_owned(), units).map(Cost::Units);
+        self.cost = self.invalid.accept("cost", "0".to_owned(), units).map(Cost::Units);
         self
     }
 
@@ -258,17 +251,11 @@ impl Policy {
         self.exempt = list;
         self
     }
+}
 
-    /// The value, if it is good; else it is kept as an error.
-    fn accept<T>(
-        &mut self,
-        key: &'static str,
-        value: String,
-        checked: Result<T, impl fmt::Display>,
-    ) -> Option<T> {
-        let reject = |problem: String| self.invalid.push(InvalidValue { key, value, problem });
-        checked.map_err(|error| reject(error.to_string())).ok()
-    }
+/// The texts of several things, with something between them.
+pub(crate) fn join<T: fmt::Display>(items: &[T], between: &str) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(between)
 }
 
 /// What a request costs under a policy.

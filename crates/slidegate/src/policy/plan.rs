@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::limit::{Name, Quota, Quotas};
+use crate::policy::builder::InvalidValues;
 
 /// A named set of quotas that a customer buys, as it is written down.
 ///
@@ -17,8 +18,7 @@ pub struct Plan {
     pub(crate) name: String,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) upgrade_url: Option<String>,
-    /// Texts that are no quotas, and what is wrong with them.
-    pub(crate) invalid: Vec<(String, String)>,
+    pub(crate) invalid: InvalidValues,
 }
 
 impl Plan {
@@ -27,16 +27,10 @@ impl Plan {
     where
         Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
     {
-        let (name, quotas_given) = (name.into(), quotas);
-        let (mut quotas, mut invalid) = (Vec::new(), Vec::new());
-        for quota in quotas_given {
-            let text = quota.to_string();
-            match quota.try_into() {
-                Ok(quota) => quotas.push(quota),
-                Err(error) => invalid.push((text, error.to_string())),
-            }
-        }
-        Self { name, quotas, upgrade_url: None, invalid }
+        let mut invalid = InvalidValues::default();
+        let accept = |quota: Q| invalid.accept("quotas", quota.to_string(), quota.try_into());
+        let quotas = quotas.into_iter().filter_map(accept).collect();
+        Self { name: name.into(), quotas, upgrade_url: None, invalid }
     }
 
     /// Where a customer who ran out can get more.
