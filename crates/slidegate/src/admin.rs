@@ -205,7 +205,7 @@ impl<'g, S: Store> Admin<'g, S> {
     /// All bans in force that denials began, here or at a gate that shared them, or that were begun
     /// by hand. An operator's [overrides](Self::overrides) are not among them.
     pub fn active_bans(&self) -> Vec<ActiveBan> {
-        self.gate.bans.active(self.gate.rules.load().policies.banning())
+        self.gate.bans.active(&self.gate.rules.load().policies.banning())
     }
 
     /// How many bans there were, and what room there is for more.

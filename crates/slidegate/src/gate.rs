@@ -123,7 +123,7 @@ impl<S: Store> Gate<S> {
     /// ```
     #[must_use]
     pub fn on_ban(mut self, listener: impl Fn(&ActiveBan) + Send + Sync + 'static) -> Self {
-        self.bans.set_listener(Box::new(listener));
+        self.bans.listener = Some(Box::new(listener));
         self
     }
 
@@ -217,7 +217,7 @@ impl<S: Store> Gate<S> {
             policies: Arc::clone(&policies),
             overrides: Arc::clone(&rules.overrides),
         });
-        self.bans.keep(self.rules.load().policies.banning());
+        self.bans.keep(&self.rules.load().policies.banning());
     }
 
     /// The policies in force.

@@ -102,12 +102,11 @@ pub(crate) struct Bans {
     /// Read without the lock: nearly always nobody is banned or on the way to it.
     accounts: AtomicUsize,
     warning: Warning,
-    listener: Option<BanListener>,
+    /// Called with each ban that denials began.
+    pub(crate) listener: Option<Box<dyn Fn(&ActiveBan) + Send + Sync>>,
 }
 
-/// Called with each ban that denials began.
-pub(crate) type BanListener = Box<dyn Fn(&ActiveBan) + Send + Sync>;
-
+#[derive(Default)]
 struct BanTable {
     records: HashMap<Account, BanRecord, RandomState>,
     stats: BanStats,
@@ -124,12 +123,11 @@ struct BanRecord {
 
 /// A ban in force.
 struct Term {
+    begun: Timestamp,
     length: Duration,
-    until: Timestamp,
     /// How long it was no use to come back when it began: for its length at least, and for longer
     /// if a quota had no room for longer.
     wait: Duration,
-    retry_at: Timestamp,
 }
 
 /// How many records are looked through for each newcomer, one time with another.
@@ -140,23 +138,14 @@ const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
 
 impl Bans {
     pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
-        let table = BanTable {
-            records: HashMap::default(),
-            stats: BanStats { capacity, ..BanStats::default() },
-            newcomers: 0,
-            swept_at: Timestamp::default(),
-        };
+        let stats = BanStats { capacity, ..BanStats::default() };
         Self {
-            table: Mutex::new(table),
+            table: Mutex::new(BanTable { stats, ..BanTable::default() }),
             clock,
-            accounts: AtomicUsize::new(0),
+            accounts: AtomicUsize::default(),
             warning: Warning::default(),
             listener: None,
         }
-    }
-
-    pub(crate) fn set_listener(&mut self, listener: BanListener) {
-        self.listener = Some(listener);
     }
 
     /// Whether nobody is banned or on the way to it.
@@ -240,8 +229,7 @@ impl Bans {
     }
 
     /// The bans in force under these policies.
-    pub(crate) fn active<'n>(&self, policies: impl Iterator<Item = &'n Name>) -> Vec<ActiveBan> {
-        let policies: HashSet<&Name> = policies.collect();
+    pub(crate) fn active(&self, policies: &HashSet<&Name>) -> Vec<ActiveBan> {
         self.locked(|table, now| {
             let records = table.records.iter_mut();
             let active = records.filter(|(account, _)| policies.contains(&account.policy));
@@ -259,8 +247,7 @@ impl Bans {
     }
 
     /// Forgets the accounts of all policies but these.
-    pub(crate) fn keep<'n>(&self, policies: impl Iterator<Item = &'n Name>) {
-        let kept: HashSet<&Name> = policies.collect();
+    pub(crate) fn keep(&self, kept: &HashSet<&Name>) {
         self.locked(|table, _| table.records.retain(|account, _| kept.contains(&account.policy)));
     }
 
@@ -341,10 +328,9 @@ impl BanRecord {
     /// is further away than it was when the ban began.
     fn rest(&mut self, now: Timestamp) -> Option<(Duration, Duration)> {
         let term = self.term.as_mut()?;
-        term.until = term.until.min(now + term.length);
-        term.retry_at = term.retry_at.min(now + term.wait);
-        let rest = (term.until.saturating_since(now), term.retry_at.saturating_since(now));
-        (term.until > now).then_some(rest)
+        term.begun = term.begun.min(now);
+        let passed = now.saturating_since(term.begun);
+        (passed < term.length).then(|| (term.length - passed, term.wait - passed))
     }
 
     /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
@@ -367,13 +353,12 @@ impl BanRecord {
     /// their effect.
     fn begin(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) {
         let length = ban.length();
-        let wait = length.max(denied_for);
-        let term = Term { length, until: now + length, wait, retry_at: now + wait };
+        let term = Term { begun: now, length, wait: length.max(denied_for) };
         *self = Self { term: Some(term), ..Self::new(ban) };
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        let free = self.term.as_ref().is_none_or(|term| term.until <= now);
-        free && self.denials.is_over(now)
+        let is_past = |term: &Term| now.saturating_since(term.begun) >= term.length;
+        self.term.as_ref().is_none_or(is_past) && self.denials.is_over(now)
     }
 }

@@ -1,7 +1,7 @@
 //! All policies together, checked: from facts to charges.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,8 +121,12 @@ impl Policies {
     }
 
     /// The names of the policies that ban.
-    pub(crate) fn banning(&self) -> impl Iterator<Item = &Name> {
-        self.policies.iter().filter(|policy| policy.ban.is_some()).map(|policy| &policy.name)
+    pub(crate) fn banning(&self) -> HashSet<&Name> {
+        self.policies
+            .iter()
+            .filter(|policy| policy.ban.is_some())
+            .map(|policy| &policy.name)
+            .collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<&CheckedPolicy, AccountError> {
