@@ -488,19 +488,17 @@ async fn concurrent_overlapping_charges_stay_whole(harness: &impl Harness) {
 
 /// Drives all futures at once, as far as they let it; their outputs are in their order.
 async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<(usize, Pin<Box<F>>)> = futures.map(Box::pin).enumerate().collect();
-    let mut outputs = Vec::new();
+    let mut tasks: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
-        waiting.retain_mut(|(place, future)| match future.as_mut().poll(context) {
-            Poll::Ready(output) => {
-                outputs.push((*place, output));
-                false
+        for (future, output) in tasks.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
             }
-            Poll::Pending => true,
-        });
-        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        }
+        let are_done = tasks.iter().all(|(_, output)| output.is_some());
+        if are_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    outputs.sort_unstable_by_key(|(place, _)| *place);
-    outputs.into_iter().map(|(_, output)| output).collect()
+    tasks.into_iter().filter_map(|(_, output)| output).collect()
 }
