@@ -8,6 +8,7 @@ use crate::policy::paths::{Paths, has_one_meaning};
 use crate::policy::{Facts, Identity, Network, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
+#[must_use]
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AccessList {
     identities: HashSet<Identity>,
@@ -25,32 +26,27 @@ impl AccessList {
     }
 
     /// Lists a user.
-    #[must_use]
     pub fn user(self, id: &str) -> Self {
         self.identity(Source::User, Identity::user(id))
     }
 
     /// Lists the bearer of an API key.
-    #[must_use]
     pub fn api_key(self, key: &str) -> Self {
         self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
     }
 
     /// Lists the bearer of an `Authorization` header.
-    #[must_use]
     pub fn authorization(self, value: &str) -> Self {
         self.identity(Source::Authorization, Identity::authorization(value.as_bytes()))
     }
 
     /// Lists a value of a named header, such as one tenant.
-    #[must_use]
     pub fn header(self, name: http::HeaderName, value: &str) -> Self {
         let identity = Identity::header(&name, value.as_bytes());
         self.identity(Source::Header(name), identity)
     }
 
     /// Lists a network of client addresses.
-    #[must_use]
     pub fn network(mut self, network: Network) -> Self {
         self.networks.push(network);
         self
@@ -58,7 +54,6 @@ impl AccessList {
 
     /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`. A text that is no
     /// pattern is an error when the policies are built.
-    #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
         let pattern = pattern.into();
         let inserted = self.paths.insert(&pattern);

@@ -14,6 +14,7 @@ use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
 use crate::policy::{Cost, Policy, Scope, join};
 
 /// A set of policies in the making.
+#[must_use]
 #[derive(Debug, Clone, Default)]
 pub struct PoliciesBuilder {
     policies: Vec<Policy>,
@@ -27,14 +28,12 @@ pub struct PoliciesBuilder {
 
 impl PoliciesBuilder {
     /// Adds a policy.
-    #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policies.push(policy);
         self
     }
 
     /// Adds a plan.
-    #[must_use]
     pub fn plan(mut self, plan: Plan) -> Self {
         self.plans.push(plan);
         self
@@ -42,13 +41,11 @@ impl PoliciesBuilder {
 
     /// Gives the bearer of an API key a plan. Only the key's digest is kept. Once there is such a
     /// key, others are no identities; see [`unknown_keys`](Self::unknown_keys).
-    #[must_use]
     pub fn api_key(self, key: &str, plan: impl Into<String>) -> Self {
         self.api_keys([ApiKey::new(key, plan)])
     }
 
     /// Adds API keys, which may have names, or be given by their digests.
-    #[must_use]
     pub fn api_keys(mut self, keys: impl IntoIterator<Item = ApiKey>) -> Self {
         self.api_keys.extend(keys);
         self
@@ -56,34 +53,26 @@ impl PoliciesBuilder {
 
     /// What becomes of API keys that were not added. Unless it is said here, they are ignored if
     /// any key was added, and have accounts of their own if none was.
-    #[must_use]
-    pub fn unknown_keys(mut self, unknown_keys: UnknownKeys) -> Self {
-        self.unknown_keys = Some(unknown_keys);
-        self
+    pub fn unknown_keys(self, unknown_keys: UnknownKeys) -> Self {
+        Self { unknown_keys: Some(unknown_keys), ..self }
     }
 
     /// The header in which an authenticating proxy names the user, for
     /// [`Source::User`](crate::Source::User). It is believed only if
     /// [the headers are trusted](crate::Facts::headers_trusted), and only if the application does not
     /// name the user itself with [`Facts::user`](crate::Facts::user).
-    #[must_use]
-    pub fn user_header(mut self, name: HeaderName) -> Self {
-        self.user_header = Some(name);
-        self
+    pub fn user_header(self, name: HeaderName) -> Self {
+        Self { user_header: Some(name), ..self }
     }
 
     /// Requests that no policy is for.
-    #[must_use]
-    pub fn exempt(mut self, list: AccessList) -> Self {
-        self.exempt = list;
-        self
+    pub fn exempt(self, list: AccessList) -> Self {
+        Self { exempt: list, ..self }
     }
 
     /// Requests that may not pass. Being blocked outweighs being exempt.
-    #[must_use]
-    pub fn blocked(mut self, list: AccessList) -> Self {
-        self.blocked = list;
-        self
+    pub fn blocked(self, list: AccessList) -> Self {
+        Self { blocked: list, ..self }
     }
 
     /// Checks everything; the error has all that is wrong.

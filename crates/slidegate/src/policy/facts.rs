@@ -18,6 +18,7 @@ use crate::policy::identity::Identity;
 ///     .client("203.0.113.7".parse().unwrap())
 ///     .user("42");
 /// ```
+#[must_use]
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
@@ -57,34 +58,29 @@ impl<'a> Facts<'a> {
     /// How else the path can be read, if whoever answers the request may read it so. Whichever is
     /// meant, nobody gets around a policy: it is for the request if it is for any of the paths, and
     /// a path is exempt only if all are.
-    #[must_use]
     pub fn other_paths(self, paths: &'a [String]) -> Self {
         Self { other_paths: paths, ..self }
     }
 
     /// The request's headers. API keys and `Authorization` are read from them, nothing else
     /// unless they are [trusted](Self::headers_trusted).
-    #[must_use]
     pub fn headers(self, headers: &'a HeaderMap) -> Self {
         Self { headers, ..self }
     }
 
     /// Says that the peer who sent the headers may speak for the client: policies that read an
     /// identity or a plan from a named header then believe it.
-    #[must_use]
     pub fn headers_trusted(self) -> Self {
         Self { headers_trusted: true, ..self }
     }
 
     /// The client's address.
-    #[must_use]
     pub fn client(self, address: IpAddr) -> Self {
         Self { client: Some(address), ..self }
     }
 
     /// The user that the application has authenticated. It takes precedence over the policies'
     /// [`user_header`](crate::policy::PoliciesBuilder::user_header).
-    #[must_use]
     pub fn user(self, id: &'a str) -> Self {
         Self { user: Some(id), ..self }
     }
@@ -101,20 +97,17 @@ impl<'a> Facts<'a> {
     /// let tenant = [Identity::new("tenant", "acme")];
     /// let facts = Facts::new(&http::Method::GET, "/").user("42").identities(&tenant);
     /// ```
-    #[must_use]
     pub fn identities(self, identities: &'a [Identity]) -> Self {
         Self { identities, ..self }
     }
 
     /// The plan that the application knows the client to have.
-    #[must_use]
     pub fn plan(self, name: &'a str) -> Self {
         Self { plan: Some(name), ..self }
     }
 
     /// What the request costs, for policies that do not fix a cost themselves. Local policies count
     /// requests unless they say [`request_cost`](crate::Policy::request_cost).
-    #[must_use]
     pub fn cost(self, units: NonZeroU32) -> Self {
         Self { cost: Some(units), ..self }
     }

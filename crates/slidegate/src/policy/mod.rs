@@ -58,6 +58,7 @@ pub use self::source::{Source, SourceError};
 ///     .quota("5/min")
 ///     .on_store_error(OnStoreError::Deny);
 /// ```
+#[must_use]
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub(crate) name: String,
@@ -110,7 +111,6 @@ impl Policy {
 
     /// Only requests with this method; repeat it for several. A word that is one slip away from a
     /// known method, such as `GTE`, is an error when the policies are built.
-    #[must_use]
     pub fn method<M>(mut self, method: M) -> Self
     where
         M: TryInto<Method, Error: fmt::Display> + fmt::Display,
@@ -125,7 +125,6 @@ impl Policy {
     /// Only requests for paths of this pattern, such as `/users/{id}` or `/static/{*rest}`;
     /// repeat it for several. Stars and colons are no wildcards: `/static/*` is an error when the
     /// policies are built.
-    #[must_use]
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
         let pattern = pattern.into();
         let inserted = self.paths.insert(&pattern);
@@ -135,15 +134,12 @@ impl Policy {
 
     /// Whose requests are counted together: the first source that a request has. One that has
     /// none of them counts as the shared identity `anonymous`.
-    #[must_use]
-    pub fn identity(mut self, sources: impl IntoIterator<Item = Source>) -> Self {
-        self.sources = sources.into_iter().collect();
-        self
+    pub fn identity(self, sources: impl IntoIterator<Item = Source>) -> Self {
+        Self { sources: sources.into_iter().collect(), ..self }
     }
 
     /// Adds a quota; all of a policy's quotas must allow a request. A text such as `60/min` that is
     /// no quota is an error when the policies are built.
-    #[must_use]
     pub fn quota<Q>(mut self, quota: Q) -> Self
     where
         Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
@@ -154,7 +150,6 @@ impl Policy {
     }
 
     /// Takes the quotas from the request's plan; one with no plan or an unknown plan has this one.
-    #[must_use]
     pub fn plans(mut self, default: impl Into<String>) -> Self {
         let header = self.plans.and_then(|rule| rule.header);
         self.plans = Some(PlanRule { header, default: default.into() });
@@ -162,17 +157,14 @@ impl Policy {
     }
 
     /// Takes the quotas from the plan that a trusted peer names in a header.
-    #[must_use]
-    pub fn plan_header(mut self, header: HeaderName, default: impl Into<String>) -> Self {
-        self.plans = Some(PlanRule { header: Some(header), default: default.into() });
-        self
+    pub fn plan_header(self, header: HeaderName, default: impl Into<String>) -> Self {
+        Self { plans: Some(PlanRule { header: Some(header), default: default.into() }), ..self }
     }
 
     /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says.
     ///
     /// Without it a shared policy charges what the facts say, or one unit if they say nothing, and
     /// a [local](Scope::Local) one charges one unit: a flood guard counts requests.
-    #[must_use]
     pub fn cost(mut self, units: u32) -> Self {
         let units = NonZeroU32::new(units).ok_or("expected at least 1");
         self.cost = self.invalid.accept("cost", "0".to_owned(), units).map(Cost::Units);
@@ -181,75 +173,57 @@ impl Policy {
 
     /// Charges what [`Facts::cost`](crate::Facts::cost) says, or one unit if it says nothing, in a
     /// [local](Scope::Local) policy too.
-    #[must_use]
-    pub fn request_cost(mut self) -> Self {
-        self.cost = Some(Cost::Request);
-        self
+    pub fn request_cost(self) -> Self {
+        Self { cost: Some(Cost::Request), ..self }
     }
 
     /// Counts denied requests too, so that a client that keeps hammering stays out.
     ///
     /// They are counted whichever policy denied them, but for one: what a local policy denies never
     /// reaches a shared one. Do not use it on an identity that many clients share.
-    #[must_use]
-    pub fn count_denied(mut self) -> Self {
-        self.count_denied = true;
-        self
+    pub fn count_denied(self) -> Self {
+        Self { count_denied: true, ..self }
     }
 
     /// Refuses an identity for a while after it was denied too often, without asking a store.
     ///
     /// Requests that are refused so are counted nowhere and do not prolong the ban. Do not use it
     /// on an identity that many clients share: one of them could shut out all others.
-    #[must_use]
-    pub fn ban(mut self, ban: Ban) -> Self {
-        self.ban = Some(ban);
-        self
+    pub fn ban(self, ban: Ban) -> Self {
+        Self { ban: Some(ban), ..self }
     }
 
     /// Counts and reports, but never denies or bans.
-    #[must_use]
-    pub fn shadow(mut self) -> Self {
-        self.shadow = true;
-        self
+    pub fn shadow(self) -> Self {
+        Self { shadow: true, ..self }
     }
 
     /// Where the policy's accounts are kept.
-    #[must_use]
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.scope = scope;
-        self
+    pub fn scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// Tells clients in response headers where they stand under this policy, although it is
     /// [local](Scope::Local). Shared policies do so anyway.
-    #[must_use]
-    pub fn in_headers(mut self) -> Self {
-        self.in_headers = Some(true);
-        self
+    pub fn in_headers(self) -> Self {
+        Self { in_headers: Some(true), ..self }
     }
 
     /// Keeps the policy's quotas and standings out of response headers, so that customers see where
     /// they stand under their plan and not under a guard. Local policies are kept out unless they
     /// say [`in_headers`](Self::in_headers). Nothing else changes: the policy denies as ever.
-    #[must_use]
-    pub fn not_in_headers(mut self) -> Self {
-        self.in_headers = Some(false);
-        self
+    pub fn not_in_headers(self) -> Self {
+        Self { in_headers: Some(false), ..self }
     }
 
     /// What happens when the store cannot count.
-    #[must_use]
-    pub fn on_store_error(mut self, action: OnStoreError) -> Self {
-        self.on_store_error = action;
-        self
+    pub fn on_store_error(self, action: OnStoreError) -> Self {
+        Self { on_store_error: action, ..self }
     }
 
     /// Requests that this policy, and no other, passes over.
-    #[must_use]
-    pub fn exempt(mut self, list: AccessList) -> Self {
-        self.exempt = list;
-        self
+    pub fn exempt(self, list: AccessList) -> Self {
+        Self { exempt: list, ..self }
     }
 }
 

@@ -35,9 +35,8 @@ impl Plan {
 
     /// Where a customer who ran out can get more.
     #[must_use]
-    pub fn upgrade_url(mut self, url: impl Into<String>) -> Self {
-        self.upgrade_url = Some(url.into());
-        self
+    pub fn upgrade_url(self, url: impl Into<String>) -> Self {
+        Self { upgrade_url: Some(url.into()), ..self }
     }
 }
 
