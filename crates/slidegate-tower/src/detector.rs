@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderName, header};
-use slidegate::{Decision, Name, PolicyStanding};
+use slidegate::{Decision, Name};
 
 /// What a limiter has noticed about its configuration.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Detectors {
 }
 
 fn names(decision: &Decision) -> impl Iterator<Item = &Name> {
-    decision.policies().iter().map(PolicyStanding::policy)
+    decision.policies().iter().map(|policy| &policy.policy)
 }
 
 /// Each thread examines its first 64 requests, and then one in 64: looking for four headers takes

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use slidegate::{Decision, PolicyStanding, StoreError};
+use slidegate::{Decision, StoreError};
 
 use crate::headers::Headers;
 use crate::refusal::{Refusal, Refused};
@@ -85,8 +85,8 @@ impl Responder {
 
     fn refusal_of(&self, refused: &Refused<'_>) -> &Refusal {
         let policies = refused.decision().map_or(&[][..], Decision::policies).iter();
-        let violated = policies.filter(|policy| policy.is_violated() && !policy.is_shadow());
-        let refusing = violated.map(PolicyStanding::policy).chain(refused.banned_by());
+        let violated = policies.filter(|policy| policy.is_violated() && !policy.shadow);
+        let refusing = violated.map(|policy| &policy.policy).chain(refused.banned_by());
         let mut own = refusing
             .filter_map(|policy| self.by_policy.iter().rfind(|(name, _)| **name == **policy));
         own.next().map_or(&self.refusal, |(_, refusal)| refusal)

@@ -142,7 +142,7 @@ async fn a_real_server_gives_the_peer() {
         let peer = peer.ip();
         let response = next.run(request).await;
         let decision = response.extensions().get::<Decision>().unwrap();
-        assert_eq!(decision.policies()[0].identity().value(), peer.to_string());
+        assert_eq!(decision.policies()[0].identity.value(), peer.to_string());
         response
     }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

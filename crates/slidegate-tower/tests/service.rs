@@ -49,7 +49,7 @@ async fn send<S: Store>(
 
 async fn identity(layer: &RateLimitLayer, request: Request<()>) -> String {
     let (_, decision) = send(layer, request).await;
-    decision.unwrap().policies()[0].identity().to_string()
+    decision.unwrap().policies()[0].identity.to_string()
 }
 
 /// A body that is neither `Send` nor of `Bytes`.
@@ -357,7 +357,7 @@ async fn a_server_finds_the_decision_in_the_response_and_sends_what_the_layer_se
     assert_eq!(field(allowed.headers(), "x-ratelimit-remaining"), "0");
     assert!(allowed.headers().contains_key("x-ratelimit-reset"));
     let decision = allowed.extensions().get::<Decision>().unwrap();
-    assert_eq!(decision.policies()[0].identity().to_string(), format!("ip:{CLIENT}"));
+    assert_eq!(decision.policies()[0].identity.to_string(), format!("ip:{CLIENT}"));
     assert!(decision.is_allowed());
 
     let refused = serve(&limiter, Request::new(())).await;
@@ -403,7 +403,7 @@ async fn the_decision_of_a_layer_further_in_that_refused_is_kept() {
         let response = service.oneshot(request()).await.unwrap();
         let decision = response.extensions().get::<Decision>().unwrap();
         assert_eq!(decision.is_allowed(), is_allowed);
-        assert_eq!(&**decision.policies()[0].policy(), policy);
+        assert_eq!(&*decision.policies()[0].policy, policy);
     }
 }
 
@@ -525,7 +525,7 @@ async fn policies_for_tenants_teams_and_users_hold_together() {
     let (status, decision) = send(&layer, with("ann", &[("tenant", "acme"), ("team", "a")])).await;
     let decision = decision.unwrap();
     let identities: Vec<String> =
-        decision.policies().iter().map(|policy| policy.identity().to_string()).collect();
+        decision.policies().iter().map(|policy| policy.identity.to_string()).collect();
     assert_eq!(
         (status.as_u16(), identities.join(" ")),
         (200, "tenant:acme team:a user:ann".into())

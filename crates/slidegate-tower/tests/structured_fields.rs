@@ -74,8 +74,8 @@ fn dialects() -> impl Strategy<Value = Vec<Dialect>> {
 }
 
 fn shown(decision: &Decision) -> Vec<Standing> {
-    let shown = decision.policies().iter().filter(|policy| policy.is_in_headers());
-    shown.flat_map(|policy| policy.standings()).copied().collect()
+    let shown = decision.policies().iter().filter(|policy| policy.in_headers);
+    shown.flat_map(|policy| &policy.standings).copied().collect()
 }
 
 fn parse<T: FieldType>(map: &HeaderMap, name: &str) -> T {

@@ -16,7 +16,7 @@ use crate::policy::{
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
 #[derive(Debug)]
 pub struct Admin<'g, S> {
-    gate: &'g Gate<S>,
+    pub(crate) gate: &'g Gate<S>,
 }
 
 /// Where an account stands now, and what holds for it.
@@ -38,11 +38,7 @@ pub struct Inspection {
     pub plan: Option<Name>,
 }
 
-impl<'g, S: Store> Admin<'g, S> {
-    pub(crate) fn new(gate: &'g Gate<S>) -> Self {
-        Self { gate }
-    }
-
+impl<S: Store> Admin<'_, S> {
     /// Tells where an account stands now, and spends nothing.
     ///
     /// The plan is for a policy that goes by plans: without one it is the API key's, else the
@@ -54,7 +50,7 @@ impl<'g, S: Store> Admin<'g, S> {
     ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
         let (policy, counted) = resolve(&rules.policies, account)?;
-        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &**key.plan.name());
+        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
         let charge = NamedCharge {
             policy: &account.policy,
             identity: account.identity,
@@ -75,7 +71,7 @@ impl<'g, S: Store> Admin<'g, S> {
             exempt: effect.exempt,
             granted: effect.granted,
             degraded: receipt.degraded,
-            plan: matched.plan.map(|plan| plan.name().clone()),
+            plan: matched.plan.map(|plan| plan.name.clone()),
         })
     }
 

@@ -7,9 +7,10 @@ use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::Matches;
 use crate::policy::{CheckedPlan, CheckedPolicy, Identity};
 
-/// Whether a request may pass, and where every quota that it touched stands.
+/// Whether a request may pass, and where every quota that it touched stands. The default is that of
+/// a request that no policy is for.
 #[must_use]
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) policies: Vec<PolicyStanding>,
@@ -28,10 +29,11 @@ pub(crate) struct SpentAt {
 }
 
 /// The yes or no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Verdict {
     /// The request may pass, and its cost is spent.
+    #[default]
     Allow,
     /// A quota is used up. The request would be denied at any moment before `retry_after`, and is
     /// allowed then if nobody else spends.
@@ -66,28 +68,22 @@ pub enum Block {
 
 /// How one policy took part in a decision.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PolicyStanding {
-    policy: Name,
-    identity: Identity,
-    plan: Option<Arc<CheckedPlan>>,
-    plan_unknown: bool,
-    shadow: bool,
-    in_headers: bool,
-    standings: Standings,
-}
-
-impl Default for Decision {
-    /// On a request that no policy is for: it may pass.
-    #[inline]
-    fn default() -> Self {
-        Self {
-            verdict: Verdict::Allow,
-            policies: Vec::new(),
-            degraded: false,
-            spent: SpentAt::default(),
-            banned_by: None,
-        }
-    }
+    /// The policy's name.
+    pub policy: Name,
+    /// Whose spending it counted.
+    pub identity: Identity,
+    /// The plan that the quotas came from.
+    pub plan: Option<Arc<CheckedPlan>>,
+    /// Whether `plan` is the policy's default because the request named one that does not exist.
+    pub plan_unknown: bool,
+    /// Whether the policy is only watching.
+    pub shadow: bool,
+    /// Whether response headers tell of it. Shadow policies are never shown.
+    pub in_headers: bool,
+    /// Where each of its quotas stands.
+    pub standings: Standings,
 }
 
 impl Decision {
@@ -133,7 +129,7 @@ impl Decision {
                 plan: matched.plan.cloned(),
                 plan_unknown: matched.unknown_plan.is_some(),
                 shadow: policy.shadow,
-                in_headers: policy.in_headers,
+                in_headers: policy.in_headers && !policy.shadow,
                 standings: Standings::from_slice(own),
             });
         }
@@ -155,14 +151,9 @@ impl Decision {
         self.deny(longest.unwrap_or_default());
     }
 
-    /// Whether the policy took part and its charge was spent, if the request was allowed.
-    pub(crate) fn spent_under(&self, policy: &Name) -> bool {
-        self.policies.iter().any(|own| own.policy == *policy && !own.is_violated())
-    }
-
-    /// Whether the policy took part and has no room for the request.
-    pub(crate) fn violates(&self, policy: &Name) -> bool {
-        self.policies.iter().any(|own| own.policy == *policy && own.is_violated())
+    /// How a policy took part, if it did.
+    pub(crate) fn under(&self, policy: &Name) -> Option<&PolicyStanding> {
+        self.policies.iter().find(|own| own.policy == *policy)
     }
 
     /// Makes it a denial, for at least this long.
@@ -218,7 +209,7 @@ impl Decision {
     /// The [tightest](Self::tightest) standing among the policies that response headers tell of.
     /// None if there is no such policy, as when a local one denied before the others were asked.
     pub fn tightest_in_headers(&self) -> Option<(&PolicyStanding, &Standing)> {
-        tightest(self.policies.iter().filter(|policy| policy.is_in_headers()))
+        tightest(self.policies.iter().filter(|policy| policy.in_headers))
     }
 }
 
@@ -237,42 +228,6 @@ fn tightest<'d>(
 }
 
 impl PolicyStanding {
-    /// The policy's name.
-    pub fn policy(&self) -> &Name {
-        &self.policy
-    }
-
-    /// Whose spending it counted.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    /// The plan that the quotas came from.
-    pub fn plan(&self) -> Option<&CheckedPlan> {
-        self.plan.as_deref()
-    }
-
-    /// Whether [`plan`](Self::plan) is the policy's default because the request named a plan that
-    /// does not exist.
-    pub fn is_plan_unknown(&self) -> bool {
-        self.plan_unknown
-    }
-
-    /// Whether the policy is only watching.
-    pub fn is_shadow(&self) -> bool {
-        self.shadow
-    }
-
-    /// Whether response headers tell of it. Shadow policies are never shown.
-    pub fn is_in_headers(&self) -> bool {
-        self.in_headers && !self.shadow
-    }
-
-    /// Where each of its quotas stands.
-    pub fn standings(&self) -> &[Standing] {
-        &self.standings
-    }
-
     /// Whether the request did not fit this policy; of a shadow policy, whether it would have
     /// denied. A policy that counts denied requests and had room for this one is not violated.
     pub fn is_violated(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::admin::Admin;
-use crate::decision::{Block, Decision};
+use crate::decision::{Block, Decision, PolicyStanding};
 use crate::limit::clock::{Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
 use crate::limit::{Charges, Name, Receipt, Spent, Store, StoreError};
@@ -191,7 +191,7 @@ impl<S: Store> Gate<S> {
 
     /// What an operator can do to accounts, bans and overrides.
     pub fn admin(&self) -> Admin<'_, S> {
-        Admin::new(self)
+        Admin { gate: self }
     }
 
     /// The current instant on the gate's clock, which is its own store's.
@@ -306,7 +306,10 @@ impl<S: Store> Gate<S> {
     /// Undoes a local spend whose request was denied after all, but for policies that count it.
     fn take_back(&self, matches: &Matches<'_>, at: Timestamp, decision: &mut Decision) {
         let is_undone = |policy: &CheckedPolicy| {
-            is_local(policy) && !policy.count_denied && decision.spent_under(&policy.name)
+            let has_spent = |own: &PolicyStanding| !own.is_violated();
+            is_local(policy)
+                && !policy.count_denied
+                && decision.under(&policy.name).is_some_and(has_spent)
         };
         self.local.refund_now(&matches.charges(is_undone), Spent::At(at));
         // If it cannot be told how they stand now, what was true a moment ago has to do.
@@ -337,7 +340,7 @@ impl<S: Store> Gate<S> {
         }
         let denied_for = decision.retry_after().unwrap_or_default();
         for (account, ban) in matches.bans() {
-            if decision.violates(&account.policy)
+            if decision.under(&account.policy).is_some_and(PolicyStanding::is_violated)
                 && let Some(wait) = self.bans.count(account, ban, denied_for)
             {
                 decision.deny(wait);
@@ -352,7 +355,7 @@ impl<S: Store> Gate<S> {
             && let Match { policy, unknown_plan: Some(plan), plan: Some(default), .. } = matched
             && self.unknown_plans.is_due(self.now())
         {
-            let (policy, default) = (&*policy.name, &**default.name());
+            let (policy, default) = (&*policy.name, &*default.name);
             tracing::warn!(
                 policy,
                 plan,

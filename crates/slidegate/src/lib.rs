@@ -36,7 +36,7 @@
 //!
 //! assert!(decision.is_allowed());
 //! let (policy, standing) = decision.tightest().expect("a policy took part");
-//! assert_eq!(&**policy.policy(), "api");
+//! assert_eq!(&*policy.policy, "api");
 //! assert_eq!(standing.remaining(), 59);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

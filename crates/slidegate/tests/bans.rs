@@ -397,9 +397,9 @@ fn denials_outlive_a_change_of_policies_in_the_same_window() {
         stage.gate.replace_policies(policies([unbanned().ban(ban)]));
         stage.deny("ann", more);
         assert_eq!(stage.verdict("ann"), banned(HOUR), "{ban}");
-        let last = ban.length() - NANO;
+        let last = ban.length - NANO;
         assert_eq!(stage.at(last).verdict("ann"), banned(HOUR - last), "{ban}");
-        assert!(stage.at(ban.length()).is_denied("ann"), "{ban}");
+        assert!(stage.at(ban.length).is_denied("ann"), "{ban}");
     }
 }
 

@@ -32,8 +32,8 @@ fn gate(clock: &ManualClock, list: impl IntoIterator<Item = Policy>) -> Gate {
 
 fn remaining(gate: &Gate, policy: &str) -> u32 {
     let decision = gate.peek_now(&client()).unwrap();
-    let own = decision.policies().iter().find(|own| **own.policy() == *policy).unwrap();
-    own.standings()[0].remaining()
+    let own = decision.policies().iter().find(|own| *own.policy == *policy).unwrap();
+    own.standings[0].remaining()
 }
 
 fn account(policy: &str) -> Account {
@@ -83,10 +83,10 @@ fn a_decision_reports_every_quota_and_the_tightest() {
     );
     let decision = gate.decide_now(&client()).unwrap();
     assert_eq!(decision.verdict(), Verdict::Allow);
-    let counts: Vec<usize> = decision.policies().iter().map(|p| p.standings().len()).collect();
+    let counts: Vec<usize> = decision.policies().iter().map(|p| p.standings.len()).collect();
     assert_eq!(counts, [2, 1]);
     let (policy, standing) = decision.tightest().unwrap();
-    assert_eq!((&**policy.policy(), standing.remaining()), ("api", 2));
+    assert_eq!((&*policy.policy, standing.remaining()), ("api", 2));
     assert_eq!(standing.quota(), Quota::per_minute(3));
 
     clock.advance(Duration::from_secs(1));
@@ -94,10 +94,10 @@ fn a_decision_reports_every_quota_and_the_tightest() {
     let denied = gate.decide_now(&client()).unwrap();
     assert_eq!(denied.retry_after(), Some(MINUTE - Duration::from_secs(1)));
     let (policy, standing) = denied.tightest().unwrap();
-    assert_eq!((&**policy.policy(), standing.remaining()), ("api", 0));
+    assert_eq!((&*policy.policy, standing.remaining()), ("api", 0));
     assert!(policy.is_violated());
     assert!(!denied.policies()[1].is_violated());
-    assert_eq!(denied.policies()[1].standings()[0].remaining(), 47, "and it was not charged");
+    assert_eq!(denied.policies()[1].standings[0].remaining(), 47, "and it was not charged");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn fewer_units_left_of_a_larger_part_do_not_bind_first() {
     let login = Facts::new(&Method::POST, "/login").client(IpAddr::from([203, 0, 113, 7]));
     let decision = gate.decide_now(&login).unwrap();
     // 4 of 5 are left of one and 9 of 60 of the other.
-    assert_eq!(&**decision.tightest().unwrap().0.policy(), "api");
+    assert_eq!(&*decision.tightest().unwrap().0.policy, "api");
 }
 
 #[test]
@@ -157,23 +157,19 @@ fn headers_are_told_of_shared_policies_unless_policies_say_otherwise() {
         ],
     );
     let decision = gate.decide_now(&client()).unwrap();
-    let shown: Vec<&str> = decision
-        .policies()
-        .iter()
-        .filter(|own| own.is_in_headers())
-        .map(|own| &**own.policy())
-        .collect();
+    let shown: Vec<&str> =
+        decision.policies().iter().filter(|own| own.in_headers).map(|own| &*own.policy).collect();
     assert_eq!(shown, ["shown", "api"]);
-    assert_eq!(&**decision.tightest().unwrap().0.policy(), "guard");
-    assert_eq!(&**decision.tightest_in_headers().unwrap().0.policy(), "api");
+    assert_eq!(&*decision.tightest().unwrap().0.policy, "guard");
+    assert_eq!(&*decision.tightest_in_headers().unwrap().0.policy, "api");
     let in_headers: Vec<bool> = gate.policies().iter().map(|own| own.in_headers).collect();
     assert_eq!(in_headers, [false, true, false, true, true]);
 
     let _ = gate.decide_now(&client()).unwrap();
     let denied = gate.decide_now(&client()).unwrap();
     assert!(!denied.is_allowed());
-    assert_eq!(&**denied.tightest().unwrap().0.policy(), "guard");
-    assert_eq!(&**denied.tightest_in_headers().unwrap().0.policy(), "shown", "local, and known");
+    assert_eq!(&*denied.tightest().unwrap().0.policy, "guard");
+    assert_eq!(&*denied.tightest_in_headers().unwrap().0.policy, "shown", "local, and known");
 }
 
 #[test]
@@ -330,7 +326,7 @@ fn accounts_can_be_reset_and_refunded_by_name() {
     assert_eq!((remaining(&gate, "api"), remaining(&gate, "guard")), (4, 5));
     now(gate.admin().reset(&account("api"))).unwrap();
     let whole = gate.peek_now(&client()).unwrap();
-    assert!(whole.policies().iter().flat_map(|p| p.standings()).all(|s| s.reset_after().is_zero()));
+    assert!(whole.policies().iter().flat_map(|p| &p.standings).all(|s| s.reset_after().is_zero()));
 
     let unknown = now(gate.admin().reset(&account("nobody")));
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "nobody"));
@@ -502,7 +498,7 @@ fn a_refund_of_units_goes_by_each_window() {
     }
     now(gate.admin().refund_units(&account("api"), NonZeroU32::new(30).unwrap())).unwrap();
     let whole = gate.peek_now(&client()).unwrap();
-    let left: Vec<u32> = whole.policies()[0].standings().iter().map(|s| s.remaining()).collect();
+    let left: Vec<u32> = whole.policies()[0].standings.iter().map(|s| s.remaining()).collect();
     assert_eq!(left, [10, 80]);
 }
 
@@ -521,8 +517,7 @@ fn a_denied_decision_shows_local_policies_without_the_request() {
     for _ in 0..3 {
         let denied = gate.decide_now(&client()).unwrap();
         assert_eq!(denied.retry_after(), Some(MINUTE));
-        let left: Vec<u32> =
-            denied.policies().iter().map(|p| p.standings()[0].remaining()).collect();
+        let left: Vec<u32> = denied.policies().iter().map(|p| p.standings[0].remaining()).collect();
         assert_eq!(left, [4, 0, 0], "and the watched one keeps what the first request took");
     }
 }
@@ -547,7 +542,7 @@ fn a_policy_that_counts_denials_is_not_violated_by_what_another_denied() {
         let violated: Vec<bool> = denied.policies().iter().map(|p| p.is_violated()).collect();
         assert_eq!(violated, [false, true], "{scope:?}: the first had room");
         assert_eq!(remaining(&gate, "counting"), 0, "{scope:?}: and counted it");
-        assert_eq!(&**denied.tightest().unwrap().0.policy(), "narrow", "{scope:?}");
+        assert_eq!(&*denied.tightest().unwrap().0.policy, "narrow", "{scope:?}");
         assert_eq!(gate.admin().ban_stats().begun, 0, "{scope:?}: its ban is not on the way");
 
         let denied = gate.decide_now(&client()).unwrap();
@@ -567,7 +562,7 @@ fn a_wait_that_counting_a_denial_caused_is_told() {
     assert!(gate.decide_now(&client()).unwrap().is_allowed());
     let denied = gate.decide_now(&client()).unwrap();
     assert_eq!(denied.retry_after(), Some(60 * MINUTE), "not a minute: it would be denied then");
-    assert_eq!(&**denied.tightest().unwrap().0.policy(), "narrow");
+    assert_eq!(&*denied.tightest().unwrap().0.policy, "narrow");
     clock.advance(MINUTE);
     assert!(!gate.peek_now(&client()).unwrap().is_allowed());
 }

@@ -32,7 +32,7 @@ fn decide(gate: &Gate, charges: &[NamedCharge<'_>]) -> Decision {
 
 fn remaining(gate: &Gate, charge: NamedCharge<'_>) -> u32 {
     let decision = now(gate.peek_named(&[charge])).unwrap();
-    decision.policies()[0].standings()[0].remaining()
+    decision.policies()[0].standings[0].remaining()
 }
 
 #[test]

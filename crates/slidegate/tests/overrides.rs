@@ -417,7 +417,7 @@ fn an_exemption_from_one_policy_leaves_the_others() {
         let stage = Stage::new(both(scope));
         stage.apply([("user:ann", "api", Action::Exempt, MINUTE)]);
         let decision = stage.decide(user("ann"));
-        let policies: Vec<&str> = decision.policies().iter().map(|own| &**own.policy()).collect();
+        let policies: Vec<&str> = decision.policies().iter().map(|own| &*own.policy).collect();
         assert_eq!(policies, ["address"]);
         assert_eq!(stage.allowed(user("ann")), 4, "as many as the address has left");
         assert_eq!(stage.at(MINUTE).allowed(user("ann")), 3, "nothing was spent under the policy");
@@ -453,8 +453,7 @@ fn a_grant_gives_room_at_once_and_is_paid_off_when_it_ends() {
         ("user:bob", "api", grant(50), HOUR),
     ]);
     let decision = stage.decide(user("ann"));
-    let quotas: Vec<Quota> =
-        decision.policies()[0].standings().iter().map(Standing::quota).collect();
+    let quotas: Vec<Quota> = decision.policies()[0].standings.iter().map(Standing::quota).collect();
     assert_eq!(quotas, [Quota::per_minute(9), Quota::per_hour(106)], "every quota, and all grants");
     assert_eq!(decision.tightest().unwrap().1.remaining(), 5);
     assert_eq!(stage.allowed(user("ann")), 5);
@@ -484,7 +483,7 @@ fn grants_without_measure_stop_at_what_can_be_counted() {
     ]);
     let decision = stage.decide(user("ann").cost(cost(u32::MAX)));
     assert!(decision.is_allowed());
-    let standing = decision.policies()[0].standings()[0];
+    let standing = decision.policies()[0].standings[0];
     assert_eq!((standing.quota().units().get(), standing.remaining()), (u32::MAX, 0));
     assert_eq!(stage.inspect("api", "user:ann").granted, u32::MAX);
     assert_eq!(stage.at(MINUTE - NANO).allowed(user("ann")), 0);
@@ -553,7 +552,7 @@ fn overrides_hold_for_charges_that_are_named() {
     let costly = [charge("api", "user:ann", 4)];
     assert_eq!(decide(&costly).verdict(), Verdict::Block(Block::CostAboveUnits));
     stage.apply([("user:ann", "api", grant(3), MINUTE)]);
-    assert_eq!(decide(&costly).policies()[0].standings()[0].remaining(), 2);
+    assert_eq!(decide(&costly).policies()[0].standings[0].remaining(), 2);
     let other = [charge("address", "ip:2001:db9::7", 1)];
     stage.apply([("ip:2001:db8::/32", "", Action::Ban, MINUTE)]);
     assert_eq!(decide(&other).verdict(), Verdict::Allow);
@@ -910,7 +909,7 @@ proptest! {
             let expected = model.spend(&[charge], start_ns + granting.now_ns);
             prop_assert_eq!(decision.is_allowed(), expected.spent);
             for ((standing, limit), expected) in
-                decision.policies()[0].standings().iter().zip(&limits).zip(&expected.standings)
+                decision.policies()[0].standings.iter().zip(&limits).zip(&expected.standings)
             {
                 prop_assert_eq!(standing.quota().units().get(), limit.units);
                 prop_assert_eq!(standing.remaining(), expected.remaining);

@@ -36,7 +36,7 @@ fn only(policy: Policy) -> Gate {
 }
 
 fn identity_of(decision: &Decision) -> String {
-    decision.policies()[0].identity().to_string()
+    decision.policies()[0].identity.to_string()
 }
 
 fn allowed(gate: &Gate, facts: Facts<'_>) -> bool {
@@ -117,7 +117,7 @@ fn the_first_identity_that_is_present_wins() {
         (Facts::new(&Method::GET, "/"), "anonymous"),
     ] {
         let decision = gate.decide_now(&facts).unwrap();
-        assert_eq!(decision.policies()[0].identity().kind(), kind);
+        assert_eq!(decision.policies()[0].identity.kind(), kind);
     }
 }
 
@@ -334,10 +334,10 @@ fn the_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
         (base.headers(&key).plan("free"), "free", "the application outweighs the key"),
     ] {
         let decision = gate.decide_now(&facts).unwrap();
-        let found = decision.policies()[0].plan().unwrap();
-        assert_eq!(&**found.name(), plan, "{why}");
+        let found = decision.policies()[0].plan.as_deref().unwrap();
+        assert_eq!(&*found.name, plan, "{why}");
         let upgrade = (plan == "free").then_some("https://example.com/up");
-        assert_eq!(found.upgrade_url(), upgrade);
+        assert_eq!(found.upgrade_url.as_deref(), upgrade);
     }
 }
 
@@ -361,7 +361,7 @@ fn a_decision_and_an_explanation_tell_that_the_plan_is_unknown() {
         (base.headers(&empty).headers_trusted(), None),
     ] {
         let decision = gate.decide_now(&facts).unwrap();
-        assert_eq!(decision.policies()[0].is_plan_unknown(), unknown.is_some(), "{unknown:?}");
+        assert_eq!(decision.policies()[0].plan_unknown, unknown.is_some(), "{unknown:?}");
         let explanation = gate.explain(&facts);
         assert!(explanation.policies[0].identity.is_some(), "{explanation}");
         let note = unknown.map(|name| format!("(the default, as there is no plan {name:?})"));
@@ -431,7 +431,7 @@ fn costs_come_from_the_policy_or_the_request() {
     let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
     let left = |facts| {
         let decision = gate.decide_now(&facts).unwrap();
-        [0, 1].map(|i: usize| decision.policies()[i].standings()[0].remaining())
+        [0, 1].map(|i: usize| decision.policies()[i].standings[0].remaining())
     };
     assert_eq!(left(facts), [98, 99]);
     assert_eq!(left(facts.cost(NonZeroU32::new(10).unwrap())), [96, 89]);
@@ -449,7 +449,7 @@ fn a_local_policy_counts_requests_unless_it_follows_their_cost() {
     );
     let facts = Facts::new(&Method::GET, "/").client(ip(CLIENT));
     let left = |decision: Decision| -> Vec<u32> {
-        decision.policies().iter().map(|own| own.standings()[0].remaining()).collect()
+        decision.policies().iter().map(|own| own.standings[0].remaining()).collect()
     };
     let ten = facts.cost(NonZeroU32::new(10).unwrap());
     assert_eq!(left(gate.decide_now(&ten).unwrap()), [49, 47, 40, 90]);
@@ -482,8 +482,7 @@ fn a_refund_of_a_dear_request_gives_back_what_each_policy_took() {
     let decision = gate.decide_now(&ten).unwrap();
     now(gate.refund(&ten, &decision)).unwrap();
     let after = gate.peek_now(&facts).unwrap();
-    let left: Vec<u32> =
-        after.policies().iter().map(|own| own.standings()[0].remaining()).collect();
+    let left: Vec<u32> = after.policies().iter().map(|own| own.standings[0].remaining()).collect();
     assert_eq!(left, [49, 99]);
 }
 
@@ -532,7 +531,7 @@ fn explain_tells_which_policies_apply_and_why_not_the_others() {
     let health = Facts::new(&Method::GET, "/healthz");
     assert_eq!(gate.explain(&health).to_string(), "exempt for its path\n");
     let decision = gate.decide_now(&facts).unwrap();
-    assert_eq!(decision.policies()[0].standings()[0].remaining(), 50 - 1, "explain spends nothing");
+    assert_eq!(decision.policies()[0].standings[0].remaining(), 50 - 1, "explain spends nothing");
 }
 
 #[test]
@@ -773,7 +772,7 @@ fn texts_stand_for_quotas_and_methods_and_bad_ones_are_errors_when_built() {
     let login = good.iter().next().unwrap();
     assert_eq!(login.methods, [Method::POST]);
     assert_eq!(login.quotas(), [Quota::per_minute(5)]);
-    assert_eq!(good.plans()[0].quotas(), [Quota::per_minute(60), Quota::per_day(10_000)]);
+    assert_eq!(good.plans()[0].quotas.as_slice(), [Quota::per_minute(60), Quota::per_day(10_000)]);
 
     let bad = Policies::builder()
         .plan(Plan::new("free", ["60 per minute"]))
@@ -802,13 +801,13 @@ fn an_application_can_count_by_kinds_of_its_own_beside_the_user() {
     assert_eq!([allowed("ann"), allowed("ann"), allowed("ann")], [true, true, false]);
     assert_eq!([allowed("bob"), allowed("bob")], [true, false], "the tenant has used its three");
     let denied = gate.decide_now(&facts("bob")).unwrap();
-    assert_eq!(denied.tightest().unwrap().0.identity().as_str(), "tenant:acme");
+    assert_eq!(denied.tightest().unwrap().0.identity.as_str(), "tenant:acme");
     let nobody = Facts::new(&Method::GET, "/").user("eve");
     let decision = gate.decide_now(&nobody).unwrap();
-    assert_eq!(decision.policies()[0].identity().as_str(), "anonymous", "never uncounted");
+    assert_eq!(decision.policies()[0].identity.as_str(), "anonymous", "never uncounted");
     // The header of this name is no way to pass for a tenant.
     let mut headers = HeaderMap::new();
     headers.insert("tenant", "acme".parse().unwrap());
     let decision = gate.decide_now(&nobody.headers(&headers).headers_trusted()).unwrap();
-    assert_eq!(decision.policies()[0].identity().as_str(), "anonymous");
+    assert_eq!(decision.policies()[0].identity.as_str(), "anonymous");
 }

@@ -276,7 +276,7 @@ fn of_several_policies_all_must_allow_and_a_denial_takes_from_none() {
     assert_eq!(stage.admits(noon, 500, &request("/", 2)), 20, "70 for the tenant");
     let denied = stage.decide(noon, &request("/", 2));
     let standings = denied.policies().iter().map(|policy| {
-        (policy.policy().to_string(), policy.standings()[0].remaining(), policy.is_violated())
+        (policy.policy.to_string(), policy.standings[0].remaining(), policy.is_violated())
     });
     let expected = [("per-ip".to_owned(), 30, false), ("per-tenant".to_owned(), 0, true)];
     assert!(standings.eq(expected), "{denied:?}");

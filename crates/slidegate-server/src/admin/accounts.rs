@@ -78,7 +78,7 @@ pub(super) async fn inspect<S: Store>(
     let policy = query.read("policy", |value| text(value).map(str::to_owned));
     let plan = query.read("plan", |value| text(value).map(str::to_owned));
     query.finish(Some(()))?;
-    let plans: Vec<&str> = policies.plans().iter().map(|plan| &**plan.name()).collect();
+    let plans: Vec<&str> = policies.plans().iter().map(|plan| &*plan.name).collect();
     if let Some(plan) = plan.as_deref().filter(|plan| !plans.contains(plan)) {
         let known = plans.join(", ");
         return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));

@@ -45,7 +45,7 @@ impl ConfigSummary {
     /// Of policies as they were checked and as they are written; plans in the order of the file.
     pub(super) fn new(policies: &Policies, written: &[PolicyConfig<'_>], plans: &[&str]) -> Self {
         let checked = policies.plans();
-        let plan = |name: &&str| checked.iter().find(|plan| **plan.name() == **name);
+        let plan = |name: &&str| checked.iter().find(|plan| *plan.name == **name);
         Self {
             policies: policies.iter().zip(written).map(PolicySummary::of).collect(),
             plans: plans.iter().filter_map(plan).map(|plan| PlanSummary::of(plan)).collect(),
@@ -59,7 +59,7 @@ impl ConfigSummary {
 
 impl PolicySummary {
     fn of((policy, written): (&CheckedPolicy, &PolicyConfig<'_>)) -> Self {
-        let limits = match (policy.default_plan().map(CheckedPlan::name), policy.plan_header()) {
+        let limits = match (policy.default_plan().map(|plan| &plan.name), policy.plan_header()) {
             (Some(default), Some(header)) => format!("by plan (header {header}, else {default})"),
             (Some(default), None) => format!("by plan (else {default})"),
             (None, _) => list(policy.quotas()),
@@ -113,7 +113,7 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> Vec<String> {
     note(!is_local && !policy.in_headers, "not in the headers");
     note(policy.count_denied, "denied requests count too");
     if let Some(ban) = policy.ban {
-        let (length, denials) = (Period(ban.length()), ban.denials());
+        let (length, denials) = (Period(ban.length), ban.denials);
         note(true, &format!("banned for {length} after {denials} denials"));
     }
     let mut quotas = written.node.all(&["quotas"]).iter();
@@ -137,11 +137,11 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> Vec<String> {
 
 impl PlanSummary {
     fn of(plan: &CheckedPlan) -> Self {
-        let mut text = format!("{}: {}", plan.name(), list(plan.quotas()));
-        if let Some(url) = plan.upgrade_url() {
+        let mut text = format!("{}: {}", plan.name, list(plan.quotas.as_slice()));
+        if let Some(url) = &plan.upgrade_url {
             text.push_str(&format!("; upgrade at {url}"));
         }
-        Self { name: plan.name().to_string(), quotas: plan.quotas().to_vec(), text }
+        Self { name: plan.name.to_string(), quotas: plan.quotas.as_slice().to_vec(), text }
     }
 }
 

@@ -138,17 +138,17 @@ impl<'a> QuotaStanding<'a> {
     fn new(policy: &'a PolicyStanding, standing: &'a Standing) -> Self {
         let quota = standing.quota();
         Self {
-            policy: policy.policy(),
-            identity: policy.identity().as_str(),
-            plan: policy.plan().map(|plan| &**plan.name()),
-            plan_unknown: policy.is_plan_unknown(),
+            policy: &policy.policy,
+            identity: policy.identity.as_str(),
+            plan: policy.plan.as_deref().map(|plan| &*plan.name),
+            plan_unknown: policy.plan_unknown,
             window_ms: ceil_ms(quota.window()),
             units: quota.units().get(),
             remaining: standing.remaining(),
             reset_after_ms: ceil_ms(standing.reset_after().min(quota.longest_reset())),
             retry_after_ms: ceil_ms(standing.retry_after()),
             violated: standing.is_violated(),
-            shadow: policy.is_shadow(),
+            shadow: policy.shadow,
         }
     }
 }
@@ -156,7 +156,7 @@ impl<'a> QuotaStanding<'a> {
 fn standings<S: Serializer>(decision: &Option<Decision>, json: S) -> Result<S::Ok, S::Error> {
     let policies = decision.as_ref().map_or(&[][..], Decision::policies);
     json.collect_seq(policies.iter().flat_map(|policy| {
-        policy.standings().iter().map(move |standing| QuotaStanding::new(policy, standing))
+        policy.standings.iter().map(move |standing| QuotaStanding::new(policy, standing))
     }))
 }
 

@@ -99,7 +99,7 @@ mod tests {
     fn the_clients_are_checked_against_the_quotas_in_force() {
         let loaded = config::load(&sources(([127, 0, 0, 1], 3000).into())).unwrap();
         let policies = loaded.config.rules.policies;
-        let plans = policies.plans().into_iter().map(|plan| plan.quotas().to_vec());
+        let plans = policies.plans().into_iter().map(|plan| plan.quotas.as_slice().to_vec());
         let own = policies.iter().map(|policy| policy.quotas().to_vec());
         let quotas: Vec<String> =
             plans.chain(own).filter_map(|quotas| quotas.first().map(ToString::to_string)).collect();

@@ -60,7 +60,7 @@ impl PolicyMetrics {
         let kept = |policy: &CheckedPolicy| {
             let old = old.get(&policy.name).cloned().unwrap_or_default();
             let plan_names = match policy.default_plan() {
-                Some(_) => policies.plans().iter().map(|plan| Some(plan.name().clone())).collect(),
+                Some(_) => policies.plans().iter().map(|plan| Some(plan.name.clone())).collect(),
                 None => vec![None],
             };
             let plans = plan_names.into_iter().map(|plan| {
@@ -77,7 +77,7 @@ impl PolicyMetrics {
         let policies = self.policies.load();
         for standing in decision.policies() {
             // A policy that a reload has just removed is not counted.
-            if let Some(counters) = policies.get(standing.policy()) {
+            if let Some(counters) = policies.get(&standing.policy) {
                 counters.record(standing, decision);
             }
         }
@@ -162,16 +162,16 @@ impl PolicyMetrics {
 
 impl PolicyCounters {
     fn record(&self, policy: &PolicyStanding, decision: &Decision) {
-        if let Some(tightest) = policy.standings().iter().min_by_key(|s| s.remaining()) {
+        if let Some(tightest) = policy.standings.iter().min_by_key(|s| s.remaining()) {
             self.lowest.record(tightest);
         }
-        if policy.is_plan_unknown() {
+        if policy.plan_unknown {
             self.unknown_plans.inc();
         }
-        let plan = policy.plan().map(|plan| plan.name());
+        let plan = policy.plan.as_ref().map(|plan| &plan.name);
         let by_plan = self.plans.iter().find(|counters| counters.plan.as_ref() == plan);
         let (of_policy, of_plan) = match policy.is_violated() {
-            true if policy.is_shadow() => {
+            true if policy.shadow => {
                 (Some(&self.shadow_denials), by_plan.map(|plan| &plan.shadow_denied))
             }
             true if !decision.is_allowed() => {

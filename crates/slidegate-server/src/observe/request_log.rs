@@ -32,7 +32,7 @@ pub(super) fn log_access(outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
         client = outcome.client.map(tracing::field::display),
         duration_ms = rounded(took.as_secs_f64() * 1000.0),
         verdict = verdict.as_str(),
-        policy = tightest.map(|(policy, _)| &**policy.policy()),
+        policy = tightest.map(|(policy, _)| &*policy.policy),
         reason,
     );
 }
@@ -84,15 +84,15 @@ impl DenialLog {
         let units = quota.units().get();
         tracing::info!(
             target: DENIED,
-            policy = &**policy.policy(),
-            identity = &*policies().shown(policy.identity()),
-            plan = policy.plan().map(|plan| &**plan.name()),
+            policy = &*policy.policy,
+            identity = &*policies().shown(&policy.identity),
+            plan = policy.plan.as_deref().map(|plan| &*plan.name),
             units,
             window_s = rounded(quota.window().as_secs_f64()),
             spent = units.saturating_sub(remaining),
             remaining,
             retry_after_s = rounded(standing.retry_after().as_secs_f64()),
-            shadow = policy.is_shadow(),
+            shadow = policy.shadow,
             listener = outcome.listener.as_str(),
             method = outcome.method.as_str(),
             path = shortened(outcome.path),
@@ -104,7 +104,7 @@ impl DenialLog {
 
     /// In a flood the first look decides, and the account keeps its line for later.
     fn has_room(&self, policy: &PolicyStanding) -> bool {
-        let account = || format!("{} {}", policy.policy(), policy.identity().as_str());
+        let account = || format!("{} {}", policy.policy, policy.identity.as_str());
         self.all.peek("").remaining() > 0
             && self.by_account.check(&account()).is_ok()
             && self.all.check("").is_ok()
@@ -116,10 +116,10 @@ fn exceeded(decision: &Decision) -> Option<(&PolicyStanding, &Standing)> {
     if matches!(decision.verdict(), Verdict::Deny { .. }) {
         return decision.tightest();
     }
-    let mut shadows = decision.policies().iter().filter(|policy| policy.is_shadow());
+    let mut shadows = decision.policies().iter().filter(|policy| policy.shadow);
     let policy = shadows.find(|policy| policy.is_violated())?;
     let longest = |standing: &&Standing| (standing.is_violated(), standing.retry_after());
-    Some((policy, policy.standings().iter().max_by_key(longest)?))
+    Some((policy, policy.standings.iter().max_by_key(longest)?))
 }
 
 /// As much of a path as a line has room for.

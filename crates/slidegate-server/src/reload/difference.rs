@@ -53,7 +53,7 @@ fn policy(policy: &CheckedPolicy) -> Settings<'_> {
         ("path", list(policy.paths())),
         ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
         ("quotas", list(policy.quotas())),
-        ("default plan", option(policy.default_plan().map(CheckedPlan::name))),
+        ("default plan", option(policy.default_plan().map(|plan| &plan.name))),
         ("plan header", option(policy.plan_header())),
         ("cost", policy.cost.to_string()),
         ("count_denied", policy.count_denied.to_string()),
@@ -75,9 +75,11 @@ fn source(source: &Source) -> String {
 }
 
 fn plan<'p>(plan: &&'p CheckedPlan) -> Settings<'p> {
-    let settings =
-        vec![("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))];
-    (plan.name(), settings)
+    let settings = vec![
+        ("quotas", list(plan.quotas.as_slice())),
+        ("upgrade_url", option(plan.upgrade_url.as_ref())),
+    ];
+    (&plan.name, settings)
 }
 
 /// Compares what has the same name, in the order of names.

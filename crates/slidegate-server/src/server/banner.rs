@@ -109,7 +109,7 @@ fn quotas(policy: &CheckedPolicy, policies: &Policies) -> String {
         return list(policy.quotas());
     }
     let plans = policies.plans();
-    let plans = plans.iter().map(|plan| format!("{} {}", plan.name(), list(plan.quotas())));
+    let plans = plans.iter().map(|plan| format!("{} {}", plan.name, list(plan.quotas.as_slice())));
     plans.collect::<Vec<_>>().join(", ")
 }
 

@@ -95,8 +95,8 @@ pub(crate) struct QuotaName<'a> {
 
 impl fmt::Display for QuotaName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.policy.policy())?;
-        if self.policy.standings().len() > 1 {
+        f.write_str(&self.policy.policy)?;
+        if self.policy.standings.len() > 1 {
             let window = self.standing.quota().window();
             match window.subsec_millis() {
                 0 => write!(f, "/{}s", window.as_secs())?,
@@ -111,8 +111,8 @@ impl fmt::Display for QuotaName<'_> {
 pub(super) fn in_headers(
     decision: &Decision,
 ) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
-    let policies = decision.policies().iter().filter(|policy| policy.is_in_headers());
-    policies.flat_map(|policy| policy.standings().iter().map(move |standing| (policy, standing)))
+    let policies = decision.policies().iter().filter(|policy| policy.in_headers);
+    policies.flat_map(|policy| policy.standings.iter().map(move |standing| (policy, standing)))
 }
 
 /// Whether another quota has as many units for longer, or the same one came before: drafts -06 and

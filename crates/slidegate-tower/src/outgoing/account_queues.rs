@@ -128,13 +128,13 @@ fn accounts(decision: &Decision) -> impl Iterator<Item = Account> {
 }
 
 fn enforced(decision: &Decision) -> impl Iterator<Item = &PolicyStanding> {
-    decision.policies().iter().filter(|policy| !policy.is_shadow())
+    decision.policies().iter().filter(|policy| !policy.shadow)
 }
 
 fn retry_after(policy: &PolicyStanding) -> Duration {
-    policy.standings().iter().map(Standing::retry_after).max().unwrap_or_default()
+    policy.standings.iter().map(Standing::retry_after).max().unwrap_or_default()
 }
 
 fn account(policy: &PolicyStanding) -> Account {
-    Account { policy: policy.policy().clone(), identity: *policy.identity() }
+    Account { policy: policy.policy.clone(), identity: policy.identity }
 }

@@ -77,7 +77,7 @@ impl<'a> Refused<'a> {
     /// The name of the policy that refused the request: by its ban, or because it binds the client
     /// most.
     pub(super) fn policy_name(&self) -> Option<&'a str> {
-        let name = self.banned_by().or_else(|| self.policy().map(PolicyStanding::policy));
+        let name = self.banned_by().or_else(|| self.policy().map(|policy| &policy.policy));
         name.map(|name| &**name)
     }
 
@@ -89,7 +89,7 @@ impl<'a> Refused<'a> {
 
     /// The plan that the same quota came from.
     pub fn plan(&self) -> Option<&'a CheckedPlan> {
-        self.violated_in_headers()?.0.plan()
+        self.violated_in_headers()?.0.plan.as_deref()
     }
 
     fn violated_in_headers(&self) -> Option<(&'a PolicyStanding, &'a Standing)> {
@@ -98,12 +98,12 @@ impl<'a> Refused<'a> {
 
     /// The plan's name.
     pub(super) fn plan_name(&self) -> Option<&'a str> {
-        self.plan().map(|plan| &**plan.name())
+        self.plan().map(|plan| &*plan.name)
     }
 
     /// Where a customer of the plan can get more.
     pub(super) fn upgrade_url(&self) -> Option<&'a str> {
-        self.plan()?.upgrade_url()
+        self.plan()?.upgrade_url.as_deref()
     }
 
     /// The names of the violated quotas, as `RateLimit-Policy` has them; of a ban, the name of its
@@ -132,8 +132,8 @@ impl<'a> Refused<'a> {
 
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {
         let policies = self.decision.map_or(&[][..], Decision::policies).iter();
-        policies.filter(|policy| !policy.is_shadow()).flat_map(|policy| {
-            let standings = policy.standings().iter();
+        policies.filter(|policy| !policy.shadow).flat_map(|policy| {
+            let standings = policy.standings.iter();
             let violated = standings.filter(|standing| standing.is_violated());
             violated.map(move |standing| (policy, standing))
         })

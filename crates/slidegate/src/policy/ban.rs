@@ -26,8 +26,10 @@ use crate::limit::{Account, Ledger, Name, Quota, StoreError};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ban {
-    denials: Quota,
-    length: Duration,
+    /// How many denials in which window begin it.
+    pub denials: Quota,
+    /// How long it lasts.
+    pub length: Duration,
 }
 
 impl Ban {
@@ -44,16 +46,6 @@ impl Ban {
     #[must_use]
     pub fn lasting(self, length: Duration) -> Self {
         Self { length, ..self }
-    }
-
-    /// How many denials in which window begin it.
-    pub fn denials(self) -> Quota {
-        self.denials
-    }
-
-    /// How long it lasts.
-    pub fn length(self) -> Duration {
-        self.length
     }
 }
 
@@ -291,7 +283,7 @@ impl Bans {
 
 /// Not under the lock: where log lines go is the application's affair.
 fn log_begun(Account { policy, identity }: &Account, ban: Ban) {
-    tracing::info!(%policy, %identity, length = ?ban.length(), "banned");
+    tracing::info!(%policy, %identity, length = ?ban.length, "banned");
 }
 
 impl fmt::Debug for Bans {
@@ -321,7 +313,7 @@ impl BanTable {
 
 impl BanRecord {
     fn new(ban: Ban) -> Self {
-        Self { denials: Ledger::new(ban.denials()), term: None }
+        Self { denials: Ledger::new(ban.denials), term: None }
     }
 
     /// What is left of a ban in force, and when to come back. If the clock has stepped back, neither
@@ -336,7 +328,7 @@ impl BanRecord {
     /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
     /// ban.
     fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
-        let quota = ban.denials();
+        let quota = ban.denials;
         if self.denials.window_ms() != quota.window_ms() {
             self.denials = Ledger::new(quota);
         }
@@ -352,7 +344,7 @@ impl BanRecord {
     /// Begins a ban of somebody whose quotas deny for so long. The denials that led to it have had
     /// their effect.
     fn begin(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) {
-        let length = ban.length();
+        let length = ban.length;
         let term = Term { begun: now, length, wait: length.max(denied_for) };
         *self = Self { term: Some(term), ..Self::new(ban) };
     }

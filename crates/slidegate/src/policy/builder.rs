@@ -199,7 +199,7 @@ impl Checker {
         }
         let limits = self.limits(place, &policy);
         if let Some(ban) = policy.ban
-            && (ban.length().is_zero() || ban.length() > Ban::MAX_LENGTH)
+            && (ban.length.is_zero() || ban.length > Ban::MAX_LENGTH)
         {
             let problem = "expected to last more than no time and at most 366 days";
             self.add(place, "ban", ban, problem);

@@ -25,7 +25,8 @@ pub struct CheckedPolicy {
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
     pub(crate) limits: Limits,
-    pub(crate) windows: Quotas,
+    /// A quota for each window that an account may have a ledger for, under whichever plan.
+    pub windows: Quotas,
     /// What each request costs.
     pub cost: Cost,
     /// Whether denied requests count too.
@@ -79,11 +80,6 @@ impl CheckedPolicy {
             Limits::Quotas(_) => None,
             Limits::Plans { header, .. } => header.as_ref(),
         }
-    }
-
-    /// A quota for each window that an account may have a ledger for, under whichever plan.
-    pub fn windows(&self) -> &Quotas {
-        &self.windows
     }
 
     /// Why the policy passes over a request, if it does.

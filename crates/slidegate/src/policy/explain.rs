@@ -66,7 +66,7 @@ impl Policies {
         let mut text =
             format!("takes {cost} {unit} of {} from {identity}", join(quotas.as_slice(), ", "));
         if let Some(plan) = plan {
-            text += &format!(", plan {}", plan.name());
+            text += &format!(", plan {}", plan.name);
         }
         if let Some(unknown) = unknown_plan {
             text += &format!(" (the default, as there is no plan {unknown:?})");

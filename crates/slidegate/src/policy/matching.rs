@@ -242,11 +242,11 @@ impl Policies {
     ) -> Matches<'p> {
         let mut matches = Matches::default();
         for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
-            let Ok(policy) = self.find(standing.policy()) else { continue };
-            let quotas = standing.standings().iter().map(Standing::quota);
+            let Ok(policy) = self.find(&standing.policy) else { continue };
+            let quotas = standing.standings.iter().map(Standing::quota);
             let Ok(quotas) = Quotas::new(quotas) else { continue };
             let cost = policy.cost.of_request(facts.cost).min(quotas.fewest_units());
-            let (identity, quotas) = (*standing.identity(), Cow::Owned(quotas));
+            let (identity, quotas) = (standing.identity, Cow::Owned(quotas));
             let matched = Match { policy, identity, quotas, plan: None, unknown_plan: None, cost };
             matches.list.push(matched);
         }

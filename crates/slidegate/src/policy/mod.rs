@@ -258,12 +258,6 @@ impl From<u32> for Cost {
     }
 }
 
-impl From<NonZeroU32> for Cost {
-    fn from(units: NonZeroU32) -> Self {
-        Self::Units(units)
-    }
-}
-
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

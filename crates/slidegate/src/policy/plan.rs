@@ -42,25 +42,12 @@ impl Plan {
 
 /// A plan that has been checked.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct CheckedPlan {
-    pub(crate) name: Name,
-    pub(crate) quotas: Quotas,
-    pub(crate) upgrade_url: Option<String>,
-}
-
-impl CheckedPlan {
     /// The plan's name.
-    pub fn name(&self) -> &Name {
-        &self.name
-    }
-
+    pub name: Name,
     /// What it allows.
-    pub fn quotas(&self) -> &[Quota] {
-        self.quotas.as_slice()
-    }
-
+    pub quotas: Quotas,
     /// Where a customer who ran out can get more.
-    pub fn upgrade_url(&self) -> Option<&str> {
-        self.upgrade_url.as_deref()
-    }
+    pub upgrade_url: Option<String>,
 }

@@ -78,10 +78,7 @@ impl Source {
     /// whose name is digested it does not.
     pub(crate) fn of(identity: &Identity) -> Option<Self> {
         match identity.kind() {
-            "user" => Some(Self::User),
-            "api-key" => Some(Self::ApiKey),
-            "authorization" => Some(Self::Authorization),
-            "everyone" => Some(Self::Everyone),
+            kind @ ("user" | "api-key" | "authorization" | "everyone") => kind.parse().ok(),
             "ip" => Prefixes::of(identity.network()?).ok().map(Self::Ip),
             "anonymous" | "header" => None,
             name => name.parse().ok().map(Self::Header),

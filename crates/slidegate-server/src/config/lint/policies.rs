@@ -135,12 +135,12 @@ impl Lint<'_> {
         let is_named =
             self.has_decisions || by_plan.iter().any(|policy| policy.plan_header().is_some());
         for plan in self.policies.plans() {
-            let name = plan.name();
+            let name = &plan.name;
             let Some(node) = self.root.get(&["plans", name]) else { continue };
-            self.lint_quotas(node, plan.quotas());
+            self.lint_quotas(node, plan.quotas.as_slice());
             let is_default = by_plan
                 .iter()
-                .any(|policy| policy.default_plan().is_some_and(|plan| plan.name() == name));
+                .any(|policy| policy.default_plan().is_some_and(|plan| plan.name == *name));
             let has_key = || {
                 let plan = |key: &IssuedKey| key.plan == **name;
                 self.limiter.api_keys.keys.iter().any(plan)
@@ -176,7 +176,7 @@ fn is_same(one: &CheckedPolicy, other: &CheckedPolicy) -> bool {
         items.sort_unstable();
         items
     }
-    let plan = |policy: &CheckedPolicy| policy.default_plan().map(|plan| plan.name().clone());
+    let plan = |policy: &CheckedPolicy| policy.default_plan().map(|plan| plan.name.clone());
     sorted(&one.methods) == sorted(&other.methods)
         && sorted(one.paths()) == sorted(other.paths())
         && one.quotas() == other.quotas()

@@ -119,11 +119,11 @@ impl<'a> AuditedPolicy<'a> {
             retry_after_ms: ceil_ms(standing.retry_after()),
         };
         Self {
-            policy: policy.policy(),
-            identity: policies.shown(policy.identity()),
-            plan: policy.plan().map(|plan| &**plan.name()),
-            shadow: policy.is_shadow(),
-            quotas: policy.standings().iter().map(quota).collect(),
+            policy: &policy.policy,
+            identity: policies.shown(&policy.identity),
+            plan: policy.plan.as_deref().map(|plan| &*plan.name),
+            shadow: policy.shadow,
+            quotas: policy.standings.iter().map(quota).collect(),
         }
     }
 }

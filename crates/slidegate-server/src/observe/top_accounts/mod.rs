@@ -63,12 +63,12 @@ impl TopAccounts {
     pub(super) fn record(&self, decision: &Decision, now: Timestamp) {
         let is_denial = matches!(decision.verdict(), Verdict::Deny { .. });
         for policy in decision.policies() {
-            let is_denied = is_denial && policy.is_violated() && !policy.is_shadow();
-            let usage = policy.standings().iter().filter_map(Usage::of).max();
+            let is_denied = is_denial && policy.is_violated() && !policy.shadow;
+            let usage = policy.standings.iter().filter_map(Usage::of).max();
             if !is_denied && usage.is_none() {
                 continue;
             }
-            let mut shard = self.shard(policy.policy(), policy.identity());
+            let mut shard = self.shard(&policy.policy, &policy.identity);
             if let Some(usage) = usage {
                 shard.record_usage(policy, usage, now);
             }
@@ -212,17 +212,17 @@ impl AccountShard {
 
 impl SeenAccount {
     fn of(policy: &PolicyStanding) -> Self {
-        let account = Account { policy: policy.policy().clone(), identity: *policy.identity() };
-        Self { account, plan: policy.plan().map(|plan| plan.name().clone()) }
+        let account = Account { policy: policy.policy.clone(), identity: policy.identity };
+        Self { account, plan: policy.plan.as_deref().map(|plan| plan.name.clone()) }
     }
 
     fn is(&self, policy: &PolicyStanding) -> bool {
-        self.account.identity == *policy.identity() && self.account.policy == *policy.policy()
+        self.account.identity == policy.identity && self.account.policy == policy.policy
     }
 
     /// Takes the plan that the account has now.
     fn follow_plan(&mut self, policy: &PolicyStanding) {
-        let plan = policy.plan().map(|plan| plan.name());
+        let plan = policy.plan.as_ref().map(|plan| &plan.name);
         if self.plan.as_ref() != plan {
             self.plan = plan.cloned();
         }
