@@ -92,19 +92,10 @@ impl Decision {
         Self { policies: Vec::with_capacity(policies), ..Self::default() }
     }
 
-    /// The refusal of a request that may not pass, whatever its quotas have left.
-    pub(crate) fn blocked(block: Block) -> Self {
-        Self { verdict: Verdict::Block(block), ..Self::default() }
-    }
-
-    /// The refusal of somebody whom this policy has banned.
-    pub(crate) fn banned(policy: Name, retry_after: Duration) -> Self {
-        Self { banned_by: Some(policy), ..Self::blocked(Block::Banned { retry_after }) }
-    }
-
-    /// The refusal of somebody whom an operator has banned, under this policy or under all.
-    pub(crate) fn suspended(policy: Option<Name>, retry_after: Duration) -> Self {
-        Self { banned_by: policy, ..Self::blocked(Block::Suspended { retry_after }) }
+    /// The refusal of a request that may not pass, whatever its quotas have left; if it is for a ban,
+    /// for that of this policy.
+    pub(crate) fn blocked(block: Block, banned_by: Option<Name>) -> Self {
+        Self { verdict: Verdict::Block(block), banned_by, ..Self::default() }
     }
 
     /// Adds the receipt for the charges of those policies that `is_meant` picks.

@@ -229,24 +229,23 @@ impl<S: Store> Gate<S> {
     /// back if the shared ones deny.
     async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
         if matches.blocked {
-            return Ok(Decision::blocked(Block::Listed));
+            return Ok(Decision::blocked(Block::Listed, None));
         }
-        if let Some((rest, policy)) = matches.banned {
-            return Ok(match self.ban_on(&matches) {
-                // A ban that began by itself may take longer.
-                Some((own, longer)) if longer > rest => Decision::banned(own, longer),
-                _ => Decision::suspended(policy.cloned(), rest),
-            });
+        if let Some((retry_after, policy)) = matches.banned {
+            // A ban that began by itself may take longer.
+            let longer = self.ban_on(&matches).filter(|own| own.1 > retry_after);
+            let suspended = Decision::blocked(Block::Suspended { retry_after }, policy.cloned());
+            return Ok(longer.map_or(suspended, banned));
         }
         if matches.exempt {
             return Ok(Decision::default());
         }
         if matches.too_costly {
-            return Ok(Decision::blocked(Block::CostAboveUnits));
+            return Ok(Decision::blocked(Block::CostAboveUnits, None));
         }
         self.warn_of_unknown_plan(&matches);
-        if let Some((policy, retry_after)) = self.ban_on(&matches) {
-            return Ok(Decision::banned(policy, retry_after));
+        if let Some(ban) = self.ban_on(&matches) {
+            return Ok(banned(ban));
         }
         let mut decision = Decision::with_capacity(matches.iter().count());
         let local = matches.charges(is_local);
@@ -397,6 +396,10 @@ fn ready_now<T>(future: Pin<&mut impl Future<Output = T>>) -> T {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a memory store's futures are ready at once"),
     }
+}
+
+fn banned((policy, retry_after): (Name, Duration)) -> Decision {
+    Decision::blocked(Block::Banned { retry_after }, Some(policy))
 }
 
 /// When the charges of a receipt were spent, if they were.

@@ -108,18 +108,15 @@ struct BanTable {
 }
 
 /// The denials that count towards a ban, or the ban that they have led to.
-struct BanRecord {
-    denials: Ledger,
-    term: Option<Term>,
-}
-
-/// A ban in force.
-struct Term {
-    begun: Timestamp,
-    length: Duration,
-    /// How long it was no use to come back when it began: for its length at least, and for longer
-    /// if a quota had no room for longer.
-    wait: Duration,
+enum BanRecord {
+    Denials(Ledger),
+    Term {
+        begun: Timestamp,
+        length: Duration,
+        /// How long it was no use to come back when it began: for its length at least, and for
+        /// longer if a quota had no room for longer.
+        wait: Duration,
+    },
 }
 
 /// How many records are looked through for each newcomer, one time with another.
@@ -195,7 +192,7 @@ impl Bans {
     pub(crate) fn begin(&self, account: &Account, ban: Ban) -> Result<(), StoreError> {
         self.locked(|table, now| {
             let record = self.record(table, account, ban, now).ok_or(StoreError::Full)?;
-            record.begin(ban, Duration::ZERO, now);
+            *record = BanRecord::begin(ban, Duration::ZERO, now);
             table.stats.begun += 1;
             Ok(())
         })
@@ -211,7 +208,7 @@ impl Bans {
         self.locked(|table, now| {
             let record = self.record(table, &active.account, ban, now).ok_or(StoreError::Full)?;
             if record.rest(now).is_none_or(|(own, _)| own < rest) {
-                record.begin(ban.lasting(rest), active.retry_after, now);
+                *record = BanRecord::begin(ban.lasting(rest), active.retry_after, now);
                 table.stats.adopted += 1;
                 let Account { policy, identity } = &active.account;
                 tracing::debug!(%policy, %identity, ?rest, "ban adopted");
@@ -277,7 +274,8 @@ impl Bans {
                 return None;
             }
         }
-        Some(table.records.entry(account.clone()).or_insert_with(|| BanRecord::new(ban)))
+        let denials = || BanRecord::Denials(Ledger::new(ban.denials));
+        Some(table.records.entry(account.clone()).or_insert_with(denials))
     }
 }
 
@@ -312,45 +310,47 @@ impl BanTable {
 }
 
 impl BanRecord {
-    fn new(ban: Ban) -> Self {
-        Self { denials: Ledger::new(ban.denials), term: None }
-    }
-
     /// What is left of a ban in force, and when to come back. If the clock has stepped back, neither
     /// is further away than it was when the ban began.
     fn rest(&mut self, now: Timestamp) -> Option<(Duration, Duration)> {
-        let term = self.term.as_mut()?;
-        term.begun = term.begun.min(now);
-        let passed = now.saturating_since(term.begun);
-        (passed < term.length).then(|| (term.length - passed, term.wait - passed))
+        let Self::Term { begun, length, wait } = self else { return None };
+        *begun = now.min(*begun);
+        let passed = now.saturating_since(*begun);
+        (passed < *length).then(|| (*length - passed, *wait - passed))
     }
 
     /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
     /// ban.
     fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
         let quota = ban.denials;
-        if self.denials.window_ms() != quota.window_ms() {
-            self.denials = Ledger::new(quota);
+        let denials = match self {
+            Self::Denials(denials) if denials.window_ms() == quota.window_ms() => denials,
+            // The ban is over, or the policy counts in another window now.
+            _ => {
+                *self = Self::Denials(Ledger::new(quota));
+                return self.count(ban, denied_for, now);
+            }
+        };
+        denials.expire(now);
+        let is_last = denials.remaining(quota) <= 1;
+        if is_last {
+            *self = Self::begin(ban, denied_for, now);
+        } else {
+            denials.spend(quota, 1, now);
         }
-        self.denials.expire(now);
-        if self.denials.remaining(quota) <= 1 {
-            self.begin(ban, denied_for, now);
-            return true;
-        }
-        self.denials.spend(quota, 1, now);
-        false
+        is_last
     }
 
-    /// Begins a ban of somebody whose quotas deny for so long. The denials that led to it have had
-    /// their effect.
-    fn begin(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) {
-        let length = ban.length;
-        let term = Term { begun: now, length, wait: length.max(denied_for) };
-        *self = Self { term: Some(term), ..Self::new(ban) };
+    /// A ban of somebody whose quotas deny for so long. The denials that led to it have had their
+    /// effect.
+    fn begin(ban: Ban, denied_for: Duration, now: Timestamp) -> Self {
+        Self::Term { begun: now, length: ban.length, wait: ban.length.max(denied_for) }
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        let is_past = |term: &Term| now.saturating_since(term.begun) >= term.length;
-        self.term.as_ref().is_none_or(is_past) && self.denials.is_over(now)
+        match self {
+            Self::Denials(denials) => denials.is_over(now),
+            Self::Term { begun, length, .. } => now.saturating_since(*begun) >= *length,
+        }
     }
 }

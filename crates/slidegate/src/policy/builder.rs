@@ -1,6 +1,6 @@
 //! Policies in the making, and everything that can be wrong with them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ impl PoliciesBuilder {
 #[derive(Default)]
 struct Checker {
     errors: Vec<PolicyError>,
-    plans: HashMap<Name, Arc<CheckedPlan>>,
+    plans: BTreeMap<Name, Arc<CheckedPlan>>,
 }
 
 impl Checker {
@@ -271,8 +271,7 @@ impl Checker {
     fn known_plan(&mut self, place: &str, name: &str) -> Option<Arc<CheckedPlan>> {
         let plan = self.plans.get(name).cloned();
         if plan.is_none() {
-            let mut known: Vec<&str> = self.plans.keys().map(|name| &**name).collect();
-            known.sort_unstable();
+            let known: Vec<&str> = self.plans.keys().map(|name| &**name).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             self.add(place, "plan", name, format!("there is no such plan; there is {known}"));
         }

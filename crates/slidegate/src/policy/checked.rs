@@ -113,9 +113,7 @@ impl Policies {
 
     /// All plans, by name.
     pub fn plans(&self) -> Vec<&CheckedPlan> {
-        let mut plans: Vec<&CheckedPlan> = self.plans.values().map(|plan| &**plan).collect();
-        plans.sort_unstable_by_key(|plan| &plan.name);
-        plans
+        self.plans.values().map(|plan| &**plan).collect()
     }
 
     /// The API keys that have a plan, as the identities that they are, in no order.

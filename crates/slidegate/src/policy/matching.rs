@@ -1,7 +1,7 @@
 //! All policies together, checked: from facts to charges.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::policy::{
 #[derive(Debug, Default)]
 pub struct Policies {
     pub(crate) policies: Vec<CheckedPolicy>,
-    pub(crate) plans: HashMap<Name, Arc<CheckedPlan>>,
+    pub(crate) plans: BTreeMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,

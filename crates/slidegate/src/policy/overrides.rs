@@ -94,7 +94,9 @@ impl Overrides {
         for (i, entry) in overrides.list.iter().enumerate() {
             let identity = entry.identity.canonical();
             overrides.by_identity.entry(identity).or_insert(i..i).end = i + 1;
-            if let Some(source) = entry.source_everywhere()
+            let is_everywhere = entry.policy.is_none() && !matches!(entry.action, Action::Grant(_));
+            if is_everywhere
+                && let Some(source) = Source::of(&entry.identity)
                 && !overrides.sources.contains(&source)
             {
                 overrides.sources.push(source);
@@ -111,14 +113,6 @@ impl Overrides {
     /// The overrides as of an instant.
     pub(crate) fn at(&self, now: Timestamp) -> OverridesAt<'_> {
         OverridesAt { overrides: self, now }
-    }
-}
-
-impl Override {
-    /// Where to look for the identity in requests that policies count by another.
-    fn source_everywhere(&self) -> Option<Source> {
-        let everywhere = self.policy.is_none() && !matches!(self.action, Action::Grant(_));
-        if everywhere { Source::of(&self.identity) } else { None }
     }
 }
 
