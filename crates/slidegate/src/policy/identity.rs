@@ -8,7 +8,7 @@ use arrayvec::ArrayString;
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
-use crate::policy::network::{Network, Prefixes};
+use crate::policy::{Network, ParseError, Prefixes};
 
 /// The most bytes of an identity's text, kind and colon included.
 pub(crate) const MAX_IDENTITY_LEN: usize = 63;
@@ -62,13 +62,8 @@ impl Identity {
     }
 
     /// A user that the application has authenticated.
-    pub fn user(id: &str) -> Self {
-        Self::user_bytes(id.as_bytes())
-    }
-
-    /// A user whose id comes from a header, and may be no UTF-8.
-    pub(crate) fn user_bytes(id: &[u8]) -> Self {
-        Self::text("user", id)
+    pub fn user(id: impl AsRef<[u8]>) -> Self {
+        Self::text("user", id.as_ref())
     }
 
     /// The bearer of an API key, which is digested. White space around the key is not part of it.
@@ -235,9 +230,9 @@ impl fmt::Debug for Identity {
 
 /// Reads the text that [`Identity::as_str`] gives, as an operator copies it from a log.
 impl FromStr for Identity {
-    type Err = IdentityError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, IdentityError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let known = |kind: &str| {
             kind.parse::<http::HeaderName>().is_ok_and(|lower_case| lower_case.as_str() == kind)
         };
@@ -248,19 +243,13 @@ impl FromStr for Identity {
         let plain = text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'));
         match ArrayString::from(text) {
             Ok(text) if whole && plain => Ok(Self(text)),
-            _ => Err(IdentityError { text: text.to_owned() }),
+            _ => {
+                let expected = "an identity: expected kind:value as logs show it, such as user:42 \
+                                or ip:203.0.113.7, or everyone, or anonymous";
+                Err(ParseError::new(text, expected))
+            }
         }
     }
-}
-
-/// A text that is no identity's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is not an identity: expected kind:value as logs show it, such as user:42 or \
-     ip:203.0.113.7, or everyone, or anonymous"
-)]
-pub struct IdentityError {
-    text: String,
 }
 
 #[cfg(test)]

@@ -38,12 +38,12 @@ pub use self::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use self::checked::CheckedPolicy;
 pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::{Facts, without_query};
-pub use self::identity::{Identity, IdentityError};
+pub use self::identity::Identity;
 pub use self::matching::{AccountError, NamedCharge, Policies};
-pub use self::network::{Network, NetworkError, PrefixError, Prefixes};
+pub use self::network::{Network, PrefixError, Prefixes};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::plan::{CheckedPlan, Plan};
-pub use self::source::{Source, SourceError};
+pub use self::source::Source;
 
 /// A named rule: which requests, counted for whom, against which quotas.
 ///
@@ -311,21 +311,31 @@ impl fmt::Display for OnStoreError {
 }
 
 impl FromStr for OnStoreError {
-    type Err = ParseOnStoreErrorError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, ParseOnStoreErrorError> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "local" => Ok(Self::Local),
             "allow" => Ok(Self::Allow),
             "deny" => Ok(Self::Deny),
-            _ => Err(ParseOnStoreErrorError { text: text.to_owned() }),
+            _ => {
+                let expected = "an action on a store's error: expected local, allow or deny";
+                Err(ParseError::new(text, expected))
+            }
         }
     }
 }
 
-/// A text that is none of the actions.
+/// A text that is not what it should be, such as an identity or a network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an action on a store's error: expected local, allow or deny")]
-pub struct ParseOnStoreErrorError {
+#[error("{text:?} is not {expected}")]
+pub struct ParseError {
     text: String,
+    expected: String,
+}
+
+impl ParseError {
+    pub(crate) fn new(text: &str, expected: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), expected: expected.into() }
+    }
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::policy::ParseError;
+
 /// A range of addresses such as `10.0.0.0/8`, `2001:db8::/32` or `203.0.113.7`.
 ///
 /// Host bits must be zero: `10.1.2.3/8` may be a slip for `/32`, so it is refused. IPv4-mapped
@@ -25,11 +27,10 @@ impl Network {
 }
 
 impl FromStr for Network {
-    type Err = NetworkError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let error =
-            |problem: &str| NetworkError { text: text.to_owned(), problem: problem.to_owned() };
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = |problem: &str| ParseError::new(text, format!("a network: {problem}"));
         let net = parse(text).ok_or_else(|| {
             error("expected an address or a range such as 10.0.0.0/8 or 2001:db8::/32")
         })?;
@@ -71,14 +72,6 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// Why a text is not a network.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a network: {problem}")]
-pub struct NetworkError {
-    text: String,
-    problem: String,
 }
 
 /// The network that an address counts as: IPv4 by `v4` bits, IPv6 by `v6` bits.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, header};
 
-use crate::policy::{Facts, Identity, Prefixes};
+use crate::policy::{Facts, Identity, ParseError, Prefixes};
 
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,9 +45,7 @@ impl Source {
     /// The request's identity by this source, if it has one.
     pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
         match self {
-            Self::User => {
-                facts.user_id().map(Identity::user_bytes).or_else(|| facts.identity("user"))
-            }
+            Self::User => facts.user_id().map(Identity::user).or_else(|| facts.identity("user")),
             Self::Named(kind) => facts.identity(kind),
             Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
             Self::Authorization => {
@@ -106,7 +104,7 @@ impl Source {
             }
             Self::User if facts.headers_trusted && facts.user_id().is_none() => {
                 let ids = facts.user_header.into_iter().flat_map(|name| facts.header_values(name));
-                ids.map(|id| Identity::user_bytes(id.trim_ascii())).find(listed)
+                ids.map(|id| Identity::user(id.trim_ascii())).find(listed)
             }
             _ => self.read(facts).filter(listed),
         }
@@ -138,10 +136,12 @@ impl fmt::Display for Source {
 }
 
 impl FromStr for Source {
-    type Err = SourceError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, SourceError> {
-        let error = || SourceError { text: text.to_owned() };
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let expected = "an identity source: expected user, api-key, authorization, ip, \
+                        header:NAME or everyone";
+        let error = || ParseError::new(text, expected);
         match text {
             "user" => Ok(Self::User),
             "api-key" => Ok(Self::ApiKey),
@@ -154,14 +154,4 @@ impl FromStr for Source {
             }
         }
     }
-}
-
-/// A text that names no identity source.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is not an identity source: expected user, api-key, authorization, ip, \
-     header:NAME or everyone"
-)]
-pub struct SourceError {
-    text: String,
 }
