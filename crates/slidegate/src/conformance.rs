@@ -33,7 +33,6 @@
 
 use std::future::{Future, poll_fn};
 use std::num::NonZeroU32;
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -488,8 +487,7 @@ async fn concurrent_overlapping_charges_stay_whole(harness: &impl Harness) {
 
 /// Drives all futures at once, as far as they let it; their outputs are in their order.
 async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut tasks: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.map(|future| (Box::pin(future), None)).collect();
+    let mut tasks: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         for (future, output) in tasks.iter_mut().filter(|(_, output)| output.is_none()) {
             if let Poll::Ready(ready) = future.as_mut().poll(context) {

@@ -94,9 +94,11 @@ pub(crate) struct Bans {
     /// Read without the lock: nearly always nobody is banned or on the way to it.
     accounts: AtomicUsize,
     warning: Warning,
-    /// Called with each ban that denials began.
-    pub(crate) listener: Option<Box<dyn Fn(&ActiveBan) + Send + Sync>>,
+    pub(crate) listener: Option<BanListener>,
 }
+
+/// Called with each ban that denials began.
+pub(crate) type BanListener = Box<dyn Fn(&ActiveBan) + Send + Sync>;
 
 #[derive(Default)]
 struct BanTable {

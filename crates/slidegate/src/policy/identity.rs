@@ -62,8 +62,13 @@ impl Identity {
     }
 
     /// A user that the application has authenticated.
-    pub fn user(id: impl AsRef<[u8]>) -> Self {
-        Self::text("user", id.as_ref())
+    pub fn user(id: &str) -> Self {
+        Self::user_bytes(id.as_bytes())
+    }
+
+    /// A user whose id comes from a header, and may be no UTF-8.
+    pub(crate) fn user_bytes(id: &[u8]) -> Self {
+        Self::text("user", id)
     }
 
     /// The bearer of an API key, which is digested. White space around the key is not part of it.

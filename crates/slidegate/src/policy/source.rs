@@ -45,7 +45,9 @@ impl Source {
     /// The request's identity by this source, if it has one.
     pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
         match self {
-            Self::User => facts.user_id().map(Identity::user).or_else(|| facts.identity("user")),
+            Self::User => {
+                facts.user_id().map(Identity::user_bytes).or_else(|| facts.identity("user"))
+            }
             Self::Named(kind) => facts.identity(kind),
             Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
             Self::Authorization => {
@@ -104,7 +106,7 @@ impl Source {
             }
             Self::User if facts.headers_trusted && facts.user_id().is_none() => {
                 let ids = facts.user_header.into_iter().flat_map(|name| facts.header_values(name));
-                ids.map(|id| Identity::user(id.trim_ascii())).find(listed)
+                ids.map(|id| Identity::user_bytes(id.trim_ascii())).find(listed)
             }
             _ => self.read(facts).filter(listed),
         }
