@@ -122,12 +122,8 @@ impl<'a> Facts<'a> {
     /// program would take is anybody's guess, so neither counts.
     pub(crate) fn header(&self, name: &HeaderName) -> Option<&'a [u8]> {
         let mut values = self.headers.get_all(name).iter();
-        match (values.next(), values.next()) {
-            (Some(value), None) => {
-                Some(value.as_bytes().trim_ascii()).filter(|value| !value.is_empty())
-            }
-            _ => None,
-        }
+        let (Some(value), None) = (values.next(), values.next()) else { return None };
+        Some(value.as_bytes().trim_ascii()).filter(|value| !value.is_empty())
     }
 
     /// The value of a `Cookie` header, whose lines are one value together: HTTP/2 may send it in

@@ -61,11 +61,9 @@ fn parse(text: &str) -> Option<IpNet> {
 /// The IPv4 form of a mapped network; `None` for one that would hold all of IPv4, or more.
 fn canonical(net: IpNet) -> Option<IpNet> {
     let IpNet::V6(v6) = net else { return Some(net) };
-    if let Some(v4) = v6.addr().to_ipv4_mapped() {
-        let prefix = v6.prefix_len().checked_sub(MAPPED_PREFIX).filter(|bits| *bits > 0)?;
-        return IpNet::new(IpAddr::V4(v4), prefix).ok();
-    }
-    Some(net)
+    let Some(v4) = v6.addr().to_ipv4_mapped() else { return Some(net) };
+    let prefix = v6.prefix_len().checked_sub(MAPPED_PREFIX).filter(|bits| *bits > 0)?;
+    IpNet::new(IpAddr::V4(v4), prefix).ok()
 }
 
 impl fmt::Display for Network {

@@ -67,11 +67,7 @@ impl Source {
 
     /// Whether the identities that it finds are API keys.
     pub(crate) fn gives_api_keys(&self) -> bool {
-        match self {
-            Self::ApiKey => true,
-            Self::Header(name) => *name == API_KEY,
-            _ => false,
-        }
+        *self == Self::ApiKey || *self == Self::Header(API_KEY)
     }
 
     /// Where an identity would be read from, if its text alone tells. Of `anonymous` and of a header
