@@ -142,7 +142,7 @@ impl Question {
         let AtMost(charges) = self.charges.as_ref()?;
         let named = charges.iter().map(|charge| NamedCharge {
             policy: &charge.policy,
-            identity: charge.identity.clone(),
+            identity: charge.identity,
             plan: charge.plan.as_deref(),
             cost: charge.cost,
         });
