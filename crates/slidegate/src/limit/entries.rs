@@ -1,166 +1,167 @@
-//! The entries of a ledger: stamps and units, oldest first, kept as small as they can be.
+//! The entries of a ledger: stamps and units, oldest first, in one flat list.
 
-use std::collections::VecDeque;
+use smallvec::SmallVec;
 
-use arrayvec::ArrayVec;
-
-use super::quota::FINE_UNITS;
-
-#[derive(Debug, Clone)]
-pub(crate) enum Entries {
-    /// A few entries of one unit each. Most accounts of a large store have no more, and finding the
-    /// account finds them too.
-    Few(ArrayVec<Stamp, 3>),
-    /// Entries of one unit each.
-    Ones(VecDeque<Stamp>),
-    Counted(Box<Counted>),
-}
-
-/// Entries of several units each, and their sum.
+/// A ledger's entries, and the sum of their units.
+///
+/// An entry is a word for its stamp, and a second one for its units if it has more than one. The
+/// first two words need no allocation: most accounts of a large store have no more, and finding the
+/// account finds them too.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
-    entries: VecDeque<(Stamp, u32)>,
+pub(crate) struct Entries {
+    words: SmallVec<[Word; 2]>,
+    /// Words at the front that were taken out, and stay until the list is full.
+    taken: u32,
     used: u32,
 }
 
-impl Entries {
-    pub(crate) const fn new() -> Self {
-        Self::Few(ArrayVec::new_const())
+/// A stamp in milliseconds since the epoch, which lasts until the year 6429, or, with its highest
+/// bit set, the units of the stamp before it.
+#[derive(Debug, Clone, Copy)]
+struct Word([u8; 6]);
+
+impl Word {
+    const UNITS: u64 = 1 << 47;
+
+    fn new(value: u64) -> Self {
+        let [a, b, c, d, e, f, ..] = value.to_le_bytes();
+        Self([a, b, c, d, e, f])
+    }
+
+    fn units(units: u32) -> Self {
+        Self::new(u64::from(units) | Self::UNITS)
     }
 
     #[inline]
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Few(few) => few.len(),
-            Self::Ones(ones) => ones.len(),
-            Self::Counted(counted) => counted.entries.len(),
-        }
+    fn value(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
+    #[inline]
+    fn is_units(self) -> bool {
+        self.value() & Self::UNITS != 0
+    }
+}
+
+impl Entries {
     /// The units of all entries.
     #[inline]
     pub(crate) fn used(&self) -> u32 {
-        match self {
-            Self::Few(few) => few.len() as u32,
-            Self::Ones(ones) => ones.len() as u32,
-            Self::Counted(counted) => counted.used,
-        }
+        self.used
     }
 
     #[inline]
     pub(crate) fn first_ms(&self) -> Option<u64> {
-        let first = match self {
-            Self::Few(few) => few.first(),
-            Self::Ones(ones) => ones.front(),
-            Self::Counted(counted) => counted.entries.front().map(|(stamp, _)| stamp),
-        };
-        first.map(Stamp::ms)
+        self.words.get(self.taken as usize).map(|word| word.value())
     }
 
     #[inline]
     pub(crate) fn last_ms(&self) -> Option<u64> {
-        let last = match self {
-            Self::Few(few) => few.last(),
-            Self::Ones(ones) => ones.back(),
-            Self::Counted(counted) => counted.entries.back().map(|(stamp, _)| stamp),
-        };
-        last.map(Stamp::ms)
+        self.last().map(|at| self.words[at].value())
     }
 
     /// Stamp and units of each entry, oldest first.
-    pub(crate) fn iter(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = (u64, u32)> + ExactSizeIterator + '_ {
-        (0..self.len()).map(|i| match self {
-            Self::Few(few) => (few[i].ms(), 1),
-            Self::Ones(ones) => (ones[i].ms(), 1),
-            Self::Counted(counted) => (counted.entries[i].0.ms(), counted.entries[i].1),
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.stamps().map(|at| (self.words[at].value(), self.units(at)))
     }
 
-    /// Appends an entry, or adds to the last one if it has the same stamp and entries are counted.
-    /// There will never be more than `most`.
+    /// Appends an entry, or adds to the last one if that is not earlier. There will not be more than
+    /// `most` words.
     #[inline]
     pub(crate) fn push(&mut self, stamp_ms: u64, units: u32, most: usize) {
-        let stamp = Stamp::new(stamp_ms);
-        match self {
-            Self::Few(few) if units == 1 && !few.is_full() => few.push(stamp),
-            Self::Ones(ones) if units == 1 && ones.len() < FINE_UNITS as usize => {
-                grow(ones, most);
-                ones.push_back(stamp);
-            }
-            Self::Counted(counted) => counted.push(stamp, units, most),
-            Self::Few(few) if units == 1 => {
-                *self = Self::Ones(few.iter().copied().chain([stamp]).collect());
-            }
-            Self::Few(_) | Self::Ones(_) => {
-                let mut counted = Box::<Counted>::default();
-                self.iter().for_each(|(ms, units)| counted.push(Stamp::new(ms), units, most));
-                counted.push(stamp, units, most);
-                *self = Self::Counted(counted);
-            }
-        }
-    }
-
-    /// Takes up to `units` out of one entry, and the entry with its last unit; tells how many.
-    pub(crate) fn take(&mut self, entry: usize, units: u32) -> u32 {
-        let taken = match self {
-            Self::Few(few) => few.pop_at(entry).map_or(0, |_| 1),
-            Self::Ones(ones) => ones.remove(entry).map_or(0, |_| 1),
-            Self::Counted(counted) => counted.take(entry, units),
-        };
-        if self.len() == 0 {
-            *self = Self::new();
-        }
-        taken
-    }
-}
-
-impl Counted {
-    fn push(&mut self, stamp: Stamp, units: u32, most: usize) {
         self.used += units;
-        match self.entries.back_mut() {
-            Some((last, counted)) if *last == stamp => *counted += units,
-            _ => {
-                grow(&mut self.entries, most);
-                self.entries.push_back((stamp, units));
+        let mut units = units;
+        match self.last() {
+            Some(at) if self.words[at].value() >= stamp_ms => {
+                units += self.units(at);
+                self.words.truncate(at + 1);
             }
+            _ => self.push_word(Word::new(stamp_ms), most),
+        }
+        if units > 1 {
+            self.push_word(Word::units(units), most);
         }
     }
 
-    fn take(&mut self, entry: usize, units: u32) -> u32 {
-        let there = &mut self.entries[entry].1;
-        let taken = units.min(*there);
-        *there -= taken;
-        if *there == 0 {
-            self.entries.remove(entry);
-        }
+    /// Takes up to `units` out of the oldest entry; tells how many.
+    pub(crate) fn take_first(&mut self, units: u32) -> u32 {
+        let first = (self.used > 0).then_some(self.taken as usize);
+        self.take(first, units)
+    }
+
+    /// Takes up to `units` out of the newest entry; tells how many.
+    pub(crate) fn take_last(&mut self, units: u32) -> u32 {
+        self.take(self.last(), units)
+    }
+
+    /// Takes up to `units` out of the entry with this stamp; tells how many.
+    pub(crate) fn take_at(&mut self, stamp_ms: u64, units: u32) -> u32 {
+        let at = self.stamps().find(|at| self.words[*at].value() == stamp_ms);
+        self.take(at, units)
+    }
+
+    fn take(&mut self, at: Option<usize>, units: u32) -> u32 {
+        let Some(at) = at else { return 0 };
+        let there = self.units(at);
+        let taken = units.min(there);
         self.used -= taken;
+        let end = at + 1 + usize::from(self.has_units(at));
+        if taken < there {
+            self.words[at + 1] = Word::units(there - taken);
+        } else if end == self.words.len() {
+            self.words.truncate(at);
+        } else if at == self.taken as usize {
+            self.taken = end as u32;
+        } else {
+            self.words.drain(at..end);
+        }
+        if self.used == 0 {
+            self.words.clear();
+            self.taken = 0;
+        }
         taken
     }
-}
 
-/// Milliseconds since the epoch in six bytes, which last until the year 10889.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp([u8; 6]);
-
-impl Stamp {
-    fn new(ms: u64) -> Self {
-        let [a, b, c, d, e, f, ..] = ms.to_le_bytes();
-        Self([a, b, c, d, e, f])
+    /// Where the stamps of all entries are.
+    fn stamps(&self) -> impl Iterator<Item = usize> + '_ {
+        (self.taken as usize..self.words.len()).filter(|at| !self.words[*at].is_units())
     }
 
     #[inline]
-    fn ms(&self) -> u64 {
-        let [a, b, c, d, e, f] = self.0;
-        u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    fn last(&self) -> Option<usize> {
+        let last = self.words.len().checked_sub(1)?;
+        Some(last - usize::from(self.words[last].is_units()))
     }
-}
 
-/// Makes room for twice as many, but not for more than there will ever be.
-fn grow<T>(queue: &mut VecDeque<T>, most: usize) {
-    let len = queue.len();
-    if len == queue.capacity() {
-        queue.reserve_exact((len * 2).max(4).min(most).max(len + 1) - len);
+    fn has_units(&self, at: usize) -> bool {
+        self.words.get(at + 1).is_some_and(|next| next.is_units())
+    }
+
+    #[inline]
+    fn units(&self, at: usize) -> u32 {
+        if self.has_units(at) { self.words[at + 1].value() as u32 } else { 1 }
+    }
+
+    #[inline]
+    fn push_word(&mut self, word: Word, most: usize) {
+        if self.words.len() == self.words.capacity() {
+            self.make_room(most);
+        }
+        self.words.push(word);
+    }
+
+    /// Forgets the words that were taken out, if those are an eighth of what there may be, so that
+    /// moving the others costs little for each of them. Otherwise doubles the list.
+    #[cold]
+    fn make_room(&mut self, most: usize) {
+        let (len, taken) = (self.words.len(), self.taken as usize);
+        if taken > 0 && taken >= len.min(most) / 8 {
+            self.words.drain(..taken);
+            self.taken = 0;
+        } else {
+            let wanted = if len < most { (2 * len).min(most) } else { most + most.div_ceil(8) };
+            self.words.reserve_exact(wanted.max(len + 1) - len);
+        }
     }
 }

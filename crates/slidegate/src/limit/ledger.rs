@@ -1,5 +1,6 @@
 //! What one account spent under one quota: the exact sliding log.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::limit::entries::Entries;
@@ -23,30 +24,34 @@ pub struct Ledger {
 
 /// A window in milliseconds; in its highest bit, whether stamps are whole ticks of a coarse quota.
 #[derive(Debug, Clone, Copy)]
-struct Window(u64);
+struct Window(NonZeroU64);
 
 impl Window {
     const COARSE: u64 = 1 << 63;
 
     fn new(ms: u64, coarse: bool) -> Self {
-        Self(if coarse { ms | Self::COARSE } else { ms })
+        let bits = if coarse { ms | Self::COARSE } else { ms };
+        Self(NonZeroU64::new(bits).expect("no window is empty"))
     }
 
     #[inline]
     fn ms(self) -> u64 {
-        self.0 & !Self::COARSE
+        self.0.get() & !Self::COARSE
     }
 
     #[inline]
     fn is_coarse(self) -> bool {
-        self.0 & Self::COARSE != 0
+        self.0.get() & Self::COARSE != 0
     }
 }
 
 impl Ledger {
     /// An empty ledger for the quota's window.
     pub fn new(quota: Quota) -> Self {
-        Self { window: Window::new(quota.window_ms(), quota.is_coarse()), entries: Entries::new() }
+        Self {
+            window: Window::new(quota.window_ms(), quota.is_coarse()),
+            entries: Entries::default(),
+        }
     }
 
     /// Forgets what has left the window at `now`.
@@ -62,9 +67,8 @@ impl Ledger {
     /// read the newest entry, which may be in another cache line than the oldest.
     #[inline]
     pub(crate) fn expire_in_order(&mut self, now: Timestamp) {
-        let Some(expired_ms) = now.as_millis().checked_sub(self.window.ms()) else { return };
-        if self.entries.first_ms().is_some_and(|first_ms| first_ms <= expired_ms) {
-            self.forget_until(Timestamp::from_millis(expired_ms));
+        while self.entries.first_ms().is_some_and(|first_ms| self.leaves(first_ms) <= now) {
+            self.entries.take_first(u32::MAX);
         }
     }
 
@@ -81,14 +85,9 @@ impl Ledger {
         if quota.is_coarse() != self.window.is_coarse() {
             self.change_tick(quota, cost, now);
         }
-        let stamp_ms = self.present_ms(now);
-        let out_of_order = self.entries.last_ms().is_some_and(|last_ms| last_ms > stamp_ms);
-        if out_of_order || self.entries.used() > u32::MAX - cost {
-            // Not after `expire` and `admits`, but nobody is bound to call them.
-            self.pull_back(stamp_ms);
-            self.forget_down_to(u32::MAX - cost);
-        }
-        self.entries.push(stamp_ms, cost, entries_of(quota));
+        // Nothing to forget after `admits`, but nobody is bound to call it.
+        self.forget_down_to(u32::MAX - cost);
+        self.entries.push(self.present_ms(now), cost, MOST_WORDS.min(quota.units().get() as usize));
     }
 
     /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
@@ -157,8 +156,8 @@ impl Ledger {
     /// Takes back up to `units` of the newest units; tells how many.
     pub fn refund_newest(&mut self, units: u32) -> u32 {
         let mut left = units;
-        while left > 0 && self.entries.len() > 0 {
-            left -= self.entries.take(self.entries.len() - 1, left);
+        while left > 0 && !self.is_empty() {
+            left -= self.entries.take_last(left);
         }
         units - left
     }
@@ -169,32 +168,24 @@ impl Ledger {
         if at + Duration::from_millis(self.window.ms()) <= now {
             return 0;
         }
-        let stamp_ms = self.present_ms(at);
-        let mut left = units;
-        while left > 0 {
-            let found = self.entries.iter().rposition(|(entry_ms, _)| entry_ms == stamp_ms);
-            let Some(entry) = found else { break };
-            left -= self.entries.take(entry, left);
-        }
-        units - left
+        self.entries.take_at(self.present_ms(at), units)
     }
 
     /// Forgets what was spent up to `at`. An entry whose tick ends later stays, with all its units.
-    #[inline(never)]
     pub fn forget_until(&mut self, at: Timestamp) {
         while self.entries.first_ms().is_some_and(|first_ms| first_ms <= at.as_millis()) {
-            self.entries.take(0, u32::MAX);
+            self.entries.take_first(u32::MAX);
         }
     }
 
     /// Whether nothing is spent, as of the last [`expire`](Self::expire).
     pub fn is_empty(&self) -> bool {
-        self.entries.len() == 0
+        self.entries.used() == 0
     }
 
     /// How many entries the ledger keeps.
     pub fn entries(&self) -> usize {
-        self.entries.len()
+        self.entries.iter().count()
     }
 
     #[inline]
@@ -230,11 +221,12 @@ impl Ledger {
         coarse: bool,
         runs: impl IntoIterator<Item = (u64, u32)>,
     ) -> Self {
-        let mut ledger = Self { window: Window::new(window_ms, coarse), entries: Entries::new() };
+        let mut ledger =
+            Self { window: Window::new(window_ms, coarse), entries: Entries::default() };
         for (stamp_ms, units) in runs {
             // No quota looks back further than this many units.
             ledger.forget_down_to(u32::MAX - units);
-            ledger.entries.push(stamp_ms, units, MOST_ENTRIES);
+            ledger.entries.push(stamp_ms, units, MOST_WORDS);
         }
         ledger
     }
@@ -288,16 +280,16 @@ impl Ledger {
     fn pull_back(&mut self, present_ms: u64) {
         let mut pulled = 0;
         while self.entries.last_ms().is_some_and(|last_ms| last_ms > present_ms) {
-            pulled += self.entries.take(self.entries.len() - 1, u32::MAX);
+            pulled += self.entries.take_last(u32::MAX);
         }
         if pulled > 0 {
-            self.entries.push(present_ms, pulled, MOST_ENTRIES);
+            self.entries.push(present_ms, pulled, MOST_WORDS);
         }
     }
 
     fn forget_down_to(&mut self, units: u32) {
         while self.entries.used() > units {
-            self.entries.take(0, self.entries.used() - units);
+            self.entries.take_first(self.entries.used() - units);
         }
     }
 }
@@ -305,11 +297,8 @@ impl Ledger {
 /// The most entries that any ledger comes to have.
 const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
 
-/// The most entries that a ledger of this quota comes to have.
-#[inline]
-fn entries_of(quota: Quota) -> usize {
-    MOST_ENTRIES.min(quota.units().get() as usize)
-}
+/// The most words that they take: a stamp and its units.
+const MOST_WORDS: usize = 2 * MOST_ENTRIES;
 
 #[cfg(test)]
 mod tests {
