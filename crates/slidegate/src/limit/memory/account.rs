@@ -55,22 +55,12 @@ impl AccountEntry {
         self.key.as_bytes() == key
     }
 
-    /// Forgets what has left its window, and deals with a clock that has stepped back.
+    /// Forgets what has left its window.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.ledgers_mut().iter_mut().for_each(|ledger| ledger.expire(now));
     }
 
-    /// Forgets what has left its window. The shard deals with a clock that has stepped back.
     #[inline]
-    pub(super) fn expire_in_order(&mut self, now: Timestamp) {
-        self.ledgers_mut().iter_mut().for_each(|ledger| ledger.expire_in_order(now));
-    }
-
-    #[inline]
-    pub(super) fn ledger(&self, quota: Quota) -> Option<&Ledger> {
-        self.ledgers().iter().find(|ledger| ledger.window_ms() == quota.window_ms())
-    }
-
     pub(super) fn ledger_mut(&mut self, quota: Quota) -> Option<&mut Ledger> {
         let window_ms = quota.window_ms();
         self.ledgers_mut().iter_mut().find(|ledger| ledger.window_ms() == window_ms)
@@ -78,10 +68,13 @@ impl AccountEntry {
 
     /// The ledger for the quota's window, begun if need be.
     #[inline]
-    pub(super) fn ledger_or_new(&mut self, quota: Quota) -> &mut Ledger {
+    pub(super) fn ledger_or_new(&mut self, quota: Quota, now: Timestamp) -> &mut Ledger {
         let mut windows = self.ledgers().iter().map(Ledger::window_ms);
         let i = windows.position(|window_ms| window_ms == quota.window_ms());
-        let i = i.unwrap_or_else(|| self.push(Ledger::new(quota)));
+        let i = i.unwrap_or_else(|| {
+            self.expire(now);
+            self.push(Ledger::new(quota))
+        });
         &mut self.ledgers_mut()[i]
     }
 

@@ -217,14 +217,9 @@ impl MemoryStore {
                 drop(shard);
                 return self.attempt_all(slice::from_mut(&mut charge), commit);
             };
-            account.expire_in_order(now);
-            charge.will_spend = charge.fits(Some(account));
-            if commit == Commit::Spend {
-                charge.write(account, now);
-            }
-            let spent = charge.will_spend || charge.shadow;
+            let spent = charge.plan(Some(account), now);
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
-            charge.report(Some(account), now, &mut receipt.standings);
+            charge.settle(Some(account), charge.to_commit(commit), now, &mut receipt.standings);
             return Ok(receipt);
         }
         let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
@@ -250,7 +245,7 @@ impl MemoryStore {
             let receipt = receipt.expect("a charge that a shared account stands in for");
             return (receipt.spent, receipt.standings[0]);
         };
-        let ledger = account.ledger_or_new(quota);
+        let ledger = account.ledger_or_new(quota, now);
         ledger.expire_in_order(now);
         if !ledger.admits(quota, cost) {
             return (false, ledger.standing_for(quota, cost, now));
@@ -288,7 +283,7 @@ impl MemoryStore {
         let reading = self.clock.now();
         let now = locks.iter_mut().map(|lock| lock.instant(reading)).max().unwrap_or(reading);
         locks.iter_mut().for_each(|lock| lock.begin(now, planned.len()));
-        if let Err(error) = find_slots(planned, &mut locks, now) {
+        if let Err(error) = find_slots(planned, &locks) {
             self.count_refused(1, now);
             return Err(error);
         }
@@ -298,22 +293,15 @@ impl MemoryStore {
         }
         let mut spent = true;
         for charge in &mut *planned {
-            let account = locks[charge.lock].account(charge.slot, charge.policy);
-            charge.will_spend = charge.fits(account);
-            spent &= charge.will_spend || charge.shadow;
+            let account = locks[charge.lock].account(charge, Commit::Nothing, now);
+            spent &= charge.plan(account, now);
         }
         let mut standings = Standings::new();
         for charge in planned {
             charge.will_spend &= spent;
-            let shard = &mut locks[charge.lock];
-            if commit == Commit::Spend
-                && (charge.will_spend || charge.counts_denied)
-                && let Some((account, slot)) = shard.account_mut(charge)
-            {
-                charge.slot = slot;
-                charge.write(account, now);
-            }
-            charge.report(shard.account(charge.slot, charge.policy), now, &mut standings);
+            let commit = charge.to_commit(commit);
+            let account = locks[charge.lock].account(charge, commit, now);
+            charge.settle(account, commit, now, &mut standings);
         }
         Ok(Receipt { spent, at: now, degraded: refused > 0, standings })
     }
@@ -394,15 +382,14 @@ impl Store for MemoryStore {
 /// Finds where every charge is counted; makes nothing.
 fn find_slots(
     planned: &mut [PlannedCharge<'_>],
-    locks: &mut [MutexGuard<'_, Shard>],
-    now: Timestamp,
+    locks: &[MutexGuard<'_, Shard>],
 ) -> Result<(), StoreError> {
     for i in 0..planned.len() {
         let (before, rest) = planned.split_at_mut(i);
         let charge = &mut rest[0];
         let beside = before.iter().filter(|other| other.lock == charge.lock);
         let new = beside.clone().filter(|other| other.slot == Slot::New).count();
-        charge.slot = locks[charge.lock].slot(charge, now, new)?;
+        charge.slot = locks[charge.lock].slot(charge, new)?;
         // Two charges to one shared account would each be seen to fit alone.
         if charge.slot == Slot::Overflow
             && beside.clone().any(|o| o.slot == Slot::Overflow && o.policy == charge.policy)

@@ -1,8 +1,8 @@
 //! One charge of a call, from where it is counted to where its quotas stand.
 
 use arrayvec::ArrayVec;
-use smallvec::SmallVec;
 
+use super::Commit;
 use super::account::AccountEntry;
 use super::shard::Slot;
 use crate::limit::name::MAX_NAME_LEN;
@@ -23,7 +23,7 @@ pub(super) fn account_key(charge: &Charge<'_>) -> AccountKey {
 }
 
 /// A charge, and where it is counted.
-pub(crate) struct PlannedCharge<'a> {
+pub(super) struct PlannedCharge<'a> {
     pub(super) key: &'a [u8],
     /// The key of the shared account for newcomers that find no room.
     pub(super) policy: &'a str,
@@ -37,8 +37,6 @@ pub(crate) struct PlannedCharge<'a> {
     pub(super) lock: usize,
     pub(super) slot: Slot,
     pub(super) will_spend: bool,
-    /// Of a denied request that is counted: which of its quotas had room for it before.
-    had_room: SmallVec<[bool; 2]>,
 }
 
 impl<'a> PlannedCharge<'a> {
@@ -55,7 +53,6 @@ impl<'a> PlannedCharge<'a> {
             lock: 0,
             slot: Slot::New,
             will_spend: true,
-            had_room: SmallVec::new(),
         }
     }
 
@@ -69,51 +66,57 @@ impl<'a> PlannedCharge<'a> {
         }
     }
 
-    /// Whether it fits all its quotas, by what the account has spent.
+    /// Whether the request is allowed as far as this charge goes, by what the account has spent.
     #[inline]
-    pub(super) fn fits(&self, account: Option<&AccountEntry>) -> bool {
-        let Some(account) = account else { return true };
-        let fits =
-            |quota| account.ledger(quota).is_none_or(|ledger| ledger.admits(quota, self.cost));
-        self.quotas.iter().all(|quota| fits(*quota))
-    }
-
-    /// Records what is spent, or denied and to be counted all the same.
-    #[inline]
-    pub(super) fn write(&mut self, account: &mut AccountEntry, now: Timestamp) {
-        if !self.will_spend && !self.counts_denied {
-            return;
-        }
-        for quota in self.quotas {
-            let ledger = account.ledger_or_new(*quota);
-            if self.will_spend {
-                ledger.spend(*quota, self.cost, now);
-            } else {
-                self.had_room.push(ledger.admits(*quota, self.cost));
-                ledger.spend_denied(*quota, self.cost, now);
+    pub(super) fn plan(&mut self, account: Option<&mut AccountEntry>, now: Timestamp) -> bool {
+        if let Some(account) = account {
+            for quota in self.quotas {
+                let Some(ledger) = account.ledger_mut(*quota) else { continue };
+                ledger.expire_in_order(now);
+                self.will_spend &= ledger.admits(*quota, self.cost);
             }
         }
+        self.will_spend || self.shadow
     }
 
-    /// Adds where each of its quotas stands.
+    /// What is left to do with the account: a charge that is denied is recorded only if it counts
+    /// denied requests.
+    pub(super) fn to_commit(&self, commit: Commit) -> Commit {
+        if self.will_spend || self.counts_denied { commit } else { Commit::Nothing }
+    }
+
+    /// Records what is spent, or denied and to be counted all the same, and adds where each of the
+    /// quotas stands.
     #[inline]
-    pub(super) fn report(
+    pub(super) fn settle(
         &self,
-        account: Option<&AccountEntry>,
+        mut account: Option<&mut AccountEntry>,
+        commit: Commit,
         now: Timestamp,
         standings: &mut Standings,
     ) {
-        for (i, &quota) in self.quotas.iter().enumerate() {
-            let standing = match account.and_then(|account| account.ledger(quota)) {
+        for &quota in self.quotas {
+            let ledger = account.as_deref_mut().and_then(|account| match commit {
+                Commit::Spend => Some(account.ledger_or_new(quota, now)),
+                Commit::Nothing => account.ledger_mut(quota),
+            });
+            standings.push(match ledger {
                 None => Standing::untouched(quota),
-                Some(ledger) if self.will_spend => ledger.standing(quota, now),
+                Some(ledger) if self.will_spend => {
+                    if commit == Commit::Spend {
+                        ledger.spend(quota, self.cost, now);
+                    }
+                    ledger.standing(quota, now)
+                }
                 Some(ledger) => {
+                    let had_room = ledger.admits(quota, self.cost);
+                    if commit == Commit::Spend {
+                        ledger.spend_denied(quota, self.cost, now);
+                    }
                     let standing = ledger.standing_for(quota, self.cost, now);
-                    let had_room = self.had_room.get(i) == Some(&true);
                     if had_room { standing.with_room() } else { standing }
                 }
-            };
-            standings.push(standing);
+            });
         }
     }
 }

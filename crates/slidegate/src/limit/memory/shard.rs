@@ -6,6 +6,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use super::Commit;
 use super::account::AccountEntry;
 use super::planned::PlannedCharge;
 use crate::limit::{StoreError, Timestamp};
@@ -107,19 +108,13 @@ impl Shard {
     }
 
     /// Finds where a charge is counted; makes nothing. `planned` accounts are to be made besides.
-    #[inline]
     pub(super) fn slot(
-        &mut self,
+        &self,
         charge: &PlannedCharge<'_>,
-        now: Timestamp,
         planned: usize,
     ) -> Result<Slot, StoreError> {
         if let Some(i) = self.find(charge.hash, charge.key) {
-            self.own_mut(i).expire_in_order(now);
             return Ok(Slot::Own(i));
-        }
-        if let Some(shared) = self.shared_mut(charge.policy) {
-            shared.expire_in_order(now);
         }
         if self.accounts.len() + planned < self.capacity {
             return Ok(Slot::New);
@@ -131,33 +126,28 @@ impl Shard {
         }
     }
 
-    /// What has been spent where a charge is counted, if anything.
-    #[inline]
-    pub(super) fn account(&self, slot: Slot, policy: &str) -> Option<&AccountEntry> {
-        match slot {
-            Slot::Own(i) => self.accounts.get_bucket(i),
-            Slot::New | Slot::Overflow => self.overflow.iter().find(|shared| shared.key == policy),
-            Slot::Waived => None,
-        }
-    }
-
-    /// The account of a charge, made if need be, and where it is now.
-    #[inline]
-    pub(super) fn account_mut(
+    /// The account that a charge is counted in; for a spend it is made if need be.
+    pub(super) fn account(
         &mut self,
         charge: &PlannedCharge<'_>,
-    ) -> Option<(&mut AccountEntry, Slot)> {
-        match charge.slot {
-            Slot::Own(i) => Some((self.own_mut(i), charge.slot)),
-            Slot::Overflow => Some((self.shared_or_new(charge.policy), charge.slot)),
-            Slot::New => {
-                let shared = self.shared_mut(charge.policy);
-                let account = shared.map(|shared| shared.condensed(charge.key));
-                let account = account.unwrap_or_else(|| AccountEntry::new(charge.key));
-                let i = self.insert(charge.hash, account);
-                Some((self.own_mut(i), Slot::Own(i)))
+        commit: Commit,
+        now: Timestamp,
+    ) -> Option<&mut AccountEntry> {
+        match (charge.slot, commit) {
+            (Slot::Own(i), _) => self.accounts.get_bucket_mut(i),
+            (Slot::Waived, _) => None,
+            (Slot::New | Slot::Overflow, Commit::Nothing) => self.shared_mut(charge.policy),
+            (Slot::Overflow, Commit::Spend) => Some(self.shared_or_new(charge.policy)),
+            (Slot::New, Commit::Spend) => {
+                let account = match self.shared_mut(charge.policy) {
+                    Some(shared) => {
+                        shared.expire(now);
+                        shared.condensed(charge.key)
+                    }
+                    None => AccountEntry::new(charge.key),
+                };
+                Some(self.insert(charge.hash, account))
             }
-            Slot::Waived => None,
         }
     }
 
@@ -228,11 +218,6 @@ impl Shard {
         self.accounts.find_bucket_index(hash, |account| account.is_for(key))
     }
 
-    #[inline]
-    fn own_mut(&mut self, i: usize) -> &mut AccountEntry {
-        self.accounts.get_bucket_mut(i).expect("an account stays in its bucket during a call")
-    }
-
     fn shared_mut(&mut self, policy: &str) -> Option<&mut AccountEntry> {
         self.overflow.iter_mut().find(|shared| shared.key == policy)
     }
@@ -246,11 +231,11 @@ impl Shard {
         &mut self.overflow[i]
     }
 
-    fn insert(&mut self, hash: u64, account: AccountEntry) -> usize {
+    fn insert(&mut self, hash: u64, account: AccountEntry) -> &mut AccountEntry {
         // The sweep itself waits for the next call: it may move accounts.
         self.calls = self.calls.saturating_add(CALLS_PER_NEW);
         let hasher = |account: &AccountEntry| self.hasher.hash_one(account.key.as_bytes());
-        self.accounts.insert_unique(hash, account, hasher).bucket_index()
+        self.accounts.insert_unique(hash, account, hasher).into_mut()
     }
 
     #[cold]
