@@ -49,7 +49,7 @@ impl<S: Store> Gate<S> {
     /// A gate whose own store, for local policies and for when `store` fails, is given too. Bans
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
-        let bans = Bans::new(local.capacity(), Arc::clone(&local.clock));
+        let bans = Bans::new(local.capacity(), Arc::new(local.clock.clone()));
         let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
         let unknown_plans = Warning::default();
         Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }

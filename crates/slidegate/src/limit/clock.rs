@@ -89,7 +89,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// It reads the processor's counter where that is steady, by way of [`quanta`], else the kernel's
 /// clock.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SystemClock {
     clock: quanta::Clock,
     origin: u64,
@@ -111,8 +111,33 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Timestamp {
         Timestamp(self.origin_ns + self.clock.delta_as_nanos(self.origin, self.clock.raw()))
+    }
+}
+
+/// The clock of a store: the machine's, which is read without an indirect call, or another.
+#[derive(Clone)]
+pub(crate) enum StoreClock {
+    System(SystemClock),
+    Other(Arc<dyn Clock>),
+}
+
+impl Clock for StoreClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    fn wall(&self) -> Timestamp {
+        match self {
+            Self::System(clock) => clock.wall(),
+            Self::Other(clock) => clock.wall(),
+        }
     }
 }
 

@@ -42,6 +42,11 @@ impl Word {
     fn is_units(self) -> bool {
         self.value() & Self::UNITS != 0
     }
+
+    #[inline]
+    fn as_units(self) -> u32 {
+        self.value() as u32
+    }
 }
 
 impl Entries {
@@ -61,9 +66,32 @@ impl Entries {
         self.last().map(|at| self.words[at].value())
     }
 
+    /// The stamp of the `n`-th unit, the oldest being the first.
+    pub(crate) fn unit_ms(&self, n: u32) -> Option<u64> {
+        let mut newer = n.checked_sub(1)?;
+        for (stamp_ms, units) in self.iter() {
+            match newer.checked_sub(units) {
+                Some(left) => newer = left,
+                None => return Some(stamp_ms),
+            }
+        }
+        None
+    }
+
     /// Stamp and units of each entry, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.stamps().map(|at| (self.words[at].value(), self.units(at)))
+        let mut rest = &self.words[self.taken as usize..];
+        std::iter::from_fn(move || {
+            let (entry, newer) = match rest {
+                [stamp, count, newer @ ..] if count.is_units() => {
+                    ((stamp.value(), count.as_units()), newer)
+                }
+                [stamp, newer @ ..] => ((stamp.value(), 1), newer),
+                [] => return None,
+            };
+            rest = newer;
+            Some(entry)
+        })
     }
 
     /// Appends an entry, or adds to the last one if that is not earlier. There will not be more than
@@ -71,42 +99,46 @@ impl Entries {
     #[inline]
     pub(crate) fn push(&mut self, stamp_ms: u64, units: u32, most: usize) {
         self.used += units;
-        let mut units = units;
-        match self.last() {
-            Some(at) if self.words[at].value() >= stamp_ms => {
-                units += self.units(at);
-                self.words.truncate(at + 1);
+        let units = match self.words.as_mut_slice() {
+            [.., last, count] if count.is_units() && last.value() >= stamp_ms => {
+                *count = Word::units(count.as_units() + units);
+                return;
             }
-            _ => self.push_word(Word::new(stamp_ms), most),
-        }
+            [.., last] if !last.is_units() && last.value() >= stamp_ms => 1 + units,
+            _ => {
+                self.push_word(Word::new(stamp_ms), most);
+                units
+            }
+        };
         if units > 1 {
             self.push_word(Word::units(units), most);
         }
     }
 
-    /// Takes up to `units` out of the oldest entry; tells how many.
+    /// Takes up to `units` out of the oldest entry, of which there is one; tells how many.
     pub(crate) fn take_first(&mut self, units: u32) -> u32 {
-        let first = (self.used > 0).then_some(self.taken as usize);
-        self.take(first, units)
+        self.take(self.taken as usize, units)
     }
 
     /// Takes up to `units` out of the newest entry; tells how many.
     pub(crate) fn take_last(&mut self, units: u32) -> u32 {
-        self.take(self.last(), units)
+        self.last().map_or(0, |at| self.take(at, units))
     }
 
     /// Takes up to `units` out of the entry with this stamp; tells how many.
     pub(crate) fn take_at(&mut self, stamp_ms: u64, units: u32) -> u32 {
-        let at = self.stamps().find(|at| self.words[*at].value() == stamp_ms);
-        self.take(at, units)
+        let at = self.words.iter().rposition(|word| word.value() == stamp_ms);
+        at.filter(|at| *at >= self.taken as usize).map_or(0, |at| self.take(at, units))
     }
 
-    fn take(&mut self, at: Option<usize>, units: u32) -> u32 {
-        let Some(at) = at else { return 0 };
-        let there = self.units(at);
+    /// Takes up to `units` out of the entry whose stamp is at `at`.
+    fn take(&mut self, at: usize, units: u32) -> u32 {
+        let (there, end) = match self.words.get(at + 1) {
+            Some(count) if count.is_units() => (count.as_units(), at + 2),
+            _ => (1, at + 1),
+        };
         let taken = units.min(there);
         self.used -= taken;
-        let end = at + 1 + usize::from(self.has_units(at));
         if taken < there {
             self.words[at + 1] = Word::units(there - taken);
         } else if end == self.words.len() {
@@ -123,24 +155,10 @@ impl Entries {
         taken
     }
 
-    /// Where the stamps of all entries are.
-    fn stamps(&self) -> impl Iterator<Item = usize> + '_ {
-        (self.taken as usize..self.words.len()).filter(|at| !self.words[*at].is_units())
-    }
-
     #[inline]
     fn last(&self) -> Option<usize> {
         let last = self.words.len().checked_sub(1)?;
         Some(last - usize::from(self.words[last].is_units()))
-    }
-
-    fn has_units(&self, at: usize) -> bool {
-        self.words.get(at + 1).is_some_and(|next| next.is_units())
-    }
-
-    #[inline]
-    fn units(&self, at: usize) -> u32 {
-        if self.has_units(at) { self.words[at + 1].value() as u32 } else { 1 }
     }
 
     #[inline]

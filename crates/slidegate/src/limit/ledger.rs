@@ -109,20 +109,12 @@ impl Ledger {
         Duration::from_nanos(self.retry_after_ns(quota, cost, now))
     }
 
+    #[inline]
     fn retry_after_ns(&self, quota: Quota, cost: u32, now: Timestamp) -> u64 {
-        if self.admits(quota, cost) {
-            return 0;
-        }
         // Every unit above this many has to leave first.
         let may_stay = quota.units().get().saturating_sub(cost);
-        let mut must_leave = self.entries.used() - may_stay;
-        for (stamp_ms, units) in self.entries.iter() {
-            if units >= must_leave {
-                return self.leaves(stamp_ms).as_nanos().saturating_sub(now.as_nanos());
-            }
-            must_leave -= units;
-        }
-        unreachable!("the entries add up to the units used")
+        let must_leave = self.entries.used().saturating_sub(may_stay);
+        self.leaves_after_ns(self.entries.unit_ms(must_leave), now)
     }
 
     /// How long until the first spent unit is free again; zero if none is spent.
@@ -149,8 +141,12 @@ impl Ledger {
 
     #[inline]
     fn reset_after_ns(&self, now: Timestamp) -> u64 {
-        let leaves = self.entries.first_ms().map_or(now, |stamp_ms| self.leaves(stamp_ms));
-        leaves.as_nanos().saturating_sub(now.as_nanos())
+        self.leaves_after_ns(self.entries.first_ms(), now)
+    }
+
+    #[inline]
+    fn leaves_after_ns(&self, stamp_ms: Option<u64>, now: Timestamp) -> u64 {
+        stamp_ms.map_or(0, |ms| self.leaves(ms).as_nanos().saturating_sub(now.as_nanos()))
     }
 
     /// Takes back up to `units` of the newest units; tells how many.

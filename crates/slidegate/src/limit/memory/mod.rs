@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use self::planned::{AccountKey, PlannedCharge, account_key};
 use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
-use crate::limit::clock::{Clock, SystemClock, Timestamp, Warning};
+use crate::limit::clock::{Clock, StoreClock, SystemClock, Timestamp, Warning};
 use crate::limit::{Charges, Quota, Receipt, Spent, Standing, Standings, Store, StoreError};
 
 /// Keeps accounts in memory, exactly, for any number of threads.
@@ -38,7 +38,7 @@ use crate::limit::{Charges, Quota, Receipt, Spent, Standing, Standings, Store, S
 pub struct MemoryStore {
     shards: Box<[LockedShard]>,
     hasher: RandomState,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: StoreClock,
     capacity: usize,
     /// Charges that found no room.
     refused: AtomicU64,
@@ -60,7 +60,7 @@ const SHARD_SHIFT: u32 = 32;
 #[must_use]
 pub struct MemoryStoreBuilder {
     capacity: usize,
-    clock: Arc<dyn Clock>,
+    clock: StoreClock,
 }
 
 impl MemoryStoreBuilder {
@@ -74,7 +74,7 @@ impl MemoryStoreBuilder {
 
     /// Where time comes from.
     pub fn clock(self, clock: impl Clock) -> Self {
-        Self { clock: Arc::new(clock), ..self }
+        Self { clock: StoreClock::Other(Arc::new(clock)), ..self }
     }
 
     /// Makes the store.
@@ -116,7 +116,7 @@ impl MemoryStore {
 
     /// Starts a store.
     pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder { capacity: 1_000_000, clock: Arc::new(SystemClock::new()) }
+        MemoryStoreBuilder { capacity: 1_000_000, clock: StoreClock::System(SystemClock::new()) }
     }
 
     /// A builder of an empty store with the same capacity and clock.
@@ -240,10 +240,7 @@ impl MemoryStore {
         let (mut shard, now) = self.open(hash);
         let Some(account) = shard.own(hash, key) else {
             drop(shard);
-            let mut charge = PlannedCharge::new(key, hash, slice::from_ref(&quota), cost);
-            let receipt = self.attempt_all(slice::from_mut(&mut charge), commit);
-            let receipt = receipt.expect("a charge that a shared account stands in for");
-            return (receipt.spent, receipt.standings[0]);
+            return self.attempt_new_key(key, hash, quota, cost, commit);
         };
         let ledger = account.ledger_or_new(quota, now);
         ledger.expire_in_order(now);
@@ -256,8 +253,23 @@ impl MemoryStore {
         (true, ledger.standing(quota, now))
     }
 
+    #[cold]
+    fn attempt_new_key(
+        &self,
+        key: &[u8],
+        hash: u64,
+        quota: Quota,
+        cost: u32,
+        commit: Commit,
+    ) -> (bool, Standing) {
+        let mut charge = PlannedCharge::new(key, hash, slice::from_ref(&quota), cost);
+        let receipt = self.attempt_all(slice::from_mut(&mut charge), commit);
+        let receipt = receipt.expect("a charge that a shared account stands in for");
+        (receipt.spent, receipt.standings[0])
+    }
+
     /// Locks the shard of one account, and reads the clock under the lock.
-    #[inline]
+    #[inline(always)]
     fn open(&self, hash: u64) -> (MutexGuard<'_, Shard>, Timestamp) {
         let mut shard = self.lock(self.shard_of(hash));
         let now = shard.instant(self.clock.now());

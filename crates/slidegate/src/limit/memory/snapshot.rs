@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::MemoryStore;
 use super::account::{AccountEntry, MAX_LEDGERS};
-use crate::limit::clock::{NANOS_PER_MILLI, Timestamp};
+use crate::limit::clock::{Clock, NANOS_PER_MILLI, Timestamp};
 use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
 use crate::limit::{Ledger, Name};
 
