@@ -233,27 +233,26 @@ pub enum QuotaError {
 
 /// The quotas that one account keeps together: at least one, each with a window of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quotas {
-    list: Box<[Quota]>,
-    fewest_units: NonZeroU32,
-}
+pub struct Quotas(Box<[Quota]>);
 
 impl Quotas {
     /// Checks that there is a quota and that no two share a window.
     pub fn new(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotasError> {
         let list: Box<[Quota]> = quotas.into_iter().collect();
-        let fewest_units = list.iter().map(|q| q.units).min().ok_or(QuotasError::Empty)?;
+        if list.is_empty() {
+            return Err(QuotasError::Empty);
+        }
         for (i, quota) in list.iter().enumerate() {
             if let Some(twin) = list[..i].iter().find(|q| q.window_ms == quota.window_ms) {
                 return Err(QuotasError::SameWindow(*twin, *quota));
             }
         }
-        Ok(Self { list, fewest_units })
+        Ok(Self(list))
     }
 
     /// The quotas in the order they were given.
     pub fn as_slice(&self) -> &[Quota] {
-        &self.list
+        &self.0
     }
 
     /// One quota for each window of these, with the most units that it has; none if there are none.
@@ -267,19 +266,18 @@ impl Quotas {
     /// The same windows with this many more units in each.
     pub(crate) fn raised(&self, by: u32) -> Self {
         let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by), ..*quota };
-        let list = self.list.iter().map(raise).collect();
-        Self { list, fewest_units: self.fewest_units.saturating_add(by) }
+        Self(self.0.iter().map(raise).collect())
     }
 
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.
     pub fn fewest_units(&self) -> NonZeroU32 {
-        self.fewest_units
+        self.0.iter().map(|quota| quota.units).min().expect("there is at least one")
     }
 }
 
 impl From<Quota> for Quotas {
     fn from(quota: Quota) -> Self {
-        Self { list: Box::new([quota]), fewest_units: quota.units }
+        Self(Box::new([quota]))
     }
 }
 
