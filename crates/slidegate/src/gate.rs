@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 
 use crate::admin::Admin;
 use crate::decision::{Block, Decision, PolicyStanding};
-use crate::limit::clock::{Timestamp, Warning};
+use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
 use crate::limit::{Charges, Name, Receipt, Spent, Store, StoreError};
 use crate::policy::ban::{ActiveBan, Bans};
@@ -49,7 +49,7 @@ impl<S: Store> Gate<S> {
     /// A gate whose own store, for local policies and for when `store` fails, is given too. Bans
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
-        let bans = Bans::new(local.capacity(), Arc::new(local.clock.clone()));
+        let bans = Bans::new(local.capacity, Arc::new(local.clock.clone()));
         let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
         let unknown_plans = Warning::default();
         Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }
@@ -196,7 +196,7 @@ impl<S: Store> Gate<S> {
 
     /// The current instant on the gate's clock, which is its own store's.
     pub fn now(&self) -> Timestamp {
-        self.local.now()
+        self.local.clock.now()
     }
 
     /// The store that the accounts are in.

@@ -69,8 +69,8 @@ impl AccountEntry {
     /// The ledger for the quota's window, begun if need be.
     #[inline]
     pub(super) fn ledger_or_new(&mut self, quota: Quota, now: Timestamp) -> &mut Ledger {
-        let mut windows = self.ledgers().iter().map(Ledger::window_ms);
-        let i = windows.position(|window_ms| window_ms == quota.window_ms());
+        let mut ledgers = self.ledgers().iter();
+        let i = ledgers.position(|ledger| ledger.window_ms() == quota.window_ms());
         let i = i.unwrap_or_else(|| {
             self.expire(now);
             self.push(Ledger::new(quota))
@@ -84,22 +84,26 @@ impl AccountEntry {
     }
 
     /// An account of this key with the same standing, in as few entries as can be.
-    pub(super) fn condensed(&self, key: &[u8]) -> Self {
+    pub(super) fn condensed(&mut self, key: &[u8], now: Timestamp) -> Self {
+        self.expire(now);
         let mut account = Self::new(key);
-        account.absorb(self.ledgers().iter().map(Ledger::condensed));
+        self.ledgers().iter().for_each(|ledger| account.add(ledger.condensed()));
         account
     }
 
     /// Adds another history of the same account to this one.
-    pub(super) fn absorb(&mut self, ledgers: impl IntoIterator<Item = Ledger>) {
-        for ledger in ledgers {
-            let mut own = self.ledgers_mut().iter_mut();
-            match own.find(|own| own.window_ms() == ledger.window_ms()) {
-                Some(own) => *own = own.merged(&ledger),
-                None => {
-                    self.push(ledger);
-                }
-            }
+    pub(super) fn absorb(&mut self, other: &Self, now: Timestamp) {
+        // What has left would count towards the entries that a ledger may have.
+        self.expire(now);
+        other.ledgers().iter().for_each(|ledger| self.add(ledger.clone()));
+    }
+
+    /// Adds a ledger to the one of the same window, if there is one.
+    pub(super) fn add(&mut self, ledger: Ledger) {
+        let mut own = self.ledgers_mut().iter_mut();
+        match own.find(|own| own.window_ms() == ledger.window_ms()) {
+            Some(own) => *own = own.merged(&ledger),
+            None => _ = self.push(ledger),
         }
     }
 

@@ -39,7 +39,7 @@ pub struct MemoryStore {
     shards: Box<[LockedShard]>,
     hasher: RandomState,
     pub(crate) clock: StoreClock,
-    capacity: usize,
+    pub(crate) capacity: usize,
     /// Charges that found no room.
     refused: AtomicU64,
     warning: Warning,
@@ -138,15 +138,6 @@ impl MemoryStore {
             stats.swept += shard.swept;
         }
         stats
-    }
-
-    /// The current instant, on the store's clock.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// [`Store::spend`] for callers that are not async.
@@ -273,7 +264,7 @@ impl MemoryStore {
     fn open(&self, hash: u64) -> (MutexGuard<'_, Shard>, Timestamp) {
         let mut shard = self.lock(self.shard_of(hash));
         let now = shard.instant(self.clock.now());
-        shard.begin(now, 1);
+        shard.begin(now);
         (shard, now)
     }
 
@@ -294,12 +285,17 @@ impl MemoryStore {
         // Read under the locks, so that the stamps of an account never go back.
         let reading = self.clock.now();
         let now = locks.iter_mut().map(|lock| lock.instant(reading)).max().unwrap_or(reading);
-        locks.iter_mut().for_each(|lock| lock.begin(now, planned.len()));
+        for lock in &mut locks {
+            lock.begin(now);
+            lock.make_room(now, planned.len());
+        }
         if let Err(error) = find_slots(planned, &locks) {
             self.count_refused(1, now);
             return Err(error);
         }
-        let refused = planned.iter().filter(|charge| charge.slot.is_degraded()).count();
+        let uncounted =
+            |charge: &&PlannedCharge<'_>| matches!(charge.slot, Slot::Overflow | Slot::Waived);
+        let refused = planned.iter().filter(uncounted).count();
         if refused > 0 {
             self.count_refused(refused as u64, now);
         }

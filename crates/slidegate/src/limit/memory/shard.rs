@@ -53,12 +53,6 @@ pub(super) enum Slot {
     Waived,
 }
 
-impl Slot {
-    pub(super) fn is_degraded(self) -> bool {
-        matches!(self, Self::Overflow | Self::Waived)
-    }
-}
-
 impl Shard {
     pub(super) fn new(capacity: usize, hasher: RandomState) -> Self {
         Self {
@@ -93,18 +87,24 @@ impl Shard {
         reading
     }
 
-    /// Begins a call of so many charges at `now`, with a look at a few accounts that may be over.
-    /// There is memory for as many new accounts, so that none moves while the call goes on.
+    /// Begins a call at `now`, with a look at a few accounts that may be over once in a while.
     #[inline]
-    pub(super) fn begin(&mut self, now: Timestamp, charges: usize) {
+    pub(super) fn begin(&mut self, now: Timestamp) {
         self.last_now = now;
         self.calls += 1;
-        if self.calls >= CALLS_PER_SWEEP || self.accounts.len() + charges > self.capacity {
+        if self.calls >= CALLS_PER_SWEEP {
             self.sweep(now, SWEEP);
         }
-        if charges > 1 {
-            self.accounts.reserve(charges, |account| self.hasher.hash_one(account.key.as_bytes()));
+    }
+
+    /// Makes room for up to so many new accounts where others are over, and has memory for them, so
+    /// that no account moves while the call goes on.
+    pub(super) fn make_room(&mut self, now: Timestamp, accounts: usize) {
+        if self.accounts.len() + accounts > self.capacity {
+            self.sweep(now, SWEEP);
         }
+        let room = self.capacity.saturating_sub(self.accounts.len()).min(accounts);
+        self.accounts.reserve(room, |account| self.hasher.hash_one(account.key.as_bytes()));
     }
 
     /// Finds where a charge is counted; makes nothing. `planned` accounts are to be made besides.
@@ -139,13 +139,9 @@ impl Shard {
             (Slot::New | Slot::Overflow, Commit::Nothing) => self.shared_mut(charge.policy),
             (Slot::Overflow, Commit::Spend) => Some(self.shared_or_new(charge.policy)),
             (Slot::New, Commit::Spend) => {
-                let account = match self.shared_mut(charge.policy) {
-                    Some(shared) => {
-                        shared.expire(now);
-                        shared.condensed(charge.key)
-                    }
-                    None => AccountEntry::new(charge.key),
-                };
+                let shared = self.shared_mut(charge.policy);
+                let account = shared.map(|shared| shared.condensed(charge.key, now));
+                let account = account.unwrap_or_else(|| AccountEntry::new(charge.key));
                 Some(self.insert(charge.hash, account))
             }
         }
@@ -177,22 +173,14 @@ impl Shard {
     /// Adds a saved history to an account, which is made if need be.
     pub(super) fn restore(&mut self, hash: u64, saved: AccountEntry, now: Timestamp) {
         match self.own(hash, saved.key.as_bytes()) {
-            Some(own) => {
-                // What has left would count towards the entries that a ledger may have.
-                own.expire(now);
-                own.absorb(saved.ledgers().iter().cloned());
-            }
-            None => {
-                self.insert(hash, saved);
-            }
+            Some(own) => own.absorb(&saved, now),
+            None => _ = self.insert(hash, saved),
         }
     }
 
     /// Adds a saved history to a policy's shared account, which is made if need be.
     pub(super) fn restore_shared(&mut self, saved: &AccountEntry, now: Timestamp) {
-        let shared = self.shared_or_new(&saved.key);
-        shared.expire(now);
-        shared.absorb(saved.ledgers().iter().cloned());
+        self.shared_or_new(&saved.key).absorb(saved, now);
     }
 
     pub(super) fn len(&self) -> usize {

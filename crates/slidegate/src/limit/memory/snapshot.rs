@@ -208,7 +208,7 @@ fn decode(
         return Err(SnapshotError::Damaged("the number of windows"));
     }
     for _ in 0..windows {
-        account.absorb([decode_ledger(input, aging)?]);
+        account.add(decode_ledger(input, aging)?);
     }
     account.expire(aging.now);
     Ok(Some(account).filter(|account| !account.is_over(aging.now)))
