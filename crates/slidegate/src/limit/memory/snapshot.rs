@@ -7,7 +7,7 @@
 //! whether its ticks are coarse (u8), number of entries (u32) and the entries: stamp (u64),
 //! units (u32).
 
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::limit::{Ledger, Name};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
 const VERSION: &[u8] = b"1\n";
+const HEADER_LEN: usize = MAGIC.len() + VERSION.len();
 
 const END: u8 = 0;
 const ACCOUNT: u8 = 1;
@@ -35,24 +36,28 @@ impl MemoryStore {
     /// Writes the live state. Each account is written as it is at one instant, with its shard
     /// locked only while it is copied; calls go on meanwhile.
     pub fn save(&self, writer: impl Write) -> io::Result<()> {
-        let mut out = Hashing { inner: BufWriter::new(writer), hash: Sha256::new() };
+        let mut out = BufWriter::new(writer);
+        let mut hash = Sha256::new();
+        let mut write = |bytes: &[u8]| {
+            hash.update(bytes);
+            out.write_all(bytes)
+        };
         let now = self.clock.now();
-        out.write_all(MAGIC)?;
-        out.write_all(VERSION)?;
-        out.write_all(&now.as_nanos().to_le_bytes())?;
-        out.write_all(&self.clock.wall().as_nanos().to_le_bytes())?;
+        write(MAGIC)?;
+        write(VERSION)?;
+        write(&now.as_nanos().to_le_bytes())?;
+        write(&self.clock.wall().as_nanos().to_le_bytes())?;
         for i in 0..self.shards.len() {
             let mut records = Vec::new();
             let shard = self.lock(i);
             shard.accounts().for_each(|account| encode(&mut records, ACCOUNT, account, now));
             shard.overflow().iter().for_each(|shared| encode(&mut records, OVERFLOW, shared, now));
             drop(shard);
-            out.write_all(&records)?;
+            write(&records)?;
         }
-        out.write_all(&[END])?;
-        let checksum = out.hash.finalize();
-        out.inner.write_all(&checksum)?;
-        out.inner.flush()
+        write(&[END])?;
+        out.write_all(&hash.finalize())?;
+        out.flush()
     }
 
     /// Adds a saved state to the store's own, aged by the calendar time that has passed since.
@@ -60,18 +65,20 @@ impl MemoryStore {
     /// It is added whole or, on an error, not at all. An account that is in both keeps both
     /// histories. Tells how many accounts were restored.
     pub fn restore(&self, reader: impl Read) -> Result<usize, SnapshotError> {
-        let mut input = Hashing { inner: BufReader::new(reader), hash: Sha256::new() };
-        expect_header(&mut input)?;
-        let saved_at = Timestamp::from_nanos(u64::from_le_bytes(input.array()?));
-        let saved_wall = Timestamp::from_nanos(u64::from_le_bytes(input.array()?));
+        let bytes = read(reader)?;
+        let (content, checksum) = bytes.split_last_chunk::<32>().ok_or(CUT_SHORT)?;
+        let input = &mut &content[..];
+        let _header: [u8; HEADER_LEN] = array(input)?;
+        let saved_at = Timestamp::from_nanos(u64::from_le_bytes(array(input)?));
+        let saved_wall = Timestamp::from_nanos(u64::from_le_bytes(array(input)?));
         let down = self.clock.wall().saturating_since(saved_wall);
         let aging = Aging { now: self.clock.now(), saved_at, down };
         let mut accounts = Vec::new();
         let mut overflow = Vec::new();
         loop {
-            match input.byte()? {
-                ACCOUNT => accounts.extend(decode(&mut input, ACCOUNT, aging)?),
-                OVERFLOW => overflow.extend(decode(&mut input, OVERFLOW, aging)?),
+            match byte(input)? {
+                ACCOUNT => accounts.extend(decode(input, ACCOUNT, aging)?),
+                OVERFLOW => overflow.extend(decode(input, OVERFLOW, aging)?),
                 END => break,
                 _ => return Err(SnapshotError::Damaged("an unknown kind of record")),
             }
@@ -79,7 +86,12 @@ impl MemoryStore {
                 return Err(SnapshotError::TooLarge { capacity: self.capacity });
             }
         }
-        expect_checksum(input)?;
+        if !input.is_empty() {
+            return Err(SnapshotError::Damaged("there is more after its end"));
+        }
+        if Sha256::digest(content)[..] != checksum[..] {
+            return Err(SnapshotError::Damaged("the checksum does not match"));
+        }
         self.put_back(accounts, &overflow, aging.now)
     }
 
@@ -137,17 +149,10 @@ pub enum SnapshotError {
     },
     /// It could not be read.
     #[error("the snapshot cannot be read")]
-    Io(#[source] io::Error),
+    Io(#[from] io::Error),
 }
 
-impl From<io::Error> for SnapshotError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Damaged("it ends too early"),
-            _ => Self::Io(error),
-        }
-    }
-}
+const CUT_SHORT: SnapshotError = SnapshotError::Damaged("it ends too early");
 
 /// How stamps of the saved clock become stamps of this one.
 #[derive(Clone, Copy)]
@@ -194,16 +199,12 @@ fn encode(out: &mut Vec<u8>, tag: u8, account: &AccountEntry, now: Timestamp) {
 }
 
 /// An account, unless it is over by now.
-fn decode(
-    input: &mut Hashing<impl Read>,
-    tag: u8,
-    aging: Aging,
-) -> Result<Option<AccountEntry>, SnapshotError> {
-    let (policy, identity) = (input.text()?, input.text()?);
+fn decode(input: &mut &[u8], tag: u8, aging: Aging) -> Result<Option<AccountEntry>, SnapshotError> {
+    let (policy, identity) = (text(input)?, text(input)?);
     policy.parse::<Name>().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
     let key = if tag == OVERFLOW { policy } else { format!("{policy} {identity}") };
     let mut account = AccountEntry::new(key.as_bytes());
-    let windows = input.byte()?;
+    let windows = byte(input)?;
     if usize::from(windows) > MAX_LEDGERS {
         return Err(SnapshotError::Damaged("the number of windows"));
     }
@@ -214,24 +215,24 @@ fn decode(
     Ok(Some(account).filter(|account| !account.is_over(aging.now)))
 }
 
-fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger, SnapshotError> {
-    let window = Duration::from_millis(u64::from_le_bytes(input.array()?));
+fn decode_ledger(input: &mut &[u8], aging: Aging) -> Result<Ledger, SnapshotError> {
+    let window = Duration::from_millis(u64::from_le_bytes(array(input)?));
     let quota = Quota::new(NonZeroU32::MIN, window);
     let quota = quota.map_err(|_| SnapshotError::Damaged("a window's length"))?;
-    let coarse = match input.byte()? {
+    let coarse = match byte(input)? {
         0 => false,
         1 => true,
         _ => return Err(SnapshotError::Damaged("a window's ticks")),
     };
-    let entries = u32::from_le_bytes(input.array()?);
+    let entries = u32::from_le_bytes(array(input)?);
     if entries > MAX_ENTRIES {
         return Err(SnapshotError::Damaged("a window's entries"));
     }
     let tick_ms = if coarse { coarse_tick_ms(quota.window_ms()) } else { 1 };
     let mut runs = Vec::with_capacity(entries as usize);
     for _ in 0..entries {
-        let stamp_ms = u64::from_le_bytes(input.array()?);
-        let units = u32::from_le_bytes(input.array()?);
+        let stamp_ms = u64::from_le_bytes(array(input)?);
+        let units = u32::from_le_bytes(array(input)?);
         let in_order = runs.last().is_none_or(|(last_ms, _)| *last_ms <= stamp_ms);
         if units == 0 || !in_order {
             return Err(SnapshotError::Damaged("a window's entries"));
@@ -242,61 +243,33 @@ fn decode_ledger(input: &mut Hashing<impl Read>, aging: Aging) -> Result<Ledger,
     Ok(Ledger::from_runs(quota.window_ms(), coarse, aged))
 }
 
-fn expect_header(input: &mut Hashing<impl Read>) -> Result<(), SnapshotError> {
-    let foreign = |error| match SnapshotError::from(error) {
-        SnapshotError::Damaged(_) => SnapshotError::Foreign,
-        other => other,
-    };
-    let magic: [u8; MAGIC.len()] = input.array().map_err(foreign)?;
-    if magic != *MAGIC {
-        return Err(SnapshotError::Foreign);
+/// All of a snapshot, or as much of another file as shows that it is none.
+fn read(mut reader: impl Read) -> Result<Vec<u8>, SnapshotError> {
+    let mut bytes = Vec::new();
+    reader.by_ref().take(HEADER_LEN as u64).read_to_end(&mut bytes)?;
+    match bytes.strip_prefix(MAGIC) {
+        None => return Err(SnapshotError::Foreign),
+        Some(VERSION) => {}
+        Some(other) if other.len() < VERSION.len() => return Err(CUT_SHORT),
+        Some(_) => return Err(SnapshotError::Version),
     }
-    let version: [u8; VERSION.len()] = input.array()?;
-    if version == *VERSION { Ok(()) } else { Err(SnapshotError::Version) }
+    reader.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-fn expect_checksum(mut input: Hashing<BufReader<impl Read>>) -> Result<(), SnapshotError> {
-    let computed = input.hash.finalize();
-    let mut written = [0; 32];
-    input.inner.read_exact(&mut written)?;
-    if computed[..] != written {
-        return Err(SnapshotError::Damaged("the checksum does not match"));
-    }
-    match input.inner.read(&mut [0])? {
-        0 => Ok(()),
-        _ => Err(SnapshotError::Damaged("there is more after its end")),
-    }
+fn array<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], SnapshotError> {
+    let (array, rest) = input.split_first_chunk().ok_or(CUT_SHORT)?;
+    *input = rest;
+    Ok(*array)
 }
 
-/// Passes bytes through and hashes them.
-struct Hashing<T> {
-    inner: T,
-    hash: Sha256,
+fn byte(input: &mut &[u8]) -> Result<u8, SnapshotError> {
+    array(input).map(|[byte]| byte)
 }
 
-impl<W: Write> Hashing<W> {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hash.update(bytes);
-        self.inner.write_all(bytes)
-    }
-}
-
-impl<R: Read> Hashing<R> {
-    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.inner.read_exact(&mut bytes)?;
-        self.hash.update(bytes);
-        Ok(bytes)
-    }
-
-    fn byte(&mut self) -> io::Result<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    fn text(&mut self) -> Result<String, SnapshotError> {
-        let mut bytes = vec![0; usize::from(self.byte()?)];
-        self.inner.read_exact(&mut bytes)?;
-        self.hash.update(&bytes);
-        String::from_utf8(bytes).map_err(|_| SnapshotError::Damaged("a text"))
-    }
+fn text(input: &mut &[u8]) -> Result<String, SnapshotError> {
+    let len = usize::from(byte(input)?);
+    let (text, rest) = input.split_at_checked(len).ok_or(CUT_SHORT)?;
+    *input = rest;
+    String::from_utf8(text.to_vec()).map_err(|_| SnapshotError::Damaged("a text"))
 }
