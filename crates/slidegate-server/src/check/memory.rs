@@ -12,7 +12,7 @@ const IDENTITY: u64 = 63;
 
 /// The most bytes that an account with these quotas takes in a process: 64 in a hash table that has
 /// just grown and is 7/16 full, the longest key, and for each quota a ledger with entries of a stamp
-/// in six bytes and units in four, rounded up to twelve.
+/// in six bytes and units in another six.
 pub(super) fn embedded(quotas: &[Quota]) -> u64 {
     const ACCOUNT: u64 = 149 + 144;
     const LEDGER: u64 = 128;

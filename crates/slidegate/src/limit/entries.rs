@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::ledger::MOST_ENTRIES;
+
 /// A ledger's entries, and the sum of their units.
 ///
 /// An entry is a word for its stamp, and a second one for its units if it has more than one. The
@@ -14,6 +16,9 @@ pub(crate) struct Entries {
     taken: u32,
     used: u32,
 }
+
+/// The most words that the entries of any ledger take: a stamp and its units each.
+pub(super) const MOST_WORDS: usize = 2 * MOST_ENTRIES;
 
 /// A stamp in milliseconds since the epoch, which lasts until the year 6429, or, with its highest
 /// bit set, the units of the stamp before it.
@@ -170,11 +175,12 @@ impl Entries {
     }
 
     /// Forgets the words that were taken out, if those are an eighth of what there may be, so that
-    /// moving the others costs little for each of them. Otherwise doubles the list.
+    /// moving the others costs little for each of them, or if there cannot be more. Otherwise
+    /// doubles the list.
     #[cold]
     fn make_room(&mut self, most: usize) {
         let (len, taken) = (self.words.len(), self.taken as usize);
-        if taken > 0 && taken >= len.min(most) / 8 {
+        if taken > 0 && (taken >= len.min(most) / 8 || len >= MOST_WORDS) {
             self.words.drain(..taken);
             self.taken = 0;
         } else {

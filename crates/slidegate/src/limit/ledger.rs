@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::entries::Entries;
-use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
+use crate::limit::entries::{Entries, MOST_WORDS};
+use crate::limit::quota::{FINE_UNITS, Quota, coarse_tick_ms};
 use crate::limit::{Standing, Timestamp};
 
 /// The spends of one account in the last window, oldest first.
@@ -18,40 +18,44 @@ use crate::limit::{Standing, Timestamp};
 /// change from one call to the next.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    window: Window,
+    pub(crate) window: Window,
     entries: Entries,
 }
 
 /// A window in milliseconds; in its highest bit, whether stamps are whole ticks of a coarse quota.
 #[derive(Debug, Clone, Copy)]
-struct Window(NonZeroU64);
+pub(crate) struct Window(NonZeroU64);
 
 impl Window {
     const COARSE: u64 = 1 << 63;
 
-    fn new(ms: u64, coarse: bool) -> Self {
+    pub(crate) fn new(ms: u64, coarse: bool) -> Self {
         let bits = if coarse { ms | Self::COARSE } else { ms };
         Self(NonZeroU64::new(bits).expect("no window is empty"))
     }
 
     #[inline]
-    fn ms(self) -> u64 {
+    pub(crate) fn ms(self) -> u64 {
         self.0.get() & !Self::COARSE
     }
 
     #[inline]
-    fn is_coarse(self) -> bool {
+    pub(crate) fn is_coarse(self) -> bool {
         self.0.get() & Self::COARSE != 0
+    }
+
+    /// The first tick at or after this millisecond.
+    #[inline]
+    fn ceil_to_tick(self, ms: u64) -> u64 {
+        // Nearly every ledger has the finest tick; spare it the division.
+        if self.is_coarse() { ms.next_multiple_of(coarse_tick_ms(self.ms())) } else { ms }
     }
 }
 
 impl Ledger {
     /// An empty ledger for the quota's window.
     pub fn new(quota: Quota) -> Self {
-        Self {
-            window: Window::new(quota.window_ms(), quota.is_coarse()),
-            entries: Entries::default(),
-        }
+        Self::from_runs(Window::new(quota.window_ms(), quota.is_coarse()), [])
     }
 
     /// Forgets what has left the window at `now`.
@@ -184,15 +188,6 @@ impl Ledger {
         self.entries.iter().count()
     }
 
-    #[inline]
-    pub(crate) fn window_ms(&self) -> u64 {
-        self.window.ms()
-    }
-
-    pub(crate) fn is_coarse(&self) -> bool {
-        self.window.is_coarse()
-    }
-
     /// Whether everything will have left the window at `now`.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         let last_ms = self.entries.last_ms();
@@ -208,21 +203,16 @@ impl Ledger {
     /// leaves.
     pub(crate) fn condensed(&self) -> Self {
         let newest = self.entries.last_ms().map(|last_ms| (last_ms, self.entries.used()));
-        Self::from_runs(self.window.ms(), self.is_coarse(), newest)
+        Self::from_runs(self.window, newest)
     }
 
-    /// A ledger of these entries, which come oldest first.
-    pub(crate) fn from_runs(
-        window_ms: u64,
-        coarse: bool,
-        runs: impl IntoIterator<Item = (u64, u32)>,
-    ) -> Self {
-        let mut ledger =
-            Self { window: Window::new(window_ms, coarse), entries: Entries::default() };
+    /// A ledger of these entries, which come oldest first, at the ticks of its window.
+    pub(crate) fn from_runs(window: Window, runs: impl IntoIterator<Item = (u64, u32)>) -> Self {
+        let mut ledger = Self { window, entries: Entries::default() };
         for (stamp_ms, units) in runs {
             // No quota looks back further than this many units.
             ledger.forget_down_to(u32::MAX - units);
-            ledger.entries.push(stamp_ms, units, MOST_WORDS);
+            ledger.entries.push(window.ceil_to_tick(stamp_ms), units, MOST_WORDS);
         }
         ledger
     }
@@ -232,12 +222,9 @@ impl Ledger {
         let mut runs: Vec<(u64, u32)> = self.runs().chain(other.runs()).collect();
         runs.sort_unstable_by_key(|(stamp_ms, _)| *stamp_ms);
         // Two ledgers kept to the millisecond may have too many entries for one.
-        let coarse = self.is_coarse() && other.is_coarse() || runs.len() > MOST_ENTRIES;
-        if coarse {
-            let tick_ms = coarse_tick_ms(self.window.ms());
-            runs.iter_mut().for_each(|(stamp_ms, _)| *stamp_ms = ceil_to_tick(*stamp_ms, tick_ms));
-        }
-        Self::from_runs(self.window.ms(), coarse, runs)
+        let both_coarse = self.window.is_coarse() && other.window.is_coarse();
+        let coarse = both_coarse || runs.len() > MOST_ENTRIES;
+        Self::from_runs(Window::new(self.window.ms(), coarse), runs)
     }
 
     fn leaves(&self, stamp_ms: u64) -> Timestamp {
@@ -247,8 +234,7 @@ impl Ledger {
     /// The latest stamp that a spend up to `now` can have.
     #[inline]
     fn present_ms(&self, now: Timestamp) -> u64 {
-        let tick_ms = if self.is_coarse() { coarse_tick_ms(self.window.ms()) } else { 1 };
-        ceil_to_tick(now.as_millis_ceil(), tick_ms)
+        self.window.ceil_to_tick(now.as_millis_ceil())
     }
 
     /// When the units in force make ticks coarser, so do the entries there are; that keeps their
@@ -262,12 +248,8 @@ impl Ledger {
         if !quota.is_coarse() && self.entries.used().saturating_add(cost) > FINE_UNITS {
             return;
         }
-        if quota.is_coarse() {
-            let coarser = |(stamp_ms, units)| (ceil_to_tick(stamp_ms, quota.tick_ms()), units);
-            let runs: Vec<(u64, u32)> = self.runs().map(coarser).collect();
-            *self = Self::from_runs(self.window.ms(), true, runs);
-        }
-        self.window = Window::new(self.window.ms(), quota.is_coarse());
+        let window = Window::new(self.window.ms(), quota.is_coarse());
+        *self = Self::from_runs(window, self.runs());
         self.pull_back(self.present_ms(now));
     }
 
@@ -291,10 +273,7 @@ impl Ledger {
 }
 
 /// The most entries that any ledger comes to have.
-const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
-
-/// The most words that they take: a stamp and its units.
-const MOST_WORDS: usize = 2 * MOST_ENTRIES;
+pub(crate) const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
 
 #[cfg(test)]
 mod tests {

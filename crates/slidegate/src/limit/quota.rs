@@ -133,13 +133,6 @@ pub(crate) const fn coarse_tick_ms(window_ms: u64) -> u64 {
     window_ms.div_ceil(FINE_UNITS as u64)
 }
 
-/// The first multiple of `tick` at or after `ms`.
-#[inline]
-pub(crate) const fn ceil_to_tick(ms: u64, tick: u64) -> u64 {
-    // Nearly every quota has the finest tick; spare it the division.
-    if tick == 1 { ms } else { ms.div_ceil(tick) * tick }
-}
-
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units_of_time = [

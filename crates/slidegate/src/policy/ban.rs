@@ -326,7 +326,7 @@ impl BanRecord {
     fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
         let quota = ban.denials;
         let denials = match self {
-            Self::Denials(denials) if denials.window_ms() == quota.window_ms() => denials,
+            Self::Denials(denials) if denials.window.ms() == quota.window_ms() => denials,
             // The ban is over, or the policy counts in another window now.
             _ => {
                 *self = Self::Denials(Ledger::new(quota));

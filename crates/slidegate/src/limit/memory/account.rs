@@ -63,14 +63,14 @@ impl AccountEntry {
     #[inline]
     pub(super) fn ledger_mut(&mut self, quota: Quota) -> Option<&mut Ledger> {
         let window_ms = quota.window_ms();
-        self.ledgers_mut().iter_mut().find(|ledger| ledger.window_ms() == window_ms)
+        self.ledgers_mut().iter_mut().find(|ledger| ledger.window.ms() == window_ms)
     }
 
     /// The ledger for the quota's window, begun if need be.
     #[inline]
     pub(super) fn ledger_or_new(&mut self, quota: Quota, now: Timestamp) -> &mut Ledger {
         let mut ledgers = self.ledgers().iter();
-        let i = ledgers.position(|ledger| ledger.window_ms() == quota.window_ms());
+        let i = ledgers.position(|ledger| ledger.window.ms() == quota.window_ms());
         let i = i.unwrap_or_else(|| {
             self.expire(now);
             self.push(Ledger::new(quota))
@@ -101,7 +101,7 @@ impl AccountEntry {
     /// Adds a ledger to the one of the same window, if there is one.
     pub(super) fn add(&mut self, ledger: Ledger) {
         let mut own = self.ledgers_mut().iter_mut();
-        match own.find(|own| own.window_ms() == ledger.window_ms()) {
+        match own.find(|own| own.window.ms() == ledger.window.ms()) {
             Some(own) => *own = own.merged(&ledger),
             None => _ = self.push(ledger),
         }

@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use super::MemoryStore;
 use super::account::{AccountEntry, MAX_LEDGERS};
 use crate::limit::clock::{Clock, NANOS_PER_MILLI, Timestamp};
-use crate::limit::quota::{FINE_UNITS, Quota, ceil_to_tick, coarse_tick_ms};
-use crate::limit::{Ledger, Name};
+use crate::limit::ledger::{MOST_ENTRIES, Window};
+use crate::limit::{Ledger, Name, Quota};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
 const VERSION: &[u8] = b"1\n";
@@ -27,8 +27,6 @@ const END: u8 = 0;
 const ACCOUNT: u8 = 1;
 const OVERFLOW: u8 = 2;
 
-/// What one account can have been written with; anything above is damage.
-const MAX_ENTRIES: u32 = FINE_UNITS + 1;
 /// Shared accounts: one for each policy and shard.
 const MAX_OVERFLOW: usize = 1 << 16;
 
@@ -163,14 +161,14 @@ struct Aging {
 }
 
 impl Aging {
-    /// Rounds up: an entry may be held a tick longer, never shorter.
-    fn stamp(self, saved_ms: u64, tick_ms: u64) -> u64 {
+    /// Rounds up: an entry may be held longer, never shorter.
+    fn stamp(self, saved_ms: u64) -> u64 {
         let age_ns = i128::from(self.saved_at.as_nanos())
             - i128::from(saved_ms) * i128::from(NANOS_PER_MILLI)
             + self.down.as_nanos() as i128;
         let at_ns = (i128::from(self.now.as_nanos()) - age_ns).max(0);
         let at_ns = u64::try_from(at_ns).unwrap_or(u64::MAX);
-        ceil_to_tick(Timestamp::from_nanos(at_ns).as_millis_ceil(), tick_ms)
+        Timestamp::from_nanos(at_ns).as_millis_ceil()
     }
 }
 
@@ -188,8 +186,8 @@ fn encode(out: &mut Vec<u8>, tag: u8, account: &AccountEntry, now: Timestamp) {
     let ledgers = account.ledgers();
     out.push(u8::try_from(ledgers.len()).expect("an account has few windows"));
     for ledger in ledgers {
-        out.extend_from_slice(&ledger.window_ms().to_le_bytes());
-        out.push(u8::from(ledger.is_coarse()));
+        out.extend_from_slice(&ledger.window.ms().to_le_bytes());
+        out.push(u8::from(ledger.window.is_coarse()));
         out.extend_from_slice(&(ledger.entries() as u32).to_le_bytes());
         for (stamp_ms, units) in ledger.runs() {
             out.extend_from_slice(&stamp_ms.to_le_bytes());
@@ -225,10 +223,9 @@ fn decode_ledger(input: &mut &[u8], aging: Aging) -> Result<Ledger, SnapshotErro
         _ => return Err(SnapshotError::Damaged("a window's ticks")),
     };
     let entries = u32::from_le_bytes(array(input)?);
-    if entries > MAX_ENTRIES {
+    if entries as usize > MOST_ENTRIES {
         return Err(SnapshotError::Damaged("a window's entries"));
     }
-    let tick_ms = if coarse { coarse_tick_ms(quota.window_ms()) } else { 1 };
     let mut runs = Vec::with_capacity(entries as usize);
     for _ in 0..entries {
         let stamp_ms = u64::from_le_bytes(array(input)?);
@@ -239,8 +236,8 @@ fn decode_ledger(input: &mut &[u8], aging: Aging) -> Result<Ledger, SnapshotErro
         }
         runs.push((stamp_ms, units));
     }
-    let aged = runs.into_iter().map(|(ms, units)| (aging.stamp(ms, tick_ms), units));
-    Ok(Ledger::from_runs(quota.window_ms(), coarse, aged))
+    let aged = runs.into_iter().map(|(ms, units)| (aging.stamp(ms), units));
+    Ok(Ledger::from_runs(Window::new(quota.window_ms(), coarse), aged))
 }
 
 /// All of a snapshot, or as much of another file as shows that it is none.
