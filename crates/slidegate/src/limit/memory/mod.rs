@@ -134,7 +134,7 @@ impl MemoryStore {
         };
         for i in 0..self.shards.len() {
             let shard = self.lock(i);
-            stats.accounts += shard.len();
+            stats.accounts += shard.accounts.len();
             stats.swept += shard.swept;
         }
         stats
@@ -231,7 +231,10 @@ impl MemoryStore {
         let (mut shard, now) = self.open(hash);
         let Some(account) = shard.own(hash, key) else {
             drop(shard);
-            return self.attempt_new_key(key, hash, quota, cost, commit);
+            let mut charge = PlannedCharge::new(key, hash, slice::from_ref(&quota), cost);
+            let receipt = self.attempt_all(slice::from_mut(&mut charge), commit);
+            let receipt = receipt.expect("a charge that a shared account stands in for");
+            return (receipt.spent, receipt.standings[0]);
         };
         let ledger = account.ledger_or_new(quota, now);
         ledger.expire_in_order(now);
@@ -244,23 +247,8 @@ impl MemoryStore {
         (true, ledger.standing(quota, now))
     }
 
-    #[cold]
-    fn attempt_new_key(
-        &self,
-        key: &[u8],
-        hash: u64,
-        quota: Quota,
-        cost: u32,
-        commit: Commit,
-    ) -> (bool, Standing) {
-        let mut charge = PlannedCharge::new(key, hash, slice::from_ref(&quota), cost);
-        let receipt = self.attempt_all(slice::from_mut(&mut charge), commit);
-        let receipt = receipt.expect("a charge that a shared account stands in for");
-        (receipt.spent, receipt.standings[0])
-    }
-
     /// Locks the shard of one account, and reads the clock under the lock.
-    #[inline(always)]
+    #[inline]
     fn open(&self, hash: u64) -> (MutexGuard<'_, Shard>, Timestamp) {
         let mut shard = self.lock(self.shard_of(hash));
         let now = shard.instant(self.clock.now());

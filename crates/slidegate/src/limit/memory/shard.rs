@@ -28,9 +28,9 @@ const CLOCK_JITTER: Duration = Duration::from_micros(100);
 /// Accounts by key, and the shared accounts for those that found no place.
 #[derive(Debug)]
 pub(super) struct Shard {
-    accounts: HashTable<AccountEntry>,
+    pub(super) accounts: HashTable<AccountEntry>,
     /// One for each policy that found no place for an account. They do not count as accounts.
-    overflow: Vec<AccountEntry>,
+    pub(super) overflow: Vec<AccountEntry>,
     hasher: RandomState,
     capacity: usize,
     cursor: usize,
@@ -134,7 +134,10 @@ impl Shard {
         now: Timestamp,
     ) -> Option<&mut AccountEntry> {
         match (charge.slot, commit) {
-            (Slot::Own(i), _) => self.accounts.get_bucket_mut(i),
+            (Slot::Own(i), _) => {
+                let account = self.accounts.get_bucket_mut(i);
+                Some(account.expect("an account stays in its bucket during a call"))
+            }
             (Slot::Waived, _) => None,
             (Slot::New | Slot::Overflow, Commit::Nothing) => self.shared_mut(charge.policy),
             (Slot::Overflow, Commit::Spend) => Some(self.shared_or_new(charge.policy)),
@@ -178,23 +181,6 @@ impl Shard {
         }
     }
 
-    /// Adds a saved history to a policy's shared account, which is made if need be.
-    pub(super) fn restore_shared(&mut self, saved: &AccountEntry, now: Timestamp) {
-        self.shared_or_new(&saved.key).absorb(saved, now);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.accounts.len()
-    }
-
-    pub(super) fn accounts(&self) -> impl Iterator<Item = &AccountEntry> {
-        self.accounts.iter()
-    }
-
-    pub(super) fn overflow(&self) -> &[AccountEntry] {
-        &self.overflow
-    }
-
     /// Looks through all accounts, before others with entries up to `now` are added.
     pub(super) fn sweep_all(&mut self, now: Timestamp) {
         self.last_now = self.last_now.max(now);
@@ -210,7 +196,8 @@ impl Shard {
         self.overflow.iter_mut().find(|shared| shared.key == policy)
     }
 
-    fn shared_or_new(&mut self, policy: &str) -> &mut AccountEntry {
+    /// The shared account of a policy, made if need be.
+    pub(super) fn shared_or_new(&mut self, policy: &str) -> &mut AccountEntry {
         let i = self.overflow.iter().position(|shared| shared.key == policy);
         let i = i.unwrap_or_else(|| {
             self.overflow.push(AccountEntry::new(policy.as_bytes()));

@@ -48,8 +48,8 @@ impl MemoryStore {
         for i in 0..self.shards.len() {
             let mut records = Vec::new();
             let shard = self.lock(i);
-            shard.accounts().for_each(|account| encode(&mut records, ACCOUNT, account, now));
-            shard.overflow().iter().for_each(|shared| encode(&mut records, OVERFLOW, shared, now));
+            shard.accounts.iter().for_each(|account| encode(&mut records, ACCOUNT, account, now));
+            shard.overflow.iter().for_each(|shared| encode(&mut records, OVERFLOW, shared, now));
             drop(shard);
             write(&records)?;
         }
@@ -109,7 +109,7 @@ impl MemoryStore {
             let known = shards[self.shard_of(hash)].own(hash, key);
             unknown += usize::from(known.is_none());
         }
-        let own: usize = shards.iter().map(|shard| shard.len()).sum();
+        let own: usize = shards.iter().map(|shard| shard.accounts.len()).sum();
         if own + unknown > self.capacity {
             return Err(SnapshotError::TooLarge { capacity: self.capacity });
         }
@@ -120,7 +120,9 @@ impl MemoryStore {
         }
         // Which shard its spenders fall into now is unknown, so all of them remember.
         for shared in overflow {
-            shards.iter_mut().for_each(|shard| shard.restore_shared(shared, now));
+            for shard in &mut shards {
+                shard.shared_or_new(&shared.key).absorb(shared, now);
+            }
         }
         Ok(restored)
     }
