@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use redis::Value;
+use slidegate::limit::Receipt;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::connection::RedisConnection;
 use crate::error::RedisStoreError;
-use crate::script::{AnswerReader, RawAnswer, Request, ScriptCall};
+use crate::script::{AnswerReader, Request, ScriptCall};
 use crate::store::LATEST;
 
 /// Sends requests to Redis. While few calls are in flight a request leaves at once. Others wait until
@@ -42,7 +43,7 @@ struct BatchQueue {
 struct PendingRequest {
     ticket: u64,
     request: Request,
-    answer: oneshot::Sender<Result<RawAnswer, RedisStoreError>>,
+    answer: oneshot::Sender<Result<Receipt, RedisStoreError>>,
 }
 
 /// With fewer calls in flight than this, no request waits for others. Two keep the server at work
@@ -114,7 +115,7 @@ impl Batcher {
     async fn call(&self, batch: &[PendingRequest]) -> Result<Value, RedisStoreError> {
         let requests: Vec<&Request> = batch.iter().map(|pending| &pending.request).collect();
         let name = self.connection.unique_name();
-        let call = ScriptCall::decide(self.connection.scripts, &requests, &name);
+        let call = ScriptCall::decide(&self.connection.scripts, &requests, &name);
         self.connection.run(&call).await
     }
 
@@ -222,11 +223,11 @@ impl Drop for InFlightBatch {
 pub(crate) struct QueuedRequest {
     batcher: Arc<Batcher>,
     ticket: u64,
-    awaited: oneshot::Receiver<Result<RawAnswer, RedisStoreError>>,
+    awaited: oneshot::Receiver<Result<Receipt, RedisStoreError>>,
 }
 
 impl QueuedRequest {
-    pub(crate) async fn answer(&mut self) -> Result<RawAnswer, RedisStoreError> {
+    pub(crate) async fn answer(&mut self) -> Result<Receipt, RedisStoreError> {
         let answer = (&mut self.awaited).await;
         // It went with its runtime, and Redis may have decided or not.
         let gone = |_| Err(RedisStoreError::Redis(io::Error::other("the call is gone").into()));

@@ -26,7 +26,7 @@ use crate::script::{ScriptCall, Scripts};
 pub(crate) struct RedisConnection {
     pub(crate) address: Address,
     tls: Option<RedisTls>,
-    pub(crate) scripts: &'static Scripts,
+    pub(crate) scripts: Scripts,
     /// How long a call may take before no request waits for it any more.
     pub(crate) deadline: Duration,
     state: Mutex<ConnectionState>,
@@ -72,7 +72,7 @@ impl RedisConnection {
     pub(crate) fn new(
         address: Address,
         tls: Option<RedisTls>,
-        scripts: &'static Scripts,
+        scripts: Scripts,
         deadline: Duration,
     ) -> Self {
         Self {
@@ -95,7 +95,10 @@ impl RedisConnection {
 
     /// Runs a script. If the server does not know it, as after a restart, it is loaded and called
     /// again.
-    pub(crate) async fn run(self: &Arc<Self>, call: &ScriptCall) -> Result<Value, RedisStoreError> {
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        call: &ScriptCall<'_>,
+    ) -> Result<Value, RedisStoreError> {
         match self.send(&call.command).await {
             Err(RedisStoreError::Redis(error)) if error.code() == Some("NOSCRIPT") => {
                 self.send(&call.script.load()).await?;

@@ -1,12 +1,11 @@
 //! The scripts: their texts, their arguments and their replies.
 
 use std::io;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
 use slidegate::limit::{Charge, Receipt};
-use slidegate::{Standing, Timestamp};
+use slidegate::{Quota, Standing, Timestamp};
 
 use crate::error::RedisStoreError;
 use crate::layout::{Layout, ScoreUnit};
@@ -46,24 +45,17 @@ pub(crate) struct Scripts {
 
 impl Scripts {
     /// The unit is that of the scores of sorted sets.
-    pub(crate) fn of(layout: Layout, unit: ScoreUnit) -> &'static Self {
-        static PACKED: OnceLock<Scripts> = OnceLock::new();
-        static SORTED_SET: [OnceLock<Scripts>; ScoreUnit::ALL.len()] =
-            [const { OnceLock::new() }; ScoreUnit::ALL.len()];
-        let (cell, unit, layout) = match layout {
-            Layout::Packed => (&PACKED, "", include_str!("lua/packed.lua")),
-            Layout::SortedSet => {
-                (&SORTED_SET[unit as usize], unit.constants(), include_str!("lua/sorted_set.lua"))
-            }
+    pub(crate) fn new(layout: Layout, unit: ScoreUnit) -> Self {
+        let (unit, layout) = match layout {
+            Layout::Packed => ("", include_str!("lua/packed.lua")),
+            Layout::SortedSet => (unit.constants(), include_str!("lua/sorted_set.lua")),
         };
-        let script = |calls| {
-            let (clock, ledgers) = (include_str!("lua/clock.lua"), include_str!("lua/ledgers.lua"));
-            Script::new([clock, unit, ledgers, layout, calls])
-        };
-        cell.get_or_init(|| Self {
+        let (clock, ledgers) = (include_str!("lua/clock.lua"), include_str!("lua/ledgers.lua"));
+        let script = |calls| Script::new([clock, unit, ledgers, layout, calls]);
+        Self {
             decide: script(include_str!("lua/decide.lua")),
             amend: script(include_str!("lua/amend.lua")),
-        })
+        }
     }
 }
 
@@ -77,8 +69,8 @@ pub(crate) enum Mode {
 }
 
 /// A call of a script, with its arguments.
-pub(crate) struct ScriptCall {
-    pub(crate) script: &'static Script,
+pub(crate) struct ScriptCall<'s> {
+    pub(crate) script: &'s Script,
     pub(crate) command: Cmd,
 }
 
@@ -97,13 +89,15 @@ const DENY: u8 = 16;
 /// A request, as the decision script gets it.
 pub(crate) struct Request {
     keys: Vec<String>,
+    quotas: Vec<Quota>,
     terms: Vec<u8>,
 }
 
 impl Request {
     /// The keys are those of the charges' ledgers, in order.
     pub(crate) fn new(mode: Mode, charges: &[Charge<'_>], keys: Vec<String>) -> Self {
-        Self { keys, terms: terms(mode, charges) }
+        let quotas = charges.iter().flat_map(|charge| charge.quotas().as_slice()).copied();
+        Self { keys, quotas: quotas.collect(), terms: terms(mode, charges) }
     }
 
     /// How many ledgers it has.
@@ -133,9 +127,9 @@ fn terms(mode: Mode, charges: &[Charge<'_>]) -> Vec<u8> {
     terms
 }
 
-impl ScriptCall {
+impl<'s> ScriptCall<'s> {
     /// Decides requests, one after the other. The name is one that no other call has.
-    pub(crate) fn decide(scripts: &'static Scripts, requests: &[&Request], name: &str) -> Self {
+    pub(crate) fn decide(scripts: &'s Scripts, requests: &[&Request], name: &str) -> Self {
         let keys: Vec<&String> = requests.iter().flat_map(|request| &request.keys).collect();
         let mut terms = Vec::with_capacity(TERMS_BYTES * keys.len());
         requests.iter().for_each(|request| terms.extend_from_slice(&request.terms));
@@ -157,7 +151,7 @@ impl ScriptCall {
 
     /// Takes back what was spent at a moment, or the newest. The last key is the mark.
     pub(crate) fn refund(
-        scripts: &'static Scripts,
+        scripts: &'s Scripts,
         charges: &[Charge<'_>],
         keys: &[String],
         at: Option<Timestamp>,
@@ -171,7 +165,7 @@ impl ScriptCall {
 
     /// Adds what was spent elsewhere, how long ago. The last key is the mark.
     pub(crate) fn merge(
-        scripts: &'static Scripts,
+        scripts: &'s Scripts,
         charge: Charge<'_>,
         keys: &[String],
         spends: &[(Duration, u32)],
@@ -190,7 +184,7 @@ impl ScriptCall {
         call
     }
 
-    fn new<K: redis::ToRedisArgs>(script: &'static Script, keys: &[K]) -> Self {
+    fn new<K: redis::ToRedisArgs>(script: &'s Script, keys: &[K]) -> Self {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&script.hash).arg(keys.len()).arg(keys);
         Self { script, command }
@@ -206,16 +200,14 @@ fn millis(duration: Duration) -> u64 {
 const STANDING_BYTES: usize = 17;
 /// The bytes of the time that a reply begins with.
 const TIME_BYTES: usize = 8;
-/// Stands in a reply in place of an answer to a request that failed.
+/// An answer begins with one of these, or with zero if the request was denied. After the last one
+/// there is an error in its place.
+const SPENT: u8 = 1;
 const FAILED: u8 = 2;
-
-/// The answer to one request: the time, whether all was spent, and the standings.
-#[derive(Debug, Clone)]
-pub(crate) struct RawAnswer(Vec<u8>);
 
 /// Splits the reply of the decision script into the answers to its requests, in order.
 pub(crate) struct AnswerReader<'r> {
-    time: &'r [u8],
+    at: Timestamp,
     rest: &'r [u8],
 }
 
@@ -226,17 +218,27 @@ impl<'r> AnswerReader<'r> {
             _ => &[],
         };
         let (time, rest) = bytes.split_at_checked(TIME_BYTES).unwrap_or_default();
-        Self { time, rest }
+        Self { at: Timestamp::from_nanos(number(time).saturating_mul(1000)), rest }
     }
 
     /// The answer to the next request, or the error that stands in its place.
-    pub(crate) fn next(&mut self, request: &Request) -> Result<RawAnswer, RedisStoreError> {
-        if self.rest.first() == Some(&FAILED) {
-            let length = number(&self.take(3)?[1..]).unwrap_or_default();
+    pub(crate) fn next(&mut self, request: &Request) -> Result<Receipt, RedisStoreError> {
+        let verdict = self.take(1)?[0];
+        if verdict == FAILED {
+            let length = number(self.take(2)?);
             return Err(error_in(self.take(length as usize)?).into());
         }
-        let answer = self.take(1 + STANDING_BYTES * request.ledgers())?;
-        Ok(RawAnswer([self.time, answer].concat()))
+        let standing = |quota: &Quota| {
+            let bytes = self.take(STANDING_BYTES)?;
+            let standing = Standing::untouched(*quota)
+                .with_remaining(number(&bytes[..4]) as u32)
+                .with_retry_after(Duration::from_micros(number(&bytes[4..10])))
+                .with_reset_after(Duration::from_micros(number(&bytes[10..16])));
+            let had_room = bytes[16] == 1;
+            Ok(if had_room { standing.with_room() } else { standing })
+        };
+        let standings = request.quotas.iter().map(standing).collect::<Result<_, RedisStoreError>>();
+        Ok(Receipt { spent: verdict == SPENT, at: self.at, degraded: false, standings: standings? })
     }
 
     /// Of a reply that is too short, nothing more is read.
@@ -255,38 +257,9 @@ fn error_in(text: &[u8]) -> RedisError {
     error.unwrap_or_else(|| io::Error::other("an error that cannot be read").into())
 }
 
-impl RawAnswer {
-    /// Reads the answer to the request of these charges.
-    pub(crate) fn receipt(&self, charges: &[Charge<'_>]) -> Result<Receipt, RedisStoreError> {
-        self.parse(charges).ok_or(RedisStoreError::Reply)
-    }
-
-    fn parse(&self, charges: &[Charge<'_>]) -> Option<Receipt> {
-        let (time, own) = self.0.split_at_checked(TIME_BYTES)?;
-        let (spent, mut rest) = own.split_first()?;
-        let mut receipt = Receipt {
-            spent: *spent == 1,
-            at: Timestamp::from_nanos(number(time)?.checked_mul(1000)?),
-            ..Receipt::default()
-        };
-        for quota in charges.iter().flat_map(|charge| charge.quotas().as_slice()) {
-            let (bytes, after) = rest.split_at_checked(STANDING_BYTES)?;
-            let remaining = u32::try_from(number(&bytes[..4])?).ok()?;
-            let standing = Standing::untouched(*quota)
-                .with_remaining(remaining)
-                .with_retry_after(Duration::from_micros(number(&bytes[4..10])?))
-                .with_reset_after(Duration::from_micros(number(&bytes[10..16])?));
-            let had_room = bytes[16] == 1;
-            receipt.standings.push(if had_room { standing.with_room() } else { standing });
-            rest = after;
-        }
-        rest.is_empty().then_some(receipt)
-    }
-}
-
 /// A little-endian number of up to eight bytes.
-fn number(bytes: &[u8]) -> Option<u64> {
+fn number(bytes: &[u8]) -> u64 {
     let mut whole = [0; 8];
-    whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    Some(u64::from_le_bytes(whole))
+    whole[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(whole)
 }

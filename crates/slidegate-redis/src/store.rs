@@ -89,7 +89,7 @@ impl RedisStore {
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let shared_map_key = builder.shared_map_key();
-        let scripts = Scripts::of(builder.layout, builder.score_unit.unwrap_or_default());
+        let scripts = Scripts::new(builder.layout, builder.score_unit.unwrap_or_default());
         let connection = RedisConnection::new(address, builder.tls, scripts, builder.deadline);
         let connection = Arc::new(connection);
         Self(Arc::new(StoreInner {
@@ -216,15 +216,14 @@ impl RedisStore {
         }
         let mut queued = self.0.batcher.enqueue(Request::new(mode, charges, keys));
         if let Ok(answer) = tokio::time::timeout(self.deadline(), queued.answer()).await {
-            return Ok(answer?.receipt(charges)?);
+            return Ok(answer?);
         }
         if !queued.cancel() && mode == Mode::Spend {
             let owned: Vec<OwnedCharge> = charges.iter().map(OwnedCharge::from).collect();
             let store = self.clone();
             self.spawn_late(async move {
-                let answer = queued.answer().await;
-                let charges: Vec<Charge<'_>> = owned.iter().map(OwnedCharge::as_charge).collect();
-                if let Ok(receipt) = answer.and_then(|answer| answer.receipt(&charges)) {
+                if let Ok(receipt) = queued.answer().await {
+                    let charges: Vec<_> = owned.iter().map(OwnedCharge::as_charge).collect();
                     store.take_back(&charges, &receipt).await;
                 }
             });
@@ -280,10 +279,10 @@ impl RedisStore {
         &self,
         charges: &[Charge<'_>],
         at: Option<Timestamp>,
-    ) -> Result<ScriptCall, RedisStoreError> {
+    ) -> Result<ScriptCall<'_>, RedisStoreError> {
         let mut keys = self.keys(charges)?;
         keys.push(mark_beside(&keys[0], &format!("refund-{}", self.0.connection.unique_name())));
-        Ok(ScriptCall::refund(self.0.connection.scripts, charges, &keys, at))
+        Ok(ScriptCall::refund(&self.0.connection.scripts, charges, &keys, at))
     }
 
     /// Decides charges that a cluster keeps in several slots. Once begun it is not left halfway, even
@@ -320,7 +319,7 @@ impl RedisStore {
         charges: &[Charge<'_>],
     ) -> Result<Receipt, RedisStoreError> {
         let request = Request::new(mode, charges, self.keys(charges)?);
-        self.0.batcher.enqueue(request).answer().await?.receipt(charges)
+        self.0.batcher.enqueue(request).answer().await
     }
 
     /// Adds what an account spent elsewhere, how long ago, oldest first. It is added once, however
@@ -336,7 +335,7 @@ impl RedisStore {
         keys.push(mark_beside(&keys[0], &format!("merge-{process}-{number}")));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
-        let call = ScriptCall::merge(self.0.connection.scripts, charge, &keys, spends, mark_for);
+        let call = ScriptCall::merge(&self.0.connection.scripts, charge, &keys, spends, mark_for);
         self.within(self.deadline().max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
         Ok(())
     }
