@@ -11,39 +11,36 @@ use crate::owned::OwnedCharge;
 use crate::script::Mode;
 use crate::store::{RedisStore, spent_by};
 
-/// The parts of a request, each in one place of the cluster, in an order that is the same for all
+/// The parts of a request, each in one slot of the cluster, in an order that is the same for all
 /// requests.
-pub(crate) struct CrossSlotSpend {
-    parts: Vec<SlotPart>,
-}
+pub(crate) struct CrossSlotSpend(pub(crate) Vec<SlotPart>);
 
-struct SlotPart {
-    slot: u16,
+#[derive(Default)]
+pub(crate) struct SlotPart {
+    pub(crate) slot: u16,
     charges: Vec<OwnedCharge>,
     /// Which charges of the request they are.
     places: Vec<usize>,
 }
 
-/// Which charges are in which slot; all ledgers of a charge are in one.
-pub(crate) fn by_slot(charges: &[Charge<'_>], keys: &[String]) -> BTreeMap<u16, Vec<usize>> {
-    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-    let mut keys = keys.iter();
-    for (place, charge) in charges.iter().enumerate() {
-        let own = keys.by_ref().take(charge.quotas().as_slice().len());
-        let slot = own.last().map_or(0, |key| slot_of(key));
-        slots.entry(slot).or_default().push(place);
-    }
-    slots
-}
-
 impl CrossSlotSpend {
-    pub(crate) fn new(charges: &[Charge<'_>], slots: BTreeMap<u16, Vec<usize>>) -> Self {
-        let part = |(slot, places): (u16, Vec<usize>)| SlotPart {
-            slot,
-            charges: places.iter().map(|place| OwnedCharge::from(&charges[*place])).collect(),
-            places,
-        };
-        Self { parts: slots.into_iter().map(part).collect() }
+    /// The keys are those of the charges' ledgers, in order; all ledgers of a charge are in one slot.
+    pub(crate) fn new(
+        charges: &[Charge<'_>],
+        keys: &[String],
+        slot_of: impl Fn(&str) -> u16,
+    ) -> Self {
+        let mut parts: BTreeMap<u16, SlotPart> = BTreeMap::new();
+        let mut keys = keys.iter();
+        for (place, charge) in charges.iter().enumerate() {
+            let own = keys.by_ref().take(charge.quotas().as_slice().len());
+            let slot = own.last().map_or(0, |key| slot_of(key));
+            let part = parts.entry(slot).or_default();
+            part.slot = slot;
+            part.charges.push(charge.into());
+            part.places.push(place);
+        }
+        Self(parts.into_values().collect())
     }
 
     /// Decides the parts one after the other. If one denies, those before it are taken back.
@@ -52,9 +49,9 @@ impl CrossSlotSpend {
         store: &RedisStore,
         mode: Mode,
     ) -> Result<Vec<Receipt>, RedisStoreError> {
-        let mut receipts = Vec::with_capacity(self.parts.len());
+        let mut receipts = Vec::with_capacity(self.0.len());
         let mut mode = mode;
-        for part in &self.parts {
+        for part in &self.0 {
             let receipt = match store.decide_at_once(mode, &part.charges()).await {
                 Ok(receipt) => receipt,
                 Err(error) => {
@@ -73,7 +70,7 @@ impl CrossSlotSpend {
 
     /// Takes back what these receipts say was spent, whole.
     pub(crate) async fn take_back(&self, store: &RedisStore, receipts: &[Receipt]) {
-        for (part, receipt) in self.parts.iter().zip(receipts) {
+        for (part, receipt) in self.0.iter().zip(receipts) {
             store.take_back(&part.charges(), receipt).await;
         }
     }
@@ -86,7 +83,7 @@ impl CrossSlotSpend {
         receipts: &mut [Receipt],
     ) -> Result<(), RedisStoreError> {
         let mut outcome = Ok(());
-        for (part, receipt) in self.parts.iter().zip(receipts) {
+        for (part, receipt) in self.0.iter().zip(receipts) {
             outcome = part.undo(store, receipt).await.and(outcome);
         }
         outcome
@@ -94,13 +91,13 @@ impl CrossSlotSpend {
 
     /// When each part was spent, by the clock of its server.
     pub(crate) fn times(&self, receipts: &[Receipt]) -> Vec<(u16, Timestamp)> {
-        self.parts.iter().zip(receipts).map(|(part, receipt)| (part.slot, receipt.at)).collect()
+        self.0.iter().zip(receipts).map(|(part, receipt)| (part.slot, receipt.at)).collect()
     }
 
     /// One receipt of all parts. Each server has a clock of its own; it tells the first one's time.
     pub(crate) fn whole(&self, receipts: &[Receipt]) -> Receipt {
         let mut standings: Vec<(usize, Standings)> = Vec::new();
-        for (part, receipt) in self.parts.iter().zip(receipts) {
+        for (part, receipt) in self.0.iter().zip(receipts) {
             let mut rest = receipt.standings.iter();
             for (charge, place) in part.charges().iter().zip(&part.places) {
                 let own = rest.by_ref().take(charge.quotas().as_slice().len());
@@ -118,7 +115,7 @@ impl CrossSlotSpend {
 }
 
 impl SlotPart {
-    fn charges(&self) -> Vec<Charge<'_>> {
+    pub(crate) fn charges(&self) -> Vec<Charge<'_>> {
         self.charges.iter().map(OwnedCharge::as_charge).collect()
     }
 

@@ -16,7 +16,7 @@ use crate::builder::RedisStoreBuilder;
 use crate::checkup::{ServerWarning, findings};
 use crate::collision::KeyCollisions;
 use crate::connection::RedisConnection;
-use crate::cross_slot::{CrossSlotSpend, SpendTimes, by_slot};
+use crate::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
 use crate::error::{MissingPermission, RedisStoreError};
 use crate::events::EventLog;
 use crate::key::{KeyTemplate, pattern_of_prefix};
@@ -209,9 +209,9 @@ impl RedisStore {
         }
         let keys = self.keys(charges)?;
         if self.0.connection.address.is_cluster() {
-            let slots = by_slot(charges, &keys);
-            if slots.len() > 1 {
-                return self.decide_cross_slot(mode, CrossSlotSpend::new(charges, slots)).await;
+            let parts = CrossSlotSpend::new(charges, &keys, slot_of);
+            if parts.0.len() > 1 {
+                return self.decide_cross_slot(mode, parts).await;
             }
         }
         let mut queued = self.0.batcher.enqueue(Request::new(mode, charges, keys));
@@ -374,18 +374,12 @@ impl RedisStore {
         }
     }
 
-    /// The charges, in parts that are each in one slot.
-    fn parts<'a>(
-        &self,
-        charges: &[Charge<'a>],
-    ) -> Result<Vec<(u16, Vec<Charge<'a>>)>, RedisStoreError> {
-        if !self.0.connection.address.is_cluster() {
-            return Ok(vec![(0, charges.to_vec())]);
-        }
-        let part = |(slot, places): (u16, Vec<usize>)| {
-            (slot, places.into_iter().map(|place| charges[place]).collect())
-        };
-        Ok(by_slot(charges, &self.keys(charges)?).into_iter().map(part).collect())
+    /// The charges, in parts that are each in one slot; a server that is no cluster has one.
+    fn in_slots(&self, charges: &Charges<'_>) -> Result<CrossSlotSpend, RedisStoreError> {
+        let charges = charges.as_slice();
+        let is_cluster = self.0.connection.address.is_cluster();
+        let slot = |key: &str| if is_cluster { slot_of(key) } else { 0 };
+        Ok(CrossSlotSpend::new(charges, &self.keys(charges)?, slot))
     }
 }
 
@@ -399,15 +393,15 @@ impl Store for RedisStore {
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
-        let parts = self.parts(charges.as_slice())?;
-        let slots: Vec<u16> = parts.iter().map(|(slot, _)| *slot).collect();
+        let CrossSlotSpend(parts) = self.in_slots(charges)?;
+        let slots: Vec<u16> = parts.iter().map(|part| part.slot).collect();
         self.within(self.deadline(), async {
-            for (slot, part) in &parts {
+            for part in &parts {
                 let at = match spent {
-                    Spent::At(at) => Some(self.0.spend_times.at(at, &slots, *slot)),
+                    Spent::At(at) => Some(self.0.spend_times.at(at, &slots, part.slot)),
                     Spent::Newest => None,
                 };
-                self.refund_at_once(part, at).await?;
+                self.refund_at_once(&part.charges(), at).await?;
             }
             Ok(())
         })
@@ -415,10 +409,10 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        let parts = self.parts(charges.as_slice())?;
+        let CrossSlotSpend(parts) = self.in_slots(charges)?;
         self.within(self.deadline(), async {
-            for (_, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
-                self.0.connection.send(redis::cmd("DEL").arg(self.keys(part)?)).await?;
+            for part in &parts {
+                self.0.connection.send(redis::cmd("DEL").arg(self.keys(&part.charges())?)).await?;
             }
             Ok(())
         })
