@@ -39,7 +39,7 @@ pub enum RedisStoreError {
 
 /// What is wrong with a key that Redis cannot count in. It concerns the requests that need the key;
 /// Redis itself is well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorReason {
     /// The key has a value of another type, such as a ledger in the other layout.

@@ -1,5 +1,6 @@
 //! Requests that Redis could not count because of one of their keys.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +26,15 @@ pub struct KeyError {
 
 /// All such requests, by policy and reason.
 pub(crate) struct KeyErrors {
-    /// With the time of the last one.
-    entries: Mutex<Vec<(KeyError, Timestamp)>>,
+    entries: Mutex<BTreeMap<(Name, KeyErrorReason), KeyErrorCount>>,
     warnings: Limiter,
     clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct KeyErrorCount {
+    count: u64,
+    last: Timestamp,
 }
 
 /// How long an error is recent.
@@ -57,49 +63,31 @@ impl KeyErrors {
         let (now, mut entries) = (self.clock.now(), self.entries.lock());
         let mut due = false;
         for policy in policies {
-            let (error, last) = entry_of(&mut entries, policy, reason, now);
-            error.count += 1;
-            *last = now;
-            due |= self.warnings.check(&format!("{} {}", error.policy, reason.as_str())).is_ok();
+            let mut key = (policy.clone(), reason);
+            if entries.len() >= MAX_ENTRIES && !entries.contains_key(&key) {
+                entries.retain(|_, entry| now < entry.last + RECENT);
+                if entries.len() >= MAX_ENTRIES {
+                    key.0 = OTHERS.parse().expect("a good name");
+                }
+            }
+            due |= self.warnings.check(&format!("{} {}", key.0, reason.as_str())).is_ok();
+            let entry = entries.entry(key).or_default();
+            entry.count += 1;
+            entry.last = now;
         }
         due
     }
 
     pub(crate) fn snapshot(&self) -> Vec<KeyError> {
         let (now, entries) = (self.clock.now(), self.entries.lock());
-        let error = |(error, last): &(KeyError, Timestamp)| KeyError {
-            recent: now < *last + RECENT,
-            ..error.clone()
-        };
-        entries.iter().map(error).collect()
+        let errors = entries.iter().map(|((policy, reason), entry)| KeyError {
+            policy: policy.clone(),
+            reason: *reason,
+            count: entry.count,
+            recent: now < entry.last + RECENT,
+        });
+        errors.collect()
     }
-}
-
-/// The entry to count in, made if there is none.
-fn entry_of<'e>(
-    entries: &'e mut Vec<(KeyError, Timestamp)>,
-    policy: &Name,
-    reason: KeyErrorReason,
-    now: Timestamp,
-) -> &'e mut (KeyError, Timestamp) {
-    let find = |entries: &[(KeyError, Timestamp)], policy: &Name| {
-        entries.iter().position(|(error, _)| error.reason == reason && error.policy == *policy)
-    };
-    let mut policy = policy.clone();
-    let mut place = find(entries, &policy);
-    if place.is_none() && entries.len() >= MAX_ENTRIES {
-        if let Some(old) = entries.iter().position(|(_, last)| now >= *last + RECENT) {
-            entries.swap_remove(old);
-        } else {
-            policy = OTHERS.parse().expect("a good name");
-            place = find(entries, &policy);
-        }
-    }
-    let place = place.unwrap_or_else(|| {
-        entries.push((KeyError { policy, reason, count: 0, recent: true }, now));
-        entries.len() - 1
-    });
-    &mut entries[place]
 }
 
 #[cfg(test)]
@@ -138,8 +126,8 @@ mod tests {
         let expected = |api_recent, others_recent| {
             vec![
                 ("api".to_owned(), KeyErrorReason::WrongType, 4, api_recent),
-                ("login".to_owned(), KeyErrorReason::WrongType, 1, others_recent),
                 ("api".to_owned(), KeyErrorReason::NoPermission, 1, others_recent),
+                ("login".to_owned(), KeyErrorReason::WrongType, 1, others_recent),
             ]
         };
         assert_eq!(told(118), expected(true, true));
