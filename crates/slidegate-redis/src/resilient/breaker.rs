@@ -61,25 +61,14 @@ impl Breaker {
     }
 }
 
-/// How long to wait before the next probe: twice as long each time, up to a bound, with jitter.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    next: Duration,
-}
-
 const FIRST_PROBE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(3);
 
-impl Backoff {
-    pub(crate) fn new() -> Self {
-        Self { next: FIRST_PROBE }
-    }
-
-    pub(crate) fn next(&mut self) -> Duration {
-        let wait = self.next;
-        self.next = (2 * wait).min(LONGEST_PROBE);
-        wait.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
+/// How long to wait for the next probe after so many waits: each time twice as long, up to a bound,
+/// with jitter.
+pub(crate) fn probe_wait(waits: u32) -> Duration {
+    let longest = FIRST_PROBE.saturating_mul(2_u32.saturating_pow(waits)).min(LONGEST_PROBE);
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 #[cfg(test)]
@@ -106,8 +95,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_bound_and_differ() {
-        let mut backoff = Backoff::new();
-        let waits: Vec<Duration> = (0..20).map(|_| backoff.next()).collect();
+        let waits: Vec<Duration> = (0..20).chain([u32::MAX]).map(probe_wait).collect();
         assert!(waits[0] >= FIRST_PROBE / 2 && waits[0] <= FIRST_PROBE);
         assert!(waits.iter().all(|wait| *wait <= LONGEST_PROBE));
         assert!(waits[10..].iter().all(|wait| *wait >= LONGEST_PROBE / 2));

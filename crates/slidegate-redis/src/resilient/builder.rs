@@ -1,7 +1,6 @@
 //! Making a resilient store.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use slidegate::Clock;
@@ -84,7 +83,7 @@ impl ResilientStoreBuilder {
             key_errors: KeyErrors::new(self.clock.clone()),
             probe: Mutex::default(),
             in_flight: Semaphore::new(self.most_in_flight.min(Semaphore::MAX_PERMITS)),
-            recovering: AtomicBool::new(false),
+            recovery: Mutex::default(),
             clock: self.clock,
             redis: self.redis,
         }))

@@ -12,13 +12,13 @@ mod stats;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
@@ -61,8 +61,8 @@ pub(crate) struct ResilientInner {
     /// The charge of the next probe.
     probe: Mutex<Option<OwnedCharge>>,
     in_flight: Semaphore,
-    /// Whether the recovery task is running.
-    recovering: AtomicBool,
+    /// The recovery task, while there is something to recover.
+    recovery: Mutex<Option<JoinHandle<()>>>,
     clock: Arc<dyn Clock>,
 }
 

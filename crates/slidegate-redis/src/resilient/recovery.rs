@@ -1,16 +1,14 @@
 //! The recovery task: probes Redis, replays what was admitted without it, and closes the breaker.
 
-use std::mem;
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Quotas};
 use slidegate::{Identity, Quota, Store, StoreError};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::breaker::{Backoff, BreakerState};
+use super::breaker::{BreakerState, probe_wait};
 use super::journal::JournalPage;
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
@@ -45,38 +43,24 @@ pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
 
 /// Spawns the recovery task unless one is running.
 pub(crate) fn ensure_running(store: &ResilientStore) {
-    let recovering = &store.0.recovering;
-    if !recovering.load(Ordering::SeqCst) && !recovering.swap(true, Ordering::SeqCst) {
-        let mut guard = RunningGuard(Arc::downgrade(&store.0));
-        tokio::spawn(async move {
-            recover(&guard.0).await;
-            mem::take(&mut guard.0);
-        });
-    }
-}
-
-/// If the task is cut short, because its runtime ends, another may begin.
-struct RunningGuard(Weak<ResilientInner>);
-
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.recovering.store(false, Ordering::SeqCst);
-        }
+    let mut task = store.0.recovery.lock();
+    // One that its runtime has cut short is finished, too.
+    if task.as_ref().is_none_or(JoinHandle::is_finished) {
+        *task = Some(tokio::spawn(recover(Arc::downgrade(&store.0))));
     }
 }
 
 /// Waits for Redis, replays, and lets it decide again. Ends with the store.
-async fn recover(store: &Weak<ResilientInner>) {
-    let mut backoff = Backoff::new();
-    let mut failed_replays = 0;
+async fn recover(store: Weak<ResilientInner>) {
+    let (mut waits, mut failed_replays) = (0, 0);
     // What one fault has hit is replayed together.
     tokio::time::sleep(SETTLING).await;
     loop {
         let Some(inner) = store.upgrade() else { return };
         if !inner.breaker.is_closed() {
             drop(inner);
-            tokio::time::sleep(backoff.next()).await;
+            tokio::time::sleep(probe_wait(waits)).await;
+            waits += 1;
             let Some(inner) = store.upgrade() else { return };
             if let Err(error) = inner.probe().await {
                 tracing::debug!(address = %inner.redis, %error, "probe of Redis failed");
@@ -88,10 +72,10 @@ async fn recover(store: &Weak<ResilientInner>) {
         let Some(inner) = store.upgrade() else { return };
         match inner.replay().await {
             Ok(()) => {
-                inner.recovering.store(false, Ordering::SeqCst);
-                // Callers that needed the task before that found it running and spawned no other.
-                let done = inner.breaker.is_closed() && inner.journal.if_empty(|| ());
-                if done || inner.recovering.swap(true, Ordering::SeqCst) {
+                // Under the lock: callers that need the task later spawn another.
+                let mut task = inner.recovery.lock();
+                if inner.breaker.is_closed() && inner.journal.if_empty(|| ()) {
+                    *task = None;
                     return;
                 }
             }
@@ -103,7 +87,8 @@ async fn recover(store: &Weak<ResilientInner>) {
                 }
                 if inner.breaker.is_closed() {
                     drop(inner);
-                    tokio::time::sleep(backoff.next()).await;
+                    tokio::time::sleep(probe_wait(waits)).await;
+                    waits += 1;
                 } else {
                     inner.breaker.set(BreakerState::Open);
                 }
