@@ -1,7 +1,6 @@
 //! The builder of a store.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, TlsCertificates};
@@ -112,43 +111,35 @@ impl RedisStoreBuilder {
 }
 
 /// The certificate authority and the client's certificate for a connection by TLS, in PEM. Without a
-/// certificate authority, the machine's own are trusted.
-#[derive(Clone, Default)]
-pub struct RedisTls {
-    authority: Option<Vec<u8>>,
-    client: Option<ClientTlsConfig>,
-}
+/// certificate authority, the machine's own are trusted. It shows neither.
+#[derive(Debug, Clone)]
+pub struct RedisTls(pub(crate) TlsCertificates);
 
 impl RedisTls {
     /// Trusts what the machine trusts, and shows no certificate.
     pub fn new() -> Self {
-        Self::default()
+        Self(TlsCertificates { client_tls: None, root_cert: None })
     }
 
     /// Trusts servers that this authority vouches for, and no others.
     #[must_use]
-    pub fn authority(self, pem: impl Into<Vec<u8>>) -> Self {
-        Self { authority: Some(pem.into()), ..self }
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.0.root_cert = Some(pem.into());
+        self
     }
 
     /// Shows this certificate to the server.
     #[must_use]
-    pub fn client(self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        let client = ClientTlsConfig { client_cert: certificate.into(), client_key: key.into() };
-        Self { client: Some(client), ..self }
-    }
-
-    pub(crate) fn certificates(&self) -> TlsCertificates {
-        TlsCertificates { client_tls: self.client.clone(), root_cert: self.authority.clone() }
+    pub fn client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (client_cert, client_key) = (certificate.into(), key.into());
+        self.0.client_tls = Some(ClientTlsConfig { client_cert, client_key });
+        self
     }
 }
 
-impl fmt::Debug for RedisTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisTls")
-            .field("authority", &self.authority.is_some())
-            .field("client", &self.client.is_some())
-            .finish()
+impl Default for RedisTls {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

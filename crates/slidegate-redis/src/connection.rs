@@ -30,7 +30,8 @@ pub(crate) struct RedisConnection {
     /// How long a call may take before no request waits for it any more.
     pub(crate) deadline: Duration,
     state: Mutex<ConnectionState>,
-    made: AtomicU64,
+    /// How many connections have been made.
+    pub(crate) made: AtomicU64,
     clock: SystemClock,
     /// A name that no other process has, and how many names were made of it.
     pub(crate) process: String,
@@ -151,11 +152,6 @@ impl RedisConnection {
         }
     }
 
-    /// How many connections have been made.
-    pub(crate) fn connections(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
-    }
-
     async fn connected(self: &Arc<Self>) -> RedisResult<LiveConnection> {
         let mut waiting = match self.up_or_waiting() {
             Ok(connected) => return Ok(connected),
@@ -187,21 +183,20 @@ impl RedisConnection {
     }
 
     async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<LiveConnection>>>) {
-        let attempt = tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await;
-        let outcome =
-            attempt.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        let outcome = match tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        };
         let outcome =
             outcome.map(|connection| LiveConnection { connection, silent_ns: Arc::default() });
-        *self.state.lock() = match &outcome {
-            Ok(connected) => ConnectionState::Up(connected.clone()),
-            Err(_) => ConnectionState::Down,
-        };
         match &outcome {
-            Ok(_) => {
+            Ok(connected) => {
+                *self.state.lock() = ConnectionState::Up(connected.clone());
                 self.made.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(address = %self.address, "connected to Redis");
             }
             Err(error) => {
+                *self.state.lock() = ConnectionState::Down;
                 tracing::debug!(address = %self.address, %error, "connecting to Redis failed");
             }
         }
@@ -213,7 +208,7 @@ impl RedisConnection {
         let mut connection = match &self.address.topology {
             Topology::Standalone(info) => {
                 let client = match &self.tls {
-                    Some(tls) => Client::build_with_tls(info.clone(), tls.certificates())?,
+                    Some(tls) => Client::build_with_tls(info.clone(), tls.0.clone())?,
                     None => Client::open(info.clone())?,
                 };
                 let config = single_config();
@@ -231,7 +226,7 @@ impl RedisConnection {
                     // Then it sends the call again.
                     .response_timeout(self.deadline.max(SILENCE));
                 if let Some(tls) = &self.tls {
-                    builder = builder.certs(tls.certificates());
+                    builder = builder.certs(tls.0.clone());
                 }
                 Transport::Cluster(builder.build()?.get_async_connection().await?)
             }
@@ -273,8 +268,8 @@ impl RedisConnection {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
             if let Some(tls) = &self.tls {
                 builder = builder
-                    .set_client_to_redis_certificates(tls.certificates())
-                    .set_client_to_sentinel_certificates(tls.certificates());
+                    .set_client_to_redis_certificates(tls.0.clone())
+                    .set_client_to_sentinel_certificates(tls.0.clone());
             }
         }
         builder.build()?.get_async_connection_with_config(&single_config()).await

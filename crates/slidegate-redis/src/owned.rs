@@ -28,18 +28,6 @@ impl OwnedCharge {
     }
 }
 
-impl PartialEq<Charge<'_>> for OwnedCharge {
-    fn eq(&self, charge: &Charge<'_>) -> bool {
-        self.policy == *charge.policy()
-            && self.identity == *charge.identity()
-            && self.quotas == *charge.quotas()
-            && self.cost == charge.cost()
-            && self.count_denied == charge.counts_denied()
-            && self.shadow == charge.is_shadow()
-            && self.on_store_error == charge.store_error_action()
-    }
-}
-
 impl From<&Charge<'_>> for OwnedCharge {
     fn from(charge: &Charge<'_>) -> Self {
         Self {

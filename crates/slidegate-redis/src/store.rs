@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{FromRedisValue, ToRedisArgs};
@@ -116,7 +117,7 @@ impl RedisStore {
 
     /// How many connections this store has made in its life.
     pub fn connections(&self) -> u64 {
-        self.0.connection.connections()
+        self.0.connection.made.load(Ordering::Relaxed)
     }
 
     /// The shared map beside the ledgers, for all stores whose key template begins alike: the

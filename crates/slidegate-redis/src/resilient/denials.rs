@@ -72,7 +72,11 @@ impl DenialCache {
         let denial = shard.kept.get(&hash)?;
         let holds = (denial.since..denial.until).contains(&now)
             && denial.generation == self.generation(charges.as_slice())
-            && denial.charges.iter().eq(charges.as_slice());
+            && denial
+                .charges
+                .iter()
+                .map(OwnedCharge::as_charge)
+                .eq(charges.as_slice().iter().copied());
         holds.then(|| denial.answer(now))
     }
 

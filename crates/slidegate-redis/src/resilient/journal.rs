@@ -48,7 +48,7 @@ impl Journal {
         let (number, spends) = (pages.opened, Vec::new());
         let new = || JournalPage { number, charge: charge.into(), spends };
         let page = pages.open.entry(account).or_insert_with(new);
-        if page.charge != *charge {
+        if page.charge() != *charge {
             page.charge = charge.into();
         }
         page.spends.push((at, charge.cost().get()));

@@ -9,7 +9,7 @@ use crate::limit::{Name, Quotas};
 use crate::policy::{Identity, OnStoreError};
 
 /// One account that a request would spend from: an identity's under a policy, with all its quotas.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Charge<'a> {
     policy: &'a Name,
     identity: &'a Identity,
