@@ -21,6 +21,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 #[derive(Clone)]
 pub struct Address {
     pub(crate) topology: Topology,
+    pub(crate) is_tls: bool,
 }
 
 #[derive(Clone)]
@@ -44,15 +45,6 @@ impl Address {
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.topology, Topology::Cluster(_))
     }
-
-    pub(crate) fn is_tls(&self) -> bool {
-        let tls = |addr: &ConnectionAddr| matches!(addr, ConnectionAddr::TcpTls { .. });
-        match &self.topology {
-            Topology::Standalone(info) => tls(info.addr()),
-            Topology::Sentinel(sentinels) => tls(sentinels.server.addr()),
-            Topology::Cluster(nodes) => nodes.iter().any(|node| tls(node.addr())),
-        }
-    }
 }
 
 impl FromStr for Address {
@@ -60,19 +52,17 @@ impl FromStr for Address {
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once("://").ok_or(AddressError::NoScheme)?;
-        let topology = match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" | "valkey+unix" => {
+        let redis_scheme = scheme.replacen("valkey", "redis", 1);
+        let (protocol, kind) = redis_scheme.split_once('-').unwrap_or((&redis_scheme, ""));
+        let topology = match (protocol, kind) {
+            ("redis" | "rediss" | "unix" | "redis+unix", "") => {
                 Topology::Standalone(connection_info(url)?)
             }
-            "redis-sentinel" | "valkey-sentinel" => Topology::Sentinel(sentinels("redis", rest)?),
-            "rediss-sentinel" | "valkeys-sentinel" => {
-                Topology::Sentinel(sentinels("rediss", rest)?)
-            }
-            "redis-cluster" | "valkey-cluster" => Topology::Cluster(nodes("redis", rest)?),
-            "rediss-cluster" | "valkeys-cluster" => Topology::Cluster(nodes("rediss", rest)?),
-            other => return Err(AddressError::UnknownScheme(other.to_owned())),
+            ("redis" | "rediss", "sentinel") => Topology::Sentinel(sentinels(protocol, rest)?),
+            ("redis" | "rediss", "cluster") => Topology::Cluster(nodes(protocol, rest)?),
+            _ => return Err(AddressError::UnknownScheme(scheme.to_owned())),
         };
-        Ok(Self { topology })
+        Ok(Self { topology, is_tls: protocol == "rediss" })
     }
 }
 

@@ -91,7 +91,7 @@ impl RedisStoreBuilder {
         if self.deadline.is_zero() {
             return Err(BuildError::Deadline);
         }
-        if self.tls.is_some() && !address.is_tls() {
+        if self.tls.is_some() && !address.is_tls {
             return Err(BuildError::UnusedCertificates);
         }
         if address.is_cluster() {
@@ -102,7 +102,7 @@ impl RedisStoreBuilder {
                 }
             }
         }
-        if address.is_tls() {
+        if address.is_tls {
             // The program may have installed another one; then that is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }

@@ -264,7 +264,7 @@ impl RedisConnection {
         if let Some(password) = &sentinels.password {
             builder = builder.set_client_to_sentinel_password(password);
         }
-        if self.address.is_tls() {
+        if self.address.is_tls {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
             if let Some(tls) = &self.tls {
                 builder = builder

@@ -10,7 +10,7 @@ use slidegate::{Identity, Name, OnStoreError};
 pub(crate) struct OwnedCharge {
     policy: Name,
     identity: Identity,
-    quotas: Quotas,
+    pub(crate) quotas: Quotas,
     cost: NonZeroU32,
     count_denied: bool,
     shadow: bool,

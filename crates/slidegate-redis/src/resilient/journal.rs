@@ -1,6 +1,6 @@
 //! What was admitted without Redis, until it has been replayed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ pub(crate) struct Journal(Mutex<JournalPages>);
 struct JournalPages {
     open: HashMap<Account, JournalPage>,
     /// Being replayed. They stay as they are, so that each is counted once.
-    sent: VecDeque<JournalPage>,
+    sent: Vec<JournalPage>,
     opened: u64,
 }
 
@@ -96,7 +96,7 @@ impl Journal {
         let mut pages = self.0.lock();
         let open = std::mem::take(&mut pages.open);
         pages.sent.extend(open.into_values());
-        pages.sent.iter().cloned().collect()
+        pages.sent.clone()
     }
 
     /// Removes a page that Redis has confirmed.
@@ -106,12 +106,7 @@ impl Journal {
 
     /// Puts a page that could not be replayed behind all others.
     pub(crate) fn put_off(&self, number: u64) {
-        let mut pages = self.0.lock();
-        if let Some(place) = pages.sent.iter().position(|page| page.number == number)
-            && let Some(page) = pages.sent.remove(place)
-        {
-            pages.sent.push_back(page);
-        }
+        self.0.lock().sent.sort_by_key(|page| page.number == number);
     }
 
     /// Calls `act` if nothing is recorded, while nothing can be. Returns whether it did.

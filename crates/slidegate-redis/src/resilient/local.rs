@@ -8,7 +8,7 @@ use std::sync::Arc;
 use slidegate::limit::{Charge, Charges, Quotas, Receipt, Standings};
 use slidegate::{Clock, MemoryStore, OnStoreError, Quota, Standing, StoreError};
 
-use crate::owned::charges;
+use crate::owned::{OwnedCharge, charges};
 use crate::script::Mode;
 use crate::store::spent_by;
 
@@ -44,15 +44,13 @@ impl LocalLedgers {
         asked: &Charges<'a>,
     ) -> Result<(Receipt, Charges<'a>), StoreError> {
         let counted = charges(asked.as_slice().iter().filter(|charge| is_local(charge)).copied());
-        let cut: Vec<Quotas> =
-            counted.as_slice().iter().map(|charge| self.share.of(charge)).collect();
-        let shares = charges(counted.as_slice().iter().zip(&cut).map(|(charge, quotas)| {
-            Charge::new(charge.policy(), charge.identity(), quotas)
-                .with_cost(charge.cost())
-                .expect("a share has room for a request")
-                .count_denied(charge.counts_denied())
-                .shadow(charge.is_shadow())
-        }));
+        let share = |charge| {
+            let mut share = OwnedCharge::from(charge);
+            share.quotas = self.share.of(charge);
+            share
+        };
+        let cut: Vec<OwnedCharge> = counted.as_slice().iter().map(share).collect();
+        let shares = charges(cut.iter().map(OwnedCharge::as_charge));
         let receipt = match mode {
             Mode::Peek => self.store.peek_now(&shares)?,
             Mode::Spend | Mode::Deny => self.store.spend_now(&shares)?,
