@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderMap, HeaderName, header};
 use slidegate::{Decision, Name};
@@ -12,10 +12,11 @@ use slidegate::{Decision, Name};
 /// What a limiter has noticed about its configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Detectors {
-    no_peer: Once,
-    untrusted: Once,
-    one_identity: Once,
-    twice: Once,
+    /// Each is set when its warning has been logged.
+    no_peer: OnceLock<()>,
+    untrusted: OnceLock<()>,
+    one_identity: OnceLock<()>,
+    twice: OnceLock<()>,
     only_peer: OnlyPeer,
 }
 
@@ -30,41 +31,40 @@ static FORWARDING: [HeaderName; 4] = [
 impl Detectors {
     /// A request without a known peer.
     pub(crate) fn no_peer(&self) {
-        if self.no_peer.is_first() {
+        self.no_peer.get_or_init(|| {
             tracing::warn!(
                 "the peer's address is not known, so all such requests share one quota: with \
                  axum, enable the feature `axum` of slidegate-tower and serve the router with \
                  `into_make_service_with_connect_info::<SocketAddr>()`; with another server, \
                  insert the extension `slidegate_tower::Peer` into each request"
             );
-        }
+        });
     }
 
     /// A request of an untrusted peer. Only a sample of them is examined.
     pub(crate) fn untrusted(&self, peer: IpAddr, headers: &HeaderMap) {
-        if !is_sampled() || (self.untrusted.is_over() && self.one_identity.is_over()) {
+        if !is_sampled() || (self.untrusted.get().is_some() && self.one_identity.get().is_some()) {
             return;
         }
         let sent = FORWARDING.iter().find_map(|name| Some((name, headers.get(name)?)));
         let Some((name, value)) = sent else { return };
-        if self.untrusted.is_first() {
+        self.untrusted.get_or_init(|| {
             tracing::warn!(
                 %peer, header = %name,
                 "a forwarding header came from a peer that is not trusted, and was ignored: if \
                  the peer is your proxy, name its network with `RateLimitLayer::client_address`; \
                  if not, a client tries to pass for another"
             );
-        }
-        if is_internal(peer)
-            && self.only_peer.has_several_clients(peer, value.as_bytes())
-            && self.one_identity.is_first()
-        {
-            tracing::warn!(
-                %peer, header = %name,
-                "every request comes from one internal address, on behalf of several clients, \
-                 which all share one quota: the peer is a proxy, so name its network with \
-                 `RateLimitLayer::client_address`"
-            );
+        });
+        if is_internal(peer) && self.only_peer.has_several_clients(peer, value.as_bytes()) {
+            self.one_identity.get_or_init(|| {
+                tracing::warn!(
+                    %peer, header = %name,
+                    "every request comes from one internal address, on behalf of several clients, \
+                     which all share one quota: the peer is a proxy, so name its network with \
+                     `RateLimitLayer::client_address`"
+                );
+            });
         }
     }
 
@@ -73,12 +73,14 @@ impl Detectors {
         // Names of one set of policies are one text in memory; equal names of two sets are not.
         let same = |(one, two): (&Name, &Name)| std::ptr::eq(one.as_ptr(), two.as_ptr());
         let mut pairs = names(inner).flat_map(|one| names(outer).map(move |two| (one, two)));
-        if !self.twice.is_over() && pairs.any(same) && self.twice.is_first() {
-            tracing::warn!(
-                "one request was counted twice by the same policy: its layer is on the router \
-                 and on the route, or was added twice; keep one of them, or give each a gate of \
-                 its own"
-            );
+        if self.twice.get().is_none() && pairs.any(same) {
+            self.twice.get_or_init(|| {
+                tracing::warn!(
+                    "one request was counted twice by the same policy: its layer is on the router \
+                     and on the route, or was added twice; keep one of them, or give each a gate of \
+                     its own"
+                );
+            });
         }
     }
 }
@@ -108,26 +110,12 @@ fn is_internal(address: IpAddr) -> bool {
     }
 }
 
-/// Something that is done once.
-#[derive(Debug, Default)]
-struct Once(AtomicBool);
-
-impl Once {
-    fn is_over(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn is_first(&self) -> bool {
-        !self.is_over() && !self.0.swap(true, Ordering::Relaxed)
-    }
-}
-
 /// The first peer and a digest of the first client that were seen, and whether there was another
 /// peer since.
 #[derive(Debug, Default)]
 struct OnlyPeer {
     hasher: RandomState,
-    first: Mutex<Option<(IpAddr, u64)>>,
+    first: OnceLock<(IpAddr, u64)>,
     has_others: AtomicBool,
 }
 
@@ -135,8 +123,7 @@ impl OnlyPeer {
     /// Whether this is the only peer so far and has sent requests for several clients.
     fn has_several_clients(&self, peer: IpAddr, client: &[u8]) -> bool {
         let client = self.hasher.hash_one(client);
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first_peer, first_client) = *first.get_or_insert((peer, client));
+        let (first_peer, first_client) = *self.first.get_or_init(|| (peer, client));
         if peer != first_peer {
             self.has_others.store(true, Ordering::Relaxed);
         }
