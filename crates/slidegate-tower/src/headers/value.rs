@@ -1,6 +1,7 @@
 //! The values of the fields.
 
-use std::fmt::{self, Write as _};
+use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -52,7 +53,9 @@ impl ValueWriter {
     fn put_item(&mut self, item: Item, name: &QuotaName<'_>) {
         let (standing, quota) = (name.standing, name.standing.quota());
         if item != Item::Unnamed {
-            write!(self.0, "\"{name}\"").expect("a buffer takes any text");
+            self.put("\"");
+            name.write_to(&mut self.0).expect("a buffer takes any text");
+            self.put("\"");
         }
         match item {
             Item::Standing => {
@@ -93,17 +96,39 @@ pub(crate) struct QuotaName<'a> {
     pub(crate) copy: u32,
 }
 
-impl fmt::Display for QuotaName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.policy.policy)?;
-        if self.policy.standings.len() > 1 {
-            let window = self.standing.quota().window();
-            match window.subsec_millis() {
-                0 => write!(f, "/{}s", window.as_secs())?,
-                _ => write!(f, "/{}ms", window.as_millis())?,
-            }
+impl<'a> QuotaName<'a> {
+    /// The text, borrowed where it is the policy's name alone.
+    pub(crate) fn text(&self) -> Cow<'a, str> {
+        if self.has_window() || self.copy > 1 {
+            let mut text = String::new();
+            self.write_to(&mut text).expect("a string takes any text");
+            return Cow::Owned(text);
         }
-        if self.copy > 1 { write!(f, "/{}", self.copy) } else { Ok(()) }
+        Cow::Borrowed(&self.policy.policy)
+    }
+
+    /// Writes the text piece by piece: formatting it would take as long as all else in an item.
+    fn write_to(&self, text: &mut impl fmt::Write) -> fmt::Result {
+        text.write_str(&self.policy.policy)?;
+        if self.has_window() {
+            let window = self.standing.quota().window();
+            let (length, unit) = match window.subsec_millis() {
+                0 => (window.as_secs().into(), "s"),
+                _ => (window.as_millis(), "ms"),
+            };
+            text.write_str("/")?;
+            text.write_str(itoa::Buffer::new().format(length))?;
+            text.write_str(unit)?;
+        }
+        if self.copy > 1 {
+            text.write_str("/")?;
+            text.write_str(itoa::Buffer::new().format(self.copy))?;
+        }
+        Ok(())
+    }
+
+    fn has_window(&self) -> bool {
+        self.policy.standings.len() > 1
     }
 }
 

@@ -85,7 +85,10 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
         if let Some(after_s) = refused.retry_after_s() {
-            headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());
+            let value = || HeaderValue::from_str(itoa::Buffer::new().format(after_s));
+            headers
+                .entry(header::RETRY_AFTER)
+                .or_insert_with(|| value().expect("digits are valid in a header"));
         }
         response
     }

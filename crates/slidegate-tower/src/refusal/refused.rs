@@ -1,5 +1,7 @@
 //! A request that was refused: why, and what there is to say about it.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -109,25 +111,23 @@ impl<'a> Refused<'a> {
     /// The names of the violated quotas, as `RateLimit-Policy` has them; of a ban, the name of its
     /// policy.
     pub fn violated_policies(&self) -> Vec<String> {
-        let name = |(policy, standing)| QuotaName { policy, standing, copy: 1 }.to_string();
+        self.violated_names().map(Cow::into_owned).collect()
+    }
+
+    pub(super) fn violated_names(&self) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
+        let name = |(policy, standing)| QuotaName { policy, standing, copy: 1 }.text();
         let banned_by = self.banned_by().filter(|_| self.reason == Reason::Banned);
-        let banned_by = banned_by.map(Name::to_string);
-        self.violated().map(name).chain(banned_by).collect()
+        self.violated().map(name).chain(banned_by.map(|policy| Cow::Borrowed(&**policy)))
     }
 
     /// One or two sentences for people.
     pub fn message(&self) -> String {
-        self.message_with("Try again in")
+        self.message_with("Try again in").to_string()
     }
 
     /// The message, with these words before the seconds to wait.
-    pub(super) fn message_with(&self, retry: &str) -> String {
-        let message = self.reason.wording().message;
-        match self.retry_after_s() {
-            None => message.to_owned(),
-            Some(1) => format!("{message} {retry} 1 second."),
-            Some(after_s) => format!("{message} {retry} {after_s} seconds."),
-        }
+    pub(super) fn message_with(&self, retry: &'static str) -> Message {
+        Message { text: self.reason.wording().message, retry, after_s: self.retry_after_s() }
     }
 
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {
@@ -137,6 +137,24 @@ impl<'a> Refused<'a> {
             let violated = standings.filter(|standing| standing.is_violated());
             violated.map(move |standing| (policy, standing))
         })
+    }
+}
+
+/// Sentences for people, written straight into what they are a part of.
+pub(super) struct Message {
+    text: &'static str,
+    retry: &'static str,
+    after_s: Option<u64>,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, retry, .. } = self;
+        match self.after_s {
+            None => f.write_str(text),
+            Some(1) => write!(f, "{text} {retry} 1 second."),
+            Some(after_s) => write!(f, "{text} {retry} {after_s} seconds."),
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::refusal::refused::{Reason, Refused};
+use crate::refusal::refused::{Message, Reason, Refused};
 
 /// A ready-made shape of a refusal's body.
 ///
@@ -36,9 +36,10 @@ struct ProblemBody<'a> {
     r#type: &'a str,
     title: &'a str,
     status: u16,
-    detail: &'a str,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
-    violated_policies: Vec<String>,
+    detail: Message,
+    #[serde(rename = "violated-policies", serialize_with = "violated_names")]
+    #[serde(skip_serializing_if = "violates_none")]
+    refused: &'a Refused<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,9 +69,23 @@ struct CodeBody<'a> {
 #[serde(rename_all = "camelCase")]
 struct Code<'a> {
     code: &'a str,
-    message: &'a str,
+    message: Message,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn violated_names<S: Serializer>(refused: &Refused<'_>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(refused.violated_names())
+}
+
+fn violates_none(refused: &Refused<'_>) -> bool {
+    refused.violated_names().next().is_none()
 }
 
 impl Shape {
@@ -104,7 +119,7 @@ impl Shape {
             Self::Code => json(&CodeBody {
                 error: Code {
                     code: wording.code,
-                    message: &refused.message_with("Please retry after"),
+                    message: refused.message_with("Please retry after"),
                     retry_after: refused.retry_after_s(),
                 },
             }),
@@ -131,8 +146,8 @@ fn problem(refused: &Refused<'_>) -> Bytes {
         r#type: wording.problem,
         title: wording.title,
         status: wording.status.as_u16(),
-        detail: &refused.message(),
-        violated_policies: refused.violated_policies(),
+        detail: refused.message_with("Try again in"),
+        refused,
         plan: refused.plan_name(),
         upgrade_url: refused.upgrade_url(),
     })
