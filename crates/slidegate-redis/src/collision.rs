@@ -170,10 +170,10 @@ fn overlap(a: &str, b: &str) -> bool {
             (None, None) => return true,
             (Some(own), Some(other)) if can_be_same(*own, *other) && seen.insert((i, j)) => {
                 places.push((i + 1, j + 1));
-                if characters(*own).is_some() {
+                if is_wildcard(*own) {
                     places.push((i, j + 1));
                 }
-                if characters(*other).is_some() {
+                if is_wildcard(*other) {
                     places.push((i + 1, j));
                 }
             }
@@ -184,26 +184,22 @@ fn overlap(a: &str, b: &str) -> bool {
 }
 
 fn can_be_same(a: u8, b: u8) -> bool {
-    match (characters(a), characters(b)) {
-        // All wildcards have the digits in common.
-        (Some(_), Some(_)) => true,
-        (Some(has), None) => has(b),
-        (None, Some(has)) => has(a),
-        (None, None) => a == b,
-    }
+    // All wildcards have the digits in common.
+    is_wildcard(a) && is_wildcard(b) || stands_for(a, b) || stands_for(b, a)
 }
 
-/// What a wildcard can stand for; nothing if the byte is none.
-fn characters(byte: u8) -> Option<fn(u8) -> bool> {
-    let is = |wildcard: &str| wildcard.as_bytes() == [byte];
-    if is(ADDRESSES) {
-        Some(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.' | b'/'))
-    } else if is(DIGESTS) {
-        Some(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'~'))
-    } else if is(TEXTS) {
-        Some(|byte| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'))
-    } else {
-        None
+fn is_wildcard(byte: u8) -> bool {
+    [ADDRESSES, DIGESTS, TEXTS].into_iter().any(|wildcard| wildcard.as_bytes() == [byte])
+}
+
+/// Whether a byte of a key is this one, or a wildcard that can stand for it.
+fn stands_for(own: u8, byte: u8) -> bool {
+    let is_hex = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    match str::from_utf8(&[own]).unwrap_or_default() {
+        ADDRESSES => is_hex || matches!(byte, b':' | b'.' | b'/'),
+        DIGESTS => is_hex || byte == b'~',
+        TEXTS => byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}'),
+        _ => own == byte,
     }
 }
 

@@ -115,12 +115,8 @@ impl RedisConnection {
         let reply = connected.connection.send(command).await;
         match &reply {
             Err(error) if connected.connection.is_lost(error) => {
-                let mut state = self.state.lock();
                 // Another may have taken its place.
-                let is_it = |up: &LiveConnection| Arc::ptr_eq(&up.silent_ns, &connected.silent_ns);
-                if matches!(&*state, ConnectionState::Up(up) if is_it(up)) {
-                    *state = ConnectionState::Down;
-                }
+                self.drop_if(|up| Arc::ptr_eq(&up.silent_ns, &connected.silent_ns));
             }
             // Of a cluster, where others may answer: then it is not silent.
             Err(error) if !is_an_answer(error) => self.missed(),
@@ -133,21 +129,26 @@ impl RedisConnection {
     /// dropped: one that a firewall has forgotten, for one, would stay silent for many minutes.
     pub(crate) fn missed(&self) {
         let now = self.clock.now();
-        let mut state = self.state.lock();
-        let ConnectionState::Up(connected) = &*state else { return };
-        let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-        let first = connected.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
-        let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
-        if now.saturating_since(since) > SILENCE {
-            tracing::debug!(address = %self.address, "silent connection to Redis dropped");
-            *state = ConnectionState::Down;
-        }
+        self.drop_if(|up| {
+            let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
+            let first = up.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
+            let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
+            let is_silent = now.saturating_since(since) > SILENCE;
+            if is_silent {
+                tracing::debug!(address = %self.address, "silent connection to Redis dropped");
+            }
+            is_silent
+        });
     }
 
     /// Records that the server refused a part of a call that succeeded as a whole.
     pub(crate) fn refused(&self, error: &RedisError) {
+        self.drop_if(|up| up.connection.is_lost(error));
+    }
+
+    fn drop_if(&self, is_over: impl FnOnce(&LiveConnection) -> bool) {
         let mut state = self.state.lock();
-        if matches!(&*state, ConnectionState::Up(current) if current.connection.is_lost(error)) {
+        if matches!(&*state, ConnectionState::Up(up) if is_over(up)) {
             *state = ConnectionState::Down;
         }
     }

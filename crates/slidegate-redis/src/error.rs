@@ -112,18 +112,21 @@ impl RedisStoreError {
         }
     }
 
-    /// The failure that made a store's error and is about a key, if it was such a one.
-    pub(crate) fn about_a_key(error: &StoreError) -> Option<(&Self, KeyErrorReason)> {
-        let failure = Self::behind(error)?;
-        Some((failure, failure.key_error()?))
+    /// Names the key, which is no ledger's, if it is what the user may not touch.
+    pub(crate) fn at_key(self, key: &str) -> Self {
+        match (self.missing_permission(), self) {
+            (Some(MissingPermission::Key), Self::Redis(error)) => {
+                Self::KeyDenied { key: key.to_owned(), error }
+            }
+            (_, other) => other,
+        }
     }
 
-    /// The failure that made a store's error, if it was one.
-    pub(crate) fn behind(error: &StoreError) -> Option<&Self> {
-        match error {
-            StoreError::Unavailable(cause) => cause.downcast_ref(),
-            _ => None,
-        }
+    /// The failure that made a store's error and is about a key, if it was such a one.
+    pub(crate) fn about_a_key(error: &StoreError) -> Option<(&Self, KeyErrorReason)> {
+        let StoreError::Unavailable(cause) = error else { return None };
+        let failure: &Self = cause.downcast_ref()?;
+        Some((failure, failure.key_error()?))
     }
 }
 

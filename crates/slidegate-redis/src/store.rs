@@ -18,7 +18,7 @@ use crate::checkup::{ServerWarning, findings};
 use crate::collision::KeyCollisions;
 use crate::connection::RedisConnection;
 use crate::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
-use crate::error::{MissingPermission, RedisStoreError};
+use crate::error::RedisStoreError;
 use crate::events::EventLog;
 use crate::key::{KeyTemplate, pattern_of_prefix};
 use crate::layout::Layout;
@@ -351,17 +351,12 @@ impl RedisStore {
     ) -> Result<T, StoreError> {
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(1).arg(key).arg(args);
-        let limit = self.deadline().max(BACKGROUND_DEADLINE);
-        let reply = self.within(limit, self.0.connection.send(&command)).await;
-        let reply = reply.map_err(|error| match RedisStoreError::behind(&error) {
-            Some(cause @ RedisStoreError::Redis(error))
-                if cause.missing_permission() == Some(MissingPermission::Key) =>
-            {
-                RedisStoreError::KeyDenied { key: key.to_owned(), error: error.clone() }.into()
-            }
-            _ => error,
-        })?;
-        T::from_redis_value(reply).map_err(|_| RedisStoreError::Reply.into())
+        self.within(self.deadline().max(BACKGROUND_DEADLINE), async {
+            let reply =
+                self.0.connection.send(&command).await.map_err(|error| error.at_key(key))?;
+            T::from_redis_value(reply).map_err(|_| RedisStoreError::Reply)
+        })
+        .await
     }
 
     async fn within<T>(
