@@ -35,6 +35,12 @@ pub enum RedisStoreError {
     /// The reply is not what the script says.
     #[error("Redis gave an unexpected reply to a script")]
     Reply,
+    /// Redis has failed too often and is not asked.
+    #[error("the Redis circuit breaker is open")]
+    CircuitOpen,
+    /// As many calls are in flight as may be.
+    #[error("too many calls to Redis are in flight")]
+    QueueFull,
 }
 
 /// What is wrong with a key that Redis cannot count in. It concerns the requests that need the key;
@@ -85,7 +91,7 @@ impl RedisStoreError {
     /// What is wrong with a key of this one request, if that is it: then Redis itself is well.
     pub fn key_error(&self) -> Option<KeyErrorReason> {
         match self {
-            Self::Unreachable(_) => None,
+            Self::Unreachable(_) | Self::CircuitOpen | Self::QueueFull => None,
             Self::Redis(error) => key_error(error),
             Self::SameKey { .. } => Some(KeyErrorReason::SharedKey),
             Self::KeyDenied { .. } => Some(KeyErrorReason::NoPermission),

@@ -101,8 +101,7 @@ impl ResilientStore {
         }
         let Ok(_permit) = inner.in_flight.try_acquire() else {
             inner.count(|stats| stats.queue_full += 1);
-            let error = StoreError::Unavailable(Box::new(QueueFull));
-            return self.fall_back(mode, charges, error);
+            return self.fall_back(mode, charges, RedisStoreError::QueueFull.into());
         };
         let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
         let answer = match mode {
@@ -201,7 +200,7 @@ impl ResilientStore {
     fn must_be_closed(&self) -> Result<(), StoreError> {
         match self.0.breaker.is_closed() {
             true => Ok(()),
-            false => Err(StoreError::Unavailable(Box::new(CircuitOpen))),
+            false => Err(RedisStoreError::CircuitOpen.into()),
         }
     }
 }
@@ -304,13 +303,3 @@ impl fmt::Debug for ResilientStore {
             .finish_non_exhaustive()
     }
 }
-
-/// Redis has failed too often and is not asked.
-#[derive(Debug, thiserror::Error)]
-#[error("the Redis circuit breaker is open")]
-struct CircuitOpen;
-
-/// As many calls are in flight as may be.
-#[derive(Debug, thiserror::Error)]
-#[error("too many calls to Redis are in flight")]
-struct QueueFull;
