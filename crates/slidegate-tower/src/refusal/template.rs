@@ -1,9 +1,8 @@
 //! A refusal's body by a template.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http::HeaderValue;
+use serde_json::Value;
 
 use crate::refusal::refused::Refused;
 
@@ -21,30 +20,20 @@ enum Segment {
     Placeholder(Lookup),
 }
 
-/// Finds the value of a placeholder.
-type Lookup = for<'a> fn(&Refused<'a>) -> Substitute<'a>;
-
-/// What stands in place of a placeholder.
-enum Substitute<'a> {
-    Number(Option<u64>),
-    Text(Cow<'a, str>),
-}
+/// Finds the value of a placeholder: a text, or a number or null.
+type Lookup = fn(&Refused<'_>) -> Value;
 
 const PLACEHOLDERS: [(&str, Lookup); 9] = [
-    ("status", |refused| Substitute::Number(Some(refused.status().as_u16().into()))),
-    ("error", |refused| text(refused.status().canonical_reason())),
-    ("message", |refused| Substitute::Text(refused.message().into())),
-    ("retry_after", |refused| Substitute::Number(refused.retry_after_s())),
-    ("retry_after_ms", |refused| Substitute::Number(refused.retry_after_ms())),
-    ("limit", |refused| Substitute::Number(refused.limit().map(u64::from))),
-    ("policy", |refused| text(refused.policy_name())),
-    ("plan", |refused| text(refused.plan_name())),
-    ("upgrade_url", |refused| text(refused.upgrade_url())),
+    ("status", |refused| refused.status().as_u16().into()),
+    ("error", |refused| refused.status().canonical_reason().unwrap_or_default().into()),
+    ("message", |refused| refused.message().into()),
+    ("retry_after", |refused| refused.retry_after_s().into()),
+    ("retry_after_ms", |refused| refused.retry_after_ms().into()),
+    ("limit", |refused| refused.limit().into()),
+    ("policy", |refused| refused.policy_name().unwrap_or_default().into()),
+    ("plan", |refused| refused.plan_name().unwrap_or_default().into()),
+    ("upgrade_url", |refused| refused.upgrade_url().unwrap_or_default().into()),
 ];
-
-fn text(text: Option<&str>) -> Substitute<'_> {
-    Substitute::Text(text.unwrap_or_default().into())
-}
 
 impl Template {
     pub(super) fn parse(content_type: &str, text: &str) -> Result<Self, TemplateError> {
@@ -67,14 +56,14 @@ impl Template {
                 Segment::Placeholder(value) => value(refused),
             };
             match value {
-                Substitute::Number(Some(number)) => body += itoa::Buffer::new().format(number),
-                Substitute::Number(None) if self.is_json => body += "null",
-                Substitute::Number(None) => {}
-                Substitute::Text(text) if self.is_json => {
-                    let quoted = serde_json::Value::from(text).to_string();
+                Value::String(text) if !self.is_json => body += &text,
+                Value::Null if !self.is_json => {}
+                Value::String(_) => {
+                    // The quotes around it are the template's.
+                    let quoted = value.to_string();
                     body += &quoted[1..quoted.len() - 1];
                 }
-                Substitute::Text(text) => body += &text,
+                number => body += &number.to_string(),
             }
         }
         body.into()
