@@ -32,8 +32,8 @@ use crate::store::RedisStore;
 /// ```
 #[derive(Debug, Clone)]
 pub struct EventLog {
-    store: RedisStore,
-    key: Arc<str>,
+    pub(crate) store: RedisStore,
+    pub(crate) key: Arc<str>,
 }
 
 /// An entry of an [`EventLog`].
@@ -92,10 +92,6 @@ impl EventLog {
     pub const MAX_TEXT_BYTES: usize = 1024;
     /// How long an event can last: as long as a ban.
     pub const LONGEST: Duration = Quota::MAX_WINDOW;
-
-    pub(crate) fn new(store: RedisStore, key: String) -> Self {
-        Self { store, key: key.into() }
-    }
 
     /// Appends events that each last for some time, rounded up to a millisecond. An event that lasts
     /// no time is kept as long as those before it, and not appended if there are none.

@@ -1,6 +1,6 @@
 //! The names of keys.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::str::FromStr;
 
 use slidegate::{Identity, Name, Quota};
@@ -64,7 +64,7 @@ impl KeyTemplate {
                 TemplatePart::Account if kind != ADDRESS => key.extend([kind, ":", value]),
                 TemplatePart::Identity | TemplatePart::Account => key.push_str(value),
                 TemplatePart::Policy => key.push_str(policy),
-                TemplatePart::Window => push_window(&mut key, quota),
+                TemplatePart::Window => key.push_str(&window_text(quota)),
             }
         }
         key
@@ -102,12 +102,8 @@ impl KeyTemplate {
     }
 }
 
-/// A pattern of all keys that begin with this text.
-pub(crate) fn pattern_of_prefix(text: &str) -> String {
-    escaped(text) + "*"
-}
-
-fn escaped(text: &str) -> String {
+/// A pattern of this text alone.
+pub(crate) fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
@@ -121,18 +117,11 @@ fn escaped(text: &str) -> String {
 /// The kind of identities that are addresses.
 const ADDRESS: &str = "ip";
 
-fn push_window(key: &mut String, quota: Quota) {
-    let start = key.len();
-    write!(key, "{quota}").expect("a string takes any text");
-    let slash = key[start..].find('/').expect("a quota has units and a window");
-    key.replace_range(start..=start + slash, "");
-}
-
 /// The window as keys have it.
 pub(crate) fn window_text(quota: Quota) -> String {
-    let mut text = String::new();
-    push_window(&mut text, quota);
-    text
+    let text = quota.to_string();
+    let (_, window) = text.split_once('/').expect("a quota has units and a window");
+    window.to_owned()
 }
 
 impl Default for KeyTemplate {

@@ -34,8 +34,8 @@ use crate::store::RedisStore;
 /// ```
 #[derive(Debug, Clone)]
 pub struct SharedMap {
-    store: RedisStore,
-    key: Arc<str>,
+    pub(crate) store: RedisStore,
+    pub(crate) key: Arc<str>,
 }
 
 /// An entry of a [`SharedMap`].
@@ -94,10 +94,6 @@ impl SharedMap {
     pub const MOST_TEXT_BYTES: usize = 1024;
     /// How long an entry can last: as long as a ban.
     pub const LONGEST: Duration = Quota::MAX_WINDOW;
-
-    pub(crate) fn new(store: RedisStore, key: String) -> Self {
-        Self { store, key: key.into() }
-    }
 
     /// Inserts an entry that lasts this long, rounded up to a millisecond, in place of one with the
     /// same id.

@@ -20,7 +20,7 @@ use crate::connection::RedisConnection;
 use crate::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
 use crate::error::RedisStoreError;
 use crate::events::EventLog;
-use crate::key::{KeyTemplate, pattern_of_prefix};
+use crate::key::{KeyTemplate, escaped};
 use crate::layout::Layout;
 use crate::owned::OwnedCharge;
 use crate::script::{Mode, Request, ScriptCall, Scripts};
@@ -123,12 +123,12 @@ impl RedisStore {
     /// The shared map beside the ledgers, for all stores whose key template begins alike: the
     /// one for all policies or, if none is set, those of policies if they all begin alike.
     pub fn shared_map(&self) -> SharedMap {
-        SharedMap::new(self.clone(), self.0.shared_map_key.clone())
+        SharedMap { store: self.clone(), key: self.0.shared_map_key.as_str().into() }
     }
 
     /// The log of events beside the ledgers, for all stores whose key template begins alike.
     pub fn event_log(&self) -> EventLog {
-        EventLog::new(self.clone(), format!("{}:events", self.0.shared_map_key))
+        EventLog { store: self.clone(), key: format!("{}:events", self.0.shared_map_key).into() }
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
@@ -173,7 +173,7 @@ impl RedisStore {
         let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
             shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
-        patterns.push(pattern_of_prefix(&self.0.shared_map_key));
+        patterns.push(escaped(&self.0.shared_map_key) + "*");
         patterns.sort_unstable();
         patterns.dedup();
         patterns
@@ -424,11 +424,7 @@ impl fmt::Display for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore")
-            .field("address", &self.0.connection.address)
-            .field("layout", &self.0.layout)
-            .field("deadline", &self.deadline())
-            .finish_non_exhaustive()
+        write!(f, "RedisStore({self}, {}, {:?})", self.0.layout, self.deadline())
     }
 }
 

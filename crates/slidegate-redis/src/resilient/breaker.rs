@@ -1,7 +1,5 @@
 //! The circuit breaker in front of Redis.
 
-use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,18 +19,18 @@ pub enum BreakerState {
 /// Counts failures in a row and opens when there are too many.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: Mutex<BreakerState>,
-    failures: AtomicU32,
+    /// And how many calls in a row have failed.
+    state: Mutex<(BreakerState, u32)>,
     opens_after: u32,
 }
 
 impl Breaker {
     pub(crate) fn new(opens_after: u32) -> Self {
-        Self { state: Mutex::default(), failures: AtomicU32::new(0), opens_after }
+        Self { state: Mutex::default(), opens_after }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        *self.state.lock()
+        self.state.lock().0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -40,24 +38,23 @@ impl Breaker {
     }
 
     pub(crate) fn succeeded(&self) {
-        // Read first: all calls share this, and nearly always it is zero.
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
-        }
+        self.state.lock().1 = 0;
     }
 
     /// Returns whether this failure opened the breaker.
     pub(crate) fn failed(&self) -> bool {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        failures >= self.opens_after && self.set(BreakerState::Open) == BreakerState::Closed
+        let (state, failures) = &mut *self.state.lock();
+        *failures = failures.saturating_add(1);
+        let opens = *state == BreakerState::Closed && *failures >= self.opens_after;
+        if opens {
+            *state = BreakerState::Open;
+        }
+        opens
     }
 
-    /// Changes the state and returns the one before.
-    pub(crate) fn set(&self, state: BreakerState) -> BreakerState {
-        if state == BreakerState::Closed {
-            self.failures.store(0, Ordering::Relaxed);
-        }
-        mem::replace(&mut *self.state.lock(), state)
+    /// Changes the state; failures are counted anew.
+    pub(crate) fn set(&self, state: BreakerState) {
+        *self.state.lock() = (state, 0);
     }
 }
 
