@@ -10,8 +10,8 @@ use slidegate::{Policies, Quota};
 use slidegate_redis::KeyTemplate;
 
 use crate::config::{
-    self, Config, ConfigSummary, Environment, File, GatewayConfig, ListenAddress, Loaded, Period,
-    PolicySummary, RedisConfig, RouteConfig, Sources, StoreConfig,
+    self, Config, ConfigSummary, Environment, File, GatewayConfig, LimitSummary, ListenAddress,
+    Loaded, Period, RedisConfig, RouteConfig, Sources, StoreConfig,
 };
 use crate::terminal;
 
@@ -80,7 +80,7 @@ fn report(loaded: &Loaded) -> String {
     let mut text = String::new();
     section(&mut text, "listeners", listeners(config));
     section(&mut text, "store", store(config));
-    section(&mut text, "policies", lines(&outline.policies));
+    section(&mut text, "policies", texts(&outline.policies));
     section(&mut text, "plans", plans(outline));
     section(&mut text, "exempt", outline.exempt.clone());
     section(&mut text, "blocked", outline.blocked.clone());
@@ -110,8 +110,12 @@ fn lines<T: ToString>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
 
+fn texts(limits: &[LimitSummary]) -> Vec<String> {
+    limits.iter().map(|limit| limit.text.clone()).collect()
+}
+
 fn plans(outline: &ConfigSummary) -> Vec<String> {
-    let mut plans = lines(&outline.plans);
+    let mut plans = texts(&outline.plans);
     match outline.api_keys {
         0 => {}
         1 => plans.push("1 API key has a plan of its own".to_owned()),
@@ -229,7 +233,7 @@ fn accounts(config: &Config) -> Vec<String> {
 }
 
 /// The quotas of a policy, or those of each plan that its requests may have.
-fn quotas<'o>(policy: &'o PolicySummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
+fn quotas<'o>(policy: &'o LimitSummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
     if !policy.quotas.is_empty() {
         return vec![(String::new(), &policy.quotas)];
     }
@@ -237,7 +241,7 @@ fn quotas<'o>(policy: &'o PolicySummary, outline: &'o ConfigSummary) -> Vec<(Str
     plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
 }
 
-fn in_redis(redis: &RedisConfig, policy: &PolicySummary, quotas: &[Quota]) -> String {
+fn in_redis(redis: &RedisConfig, policy: &LimitSummary, quotas: &[Quota]) -> String {
     let template = redis.key_templates.get(&policy.name).or(redis.key_template.as_ref());
     let template = template.cloned().unwrap_or_else(KeyTemplate::default).to_string();
     let key_len = template.len() + policy.name.len();

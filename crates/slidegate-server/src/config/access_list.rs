@@ -4,7 +4,7 @@ use http::HeaderName;
 use slidegate::AccessList;
 use slidegate::policy::Network;
 
-use crate::config::reader::{Table, Value};
+use crate::config::reader::Value;
 
 /// A list of exempt or blocked identities.
 #[derive(Debug, Default)]
@@ -15,20 +15,24 @@ pub(super) struct AccessListConfig {
 }
 
 impl AccessListConfig {
-    pub(super) fn read(table: &Table<'_>) -> Self {
+    pub(super) fn read(table: &Value<'_>) -> Self {
         let mut list = Self::default();
-        for user in table.list("users", Value::string) {
-            list.add(|all| all.user(&user), format!("user {user:?}"));
+        for user in table.key("users").each(Value::text) {
+            list.add(|all| all.user(user), format!("user {user:?}"));
         }
-        list.add_secrets(table, "api_keys", "API key", AccessList::api_key);
-        list.add_secrets(table, "authorizations", "Authorization value", AccessList::authorization);
-        for network in table.list("networks", Value::parsed::<Network>) {
+        list.add_secrets(&table.key("api_keys"), "API key", AccessList::api_key);
+        list.add_secrets(
+            &table.key("authorizations"),
+            "Authorization value",
+            AccessList::authorization,
+        );
+        for network in table.key("networks").each(Value::parsed::<Network>) {
             list.add(|all| all.network(network), format!("network {network}"));
         }
-        for path in table.list("paths", Value::string) {
-            list.add(|all| all.path(&path), format!("path {path}"));
+        for path in table.key("paths").each(Value::text) {
+            list.add(|all| all.path(path), format!("path {path}"));
         }
-        for (name, value) in table.names("headers") {
+        for (name, value) in table.key("headers").names() {
             let Ok(header) = name.parse::<HeaderName>() else {
                 value.hidden().report("expected the name of a header, such as x-tenant");
                 continue;
@@ -49,17 +53,17 @@ impl AccessListConfig {
 
     fn add_secrets(
         &mut self,
-        table: &Table<'_>,
-        key: &'static str,
+        value: &Value<'_>,
         what: &str,
         add: impl Fn(AccessList, &str) -> AccessList,
     ) {
-        let secrets = table.list(key, Value::secret);
+        let secrets = value.each(Value::secret);
         let shown = match secrets.len() {
             0 => return,
             1 => format!("1 {what}"),
             many => format!("{many} {what}s"),
         };
+        value.warn_of_secret("secrets in the file: make sure that only the server can read it");
         self.add(|all| secrets.iter().fold(all, |all, secret| add(all, secret.reveal())), shown);
     }
 }

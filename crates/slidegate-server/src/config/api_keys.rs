@@ -6,31 +6,16 @@ use std::sync::Arc;
 use slidegate::Identity;
 use slidegate::policy::{ApiKey, PolicyError};
 
-use crate::config::error::{ConfigError, Location, Origin};
-use crate::config::reader::{Reader, Table, Value, nearest};
+use crate::config::error::{Diagnostic, Location, Origin};
+use crate::config::reader::{Reader, Value, nearest};
 use crate::config::sources;
-use crate::config::tree::{Content, Node};
+use crate::config::tree::{Content, Node, Table};
 use crate::reload;
 
-/// The API keys that were issued: those of the configuration, and those of the keys file.
-#[derive(Default)]
-pub(super) struct ApiKeys {
-    pub(super) keys: Vec<IssuedKey>,
-    pub(super) file: Option<KeysFileVersion>,
-    /// Whether the keys file has keys, not only digests, and every user of this machine may read it.
-    pub(super) shows_secrets: bool,
-}
-
 /// An API key that was issued.
-pub(super) struct IssuedKey {
+pub(super) struct IssuedKey<'t> {
     pub(super) key: ApiKey,
-    /// Its table's.
-    pub(super) location: Location,
-    name_location: Option<Location>,
-    pub(super) plan: String,
-    plan_location: Location,
-    /// Whether the key itself, not its digest, is in the file.
-    pub(super) is_secret: bool,
+    pub(super) table: Value<'t>,
 }
 
 /// A file of API keys as it was read.
@@ -46,171 +31,154 @@ const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
 
-impl ApiKeys {
-    pub(super) fn read(root: &Table<'_>) -> Self {
-        let mut all = Self { keys: tables(root), ..Self::default() };
-        root.read("keys_file", |value| all.read_file(value));
-        all
+impl<'t> IssuedKey<'t> {
+    /// Every `[[api_key]]`, of the configuration and of the keys file.
+    pub(super) fn read_all(root: &Value<'t>) -> Vec<Self> {
+        let tables = root.key("api_key").hidden().each(Value::table);
+        let keys_file = root.key("keys_file").file();
+        let is_secret = |table: &&Value<'_>| {
+            // The warning is not about those of the keys file.
+            let is_elsewhere = table.location.file().map(|file| &**file) == keys_file.as_deref();
+            !is_elsewhere && table.named("key").is_set()
+        };
+        let mut secrets = tables.iter().filter(is_secret);
+        if let Some(first) = secrets.next() {
+            let others = match secrets.count() {
+                0 => String::new(),
+                more => format!(", and {more} more API keys"),
+            };
+            first.warn_of_secret(format!(
+                "a secret in the file{others}: give its digest, which `slidegate digest` makes, or \
+                 name a key_file"
+            ));
+        }
+        tables.into_iter().filter_map(Self::read).collect()
     }
 
-    /// Adds the keys of a CSV or TOML file.
-    fn read_file(&mut self, value: &Value<'_>) -> Option<()> {
-        let path = value.file()?;
-        let parse = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => parse_csv,
-            Some("toml") => parse_toml,
-            _ => {
-                value.report("expected a file whose name ends in .csv or .toml");
-                return None;
-            }
-        };
-        let read = sources::read_bytes(&path, MAX_BYTES)
-            .map_err(|error| format!("the file cannot be read: {error}"));
-        let read = read.and_then(|(bytes, is_open_to_all)| {
-            if bytes.len() as u64 > MAX_BYTES {
-                return Err(format!("the file is too large: expected at most {MAX_BYTES} bytes"));
-            }
-            let fingerprint = reload::fingerprint(&bytes);
-            let text = String::from_utf8(bytes).map_err(|_| "the file is not UTF-8 text");
-            Ok((text?, fingerprint, is_open_to_all))
+    fn read(table: Value<'t>) -> Option<Self> {
+        let all = ["key", "key_file", "digest"].map(|key| table.key(key));
+        let name = table.key("name").string();
+        let plan = table.key("plan").required("the name of a plan").string();
+        let mut given = all.iter().filter(|value| value.is_set());
+        if given.next().is_none() {
+            all[0].report("missing: expected key, key_file or digest");
+        }
+        if let Some(second) = given.next() {
+            let expected = "a key is given already: expected one of key, key_file and digest";
+            second.hidden().report(expected);
+            return None;
+        }
+        let [key, file, digest] = all;
+        let secret = key.secret().or_else(|| file.secret_in_file());
+        let identity = secret.map(|key| Identity::api_key(key.reveal().as_bytes()));
+        let identity = identity.or_else(|| {
+            let key = ApiKey::from_digest(digest.secret()?.reveal(), "");
+            // It may be the key itself, by mistake.
+            key.map_err(|error| digest.hidden().report(error)).ok().map(|key| *key.identity())
         });
-        let (text, fingerprint, is_open_to_all) =
-            read.map_err(|expected| value.report(expected)).ok()?;
-        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let reader = Reader { folder, ..Reader::default() };
-        let (root, syntax_errors) = parse(&path, &text, &reader);
-        let keys = tables(&reader.root(&root));
-        value.report_elsewhere(reader.into_errors(syntax_errors));
-        self.shows_secrets = is_open_to_all && keys.iter().any(|key| key.is_secret);
-        // The warning about secrets in the configuration is not about these.
-        self.keys.extend(keys.into_iter().map(|key| IssuedKey { is_secret: false, ..key }));
-        self.file = Some(KeysFileVersion { path, fingerprint });
-        Some(())
-    }
-}
-
-impl IssuedKey {
-    fn read(table: &Table<'_>) -> Option<Self> {
-        let given = ["key", "key_file", "digest"].map(|key| table.get(key));
-        let identity = match given {
-            [Some(key), None, None] => {
-                key.secret().map(|key| Identity::api_key(key.reveal().as_bytes()))
-            }
-            [None, Some(file), None] => {
-                file.secret_in_file().map(|key| Identity::api_key(key.reveal().as_bytes()))
-            }
-            [None, None, Some(digest)] => {
-                let key = ApiKey::from_digest(digest.secret()?.reveal(), "");
-                // It may be the key itself, by mistake.
-                key.map_err(|error| digest.hidden().report(error)).ok().map(|key| *key.identity())
-            }
-            [None, None, None] => {
-                table.missing("key", "key, key_file or digest");
-                None
-            }
-            _ => {
-                let expected = "a key is given already: expected one of key, key_file and digest";
-                let second = given.iter().flatten().nth(1);
-                second.iter().for_each(|value| value.hidden().report(expected));
-                None
-            }
-        };
-        let name = table.read("name", Value::string);
-        let plan = table.require("plan", "the name of a plan", Value::string);
-        let (identity, plan) = (identity?, plan?);
-        let location_of = |key| table.get(key).map(|value| value.node.location.clone());
-        let key = ApiKey::of_identity(identity, plan.clone());
-        Some(Self {
-            key: name.into_iter().fold(key, ApiKey::name),
-            location: table.location.clone(),
-            name_location: location_of("name"),
-            plan,
-            plan_location: location_of("plan")?,
-            is_secret: given[0].is_some(),
-        })
+        let key = ApiKey::of_identity(identity?, plan?);
+        Some(Self { key: name.into_iter().fold(key, ApiKey::name), table })
     }
 
-    /// Where an error about this key is, if it is about this one.
-    pub(super) fn location_of(&self, error: &PolicyError) -> Option<Location> {
-        if error.value.is_empty() {
-            return Some(self.location.clone());
-        }
-        match error.key {
-            "name" => self.name_location.clone(),
-            "plan" if self.plan == error.value => Some(self.plan_location.clone()),
-            _ => None,
+    pub(super) fn plan(&self) -> Option<&'t str> {
+        self.table.named("plan").text()
+    }
+
+    /// What an error is about, if it is about this key.
+    pub(super) fn find(&self, error: &PolicyError) -> Option<Value<'t>> {
+        match error.value.as_str() {
+            "" => Some(self.table.clone()),
+            value => self.table.named(error.key).find(value),
         }
     }
 }
 
-/// Every `[[api_key]]` of a file.
-fn tables(root: &Table<'_>) -> Vec<IssuedKey> {
-    let Some(value) = root.get("api_key") else { return Vec::new() };
-    value.hidden().each(|value| IssuedKey::read(&value.table()?))
+/// Adds the tables of the keys file to those of the configuration.
+pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFileVersion> {
+    let value = reader.root(root).key("keys_file");
+    let path = value.file()?;
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if !matches!(extension, Some("csv" | "toml")) {
+        value.report("expected a file whose name ends in .csv or .toml");
+        return None;
+    }
+    let bytes = sources::read_bytes(&path, MAX_BYTES)
+        .map_err(|error| value.report(format!("the file cannot be read: {error}")));
+    let (bytes, is_open_to_all) = bytes.ok()?;
+    if bytes.len() as u64 > MAX_BYTES {
+        value.report(format!("the file is too large: expected at most {MAX_BYTES} bytes"));
+        return None;
+    }
+    let fingerprint = reload::fingerprint(&bytes);
+    let text = String::from_utf8(bytes).map_err(|_| value.report("the file is not UTF-8 text"));
+    let keys = match extension {
+        Some("csv") => parse_csv(&path, &text.ok()?, reader),
+        _ => {
+            let file = reader.parse(&path, &text.ok()?);
+            reader.root(&file).key("api_key");
+            reader.report_unknown(&file);
+            file.all("api_key").to_vec()
+        }
+    };
+    let shows_secrets = is_open_to_all && keys.iter().any(|key| key.get(&["key"]).is_some());
+    value.warn_if(
+        shows_secrets,
+        "every user of this machine may read the API keys in it: chmod o-r, or give their digests, \
+         which `slidegate digest` makes",
+    );
+    root.extend("api_key", keys);
+    Some(KeysFileVersion { path, fingerprint })
 }
 
-/// A file of `[[api_key]]` tables, as in the configuration.
-fn parse_toml(path: &Path, text: &str, _: &Reader) -> (Node, Vec<ConfigError>) {
-    Node::parse(&path.display().to_string(), text)
-}
-
-/// The same tables from lines of values, under a first line that names them.
-fn parse_csv(path: &Path, text: &str, reader: &Reader) -> (Node, Vec<ConfigError>) {
-    let name: Arc<str> = path.display().to_string().into();
+/// The tables of a keys file from lines of values, under a first line that names them.
+fn parse_csv(path: &Path, text: &str, reader: &Reader) -> Vec<Node> {
+    let path: Arc<Path> = path.into();
     let location = |line: u64, key: &str| {
-        let origin = Origin::File { name: name.clone(), line: usize::try_from(line).ok() };
+        let origin = Origin::File { path: path.clone(), line: usize::try_from(line).ok() };
         Location { origin, key: key.to_owned() }
     };
-    let mut root = Node::empty();
+    let report =
+        |line, expected: &str| reader.report(Diagnostic::new(location(line, ""), expected));
     let mut records = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
-    let columns = records.headers().cloned();
-    let first = columns.as_ref().map_or(1, |columns| line(text, columns.position()));
-    let checked = columns
-        .map_err(|error| not_csv(&error))
-        .and_then(|columns| wrong_columns(&columns).map_or(Ok(columns), Err));
-    let columns = match checked {
+    let columns = match records.headers().cloned() {
         Ok(columns) => columns,
-        Err(expected) => {
-            reader.report(ConfigError::new(location(first, ""), expected));
-            return (root, Vec::new());
+        Err(error) => {
+            report(1, &not_csv(&error));
+            return Vec::new();
         }
     };
+    if let Some(expected) = wrong_columns(&columns) {
+        report(line(text, columns.position()), &expected);
+        return Vec::new();
+    }
     let mut tables = Vec::new();
     for record in records.records() {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                let line = line(text, error.position());
-                reader.report(ConfigError::new(location(line, ""), not_csv(&error)));
+                report(line(text, error.position()), &not_csv(&error));
                 continue;
             }
         };
         let line = line(text, record.position());
-        let mut entries = Vec::with_capacity(columns.len());
-        let mut secrets = 0;
-        for (column, field) in columns.iter().zip(&record) {
-            if field.is_empty() {
-                continue;
-            }
-            // A secret is not named by its column: it may be in the wrong one.
-            let is_secret = matches!(column, "key" | "digest");
-            secrets += usize::from(is_secret);
-            let location = location(line, if is_secret { "" } else { column });
-            let content = Content::Text(field.to_owned());
-            entries.push((column.to_owned(), Node { location, content }));
+        // A secret is not named by its column: it may be in the wrong one.
+        let is_secret = |column: &str| matches!(column, "key" | "digest");
+        let fields = columns.iter().zip(&record).filter(|(_, field)| !field.is_empty());
+        if fields.clone().filter(|(column, _)| is_secret(column)).count() != 1 {
+            report(line, "expected either a key or a digest");
+            continue;
         }
-        let location = location(line, "");
-        if secrets == 1 {
-            tables.push(Node { location, content: Content::Table(entries) });
-        } else {
-            reader.report(ConfigError::new(location, "expected either a key or a digest"));
-        }
+        let entry = |(column, field): (&str, &str)| {
+            let location = location(line, if is_secret(column) { "" } else { column });
+            (column.to_owned(), Content::Text(field.to_owned()).at(location))
+        };
+        let table = Table { entries: fields.map(entry).collect(), ..Table::default() };
+        tables.push(Content::Table(table).at(location(line, "")));
     }
-    root.set(&["api_key"], Content::List(tables).at(&location(first, "")));
-    (root, Vec::new())
+    tables
 }
 
 /// The line of a record. The reader's own position is that of the empty lines and comments before.

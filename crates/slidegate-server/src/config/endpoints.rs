@@ -1,103 +1,82 @@
 //! `[decisions]` and `[admin]`: the endpoints besides the gateway.
 
-use crate::config::error::{ConfigError, Location};
+use crate::config::error::Location;
 use crate::config::gateway::GatewayConfig;
-use crate::config::reader::{Reader, Table, Value};
+use crate::config::reader::Value;
 use crate::config::sources;
-use crate::config::tree::Node;
 use crate::config::{ListenAddress, Secret};
 
-/// The endpoint for programs that ask.
+/// The decision API, or the admin endpoint.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DecisionsConfig {
+pub(crate) struct EndpointConfig {
     pub(crate) listen: Vec<ListenAddress>,
     /// The bearer token that requests need.
     pub(crate) token: Option<Secret>,
 }
 
-/// The admin endpoint.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct AdminConfig {
-    pub(crate) listen: Vec<ListenAddress>,
-    /// The bearer token that requests need.
-    pub(crate) token: Option<Secret>,
-}
-
-impl DecisionsConfig {
-    /// Reads the section. The endpoint is there if it is configured, or if no other would be public.
-    pub(super) fn read(table: &Table<'_>, has_gateway: bool) -> Option<Self> {
-        let decisions = Self { listen: listen(table, "127.0.0.1:8081"), token: token(table) };
-        (table.node.is_some() || !has_gateway).then_some(decisions)
-    }
-}
-
-impl AdminConfig {
-    pub(super) fn read(table: &Table<'_>) -> Self {
-        Self { listen: listen(table, "127.0.0.1:9090"), token: token(table) }
+impl EndpointConfig {
+    /// Reads a section, with its default address and the variable that can have its token.
+    pub(super) fn read(table: &Value<'_>, default: &str, variable: &str) -> Self {
+        let (token, file) = (table.key("token"), table.key("token_file"));
+        if token.is_set() && file.is_set() {
+            file.report("a token is given already: expected token or token_file, not both");
+        }
+        if token.is_set() {
+            let remedy = format!("name a token_file, or set {variable}");
+            token.warn_of_secret(format!("a secret in the file: {remedy}"));
+        }
+        let token = if token.is_set() { token.secret() } else { file.secret_in_file() };
+        Self { listen: listen(table, default), token }
     }
 }
 
 /// Where to listen.
-pub(super) fn listen(table: &Table<'_>, default: &str) -> Vec<ListenAddress> {
-    let Some(value) = table.get("listen") else {
+pub(super) fn listen(table: &Value<'_>, default: &str) -> Vec<ListenAddress> {
+    let value = table.key("listen");
+    if !value.is_set() {
         return vec![default.parse().expect("an address that is well formed")];
-    };
-    if value.node.elements().is_empty() {
+    }
+    if value.elements().is_empty() {
         value.report("expected at least one address, such as 127.0.0.1:8080");
     }
     value.each(Value::parsed)
 }
 
-fn token(table: &Table<'_>) -> Option<Secret> {
-    let token = table.read("token", Value::secret);
-    table.get("token_file").map_or(token.clone(), |file| match token {
-        None => file.secret_in_file(),
-        Some(_) => {
-            file.report("a token is given already: expected token or token_file, not both");
-            token
-        }
-    })
-}
-
 /// Reports listeners that would be in one another's place, and those that other machines can reach
 /// without a token: the admin API can ban and exempt, and the decision API trusts its callers.
 pub(super) fn check(
-    root: &Node,
+    root: &Value<'_>,
     gateway: Option<&GatewayConfig>,
-    decisions: Option<&DecisionsConfig>,
-    admin: &AdminConfig,
-    reader: &Reader,
+    decisions: Option<&EndpointConfig>,
+    admin: &EndpointConfig,
 ) {
-    let of_gateway = gateway.map_or(&[][..], |gateway| &gateway.listen);
-    let of_decisions = decisions.map_or(&[][..], |decisions| &decisions.listen);
-    let is_open = decisions.is_some_and(|decisions| decisions.token.is_none());
-    let needs_token = is_open.then_some(sources::DECISIONS_TOKEN);
-    let admin_needs_token = admin.token.is_none().then_some(sources::ADMIN_TOKEN);
     let mut seen: Vec<(&ListenAddress, Location)> = Vec::new();
-    for (section, listen, needed_token) in [
-        ("gateway", of_gateway, None),
-        ("decisions", of_decisions, needs_token),
-        ("admin", &admin.listen, admin_needs_token),
+    let needs_token = |endpoint: &EndpointConfig| endpoint.token.is_none();
+    for (section, listen, variable) in [
+        ("gateway", gateway.map(|gateway| &gateway.listen), None),
+        (
+            "decisions",
+            decisions.map(|decisions| &decisions.listen),
+            decisions.is_some_and(needs_token).then_some(sources::DECISIONS_TOKEN),
+        ),
+        ("admin", Some(&admin.listen), needs_token(admin).then_some(sources::ADMIN_TOKEN)),
     ] {
-        let nodes = root.all(&[section, "listen"]);
+        let listen = listen.map_or(&[][..], Vec::as_slice);
+        let whole = root.named(section).named("listen");
+        let values = whole.elements();
         for (i, address) in listen.iter().enumerate() {
-            let node = nodes.get(i).filter(|_| nodes.len() == listen.len());
-            let whole = || root.location(&[section, "listen"]);
-            let location = node.map_or_else(whole, |node| node.location.clone());
-            let report = |expected: String| {
-                let error = ConfigError::new(location.clone(), expected);
-                reader.report(error.with_text(Some(&address.to_string())));
-            };
+            let value = values.get(i).filter(|_| values.len() == listen.len()).unwrap_or(&whole);
+            let report = |expected: String| value.report_with(expected, Some(&address.to_string()));
             if let Some((_, other)) = seen.iter().find(|(other, _)| address.collides_with(other)) {
                 report(format!("{other} is there already: expected a place of its own"));
             }
-            if let Some(variable) = needed_token.filter(|_| !address.is_of_this_machine()) {
+            if let Some(variable) = variable.filter(|_| !address.is_of_this_machine()) {
                 report(format!(
                     "others than this machine can reach it, and there is no token: set {variable} \
                      or {section}.token_file, or listen on 127.0.0.1"
                 ));
             }
-            seen.push((address, location));
+            seen.push((address, value.location.clone()));
         }
     }
 }

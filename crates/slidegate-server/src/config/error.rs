@@ -1,14 +1,15 @@
 //! Errors and warnings, each with the place that it is about.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
-/// The source of a value: a line of the file, a flag, an environment variable, or the default.
+/// The source of a value: a line of a file, a flag, an environment variable, or the default.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// The file, at a line counted from 1; without a line, all of it.
+    /// A file, at a line counted from 1; without a line, all of it.
     File {
-        name: Arc<str>,
+        path: Arc<Path>,
         line: Option<usize>,
     },
     Flag(&'static str),
@@ -25,20 +26,9 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    pub(super) fn of(origin: Origin) -> Self {
-        Self { origin, key: String::new() }
-    }
-
-    pub(super) fn flag(name: &'static str) -> Self {
-        Self::of(Origin::Flag(name))
-    }
-
-    pub(super) fn variable(name: &'static str) -> Self {
-        Self::of(Origin::Variable(name))
-    }
-
-    pub(super) fn is_in_file(&self) -> bool {
-        matches!(self.origin, Origin::File { .. })
+    /// The file that this is in, if it is in one.
+    pub(super) fn file(&self) -> Option<&Arc<Path>> {
+        if let Origin::File { path, .. } = &self.origin { Some(path) } else { None }
     }
 
     /// A key below this one, at the same origin.
@@ -50,6 +40,18 @@ impl Location {
         };
         let key = if self.key.is_empty() { key } else { format!("{}.{key}", self.key) };
         Self { origin: self.origin.clone(), key }
+    }
+
+    /// Whether the key is this one or below it.
+    pub(super) fn contains(&self, other: &Self) -> bool {
+        let rest = other.key.strip_prefix(&self.key).filter(|_| !self.key.is_empty());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+}
+
+impl From<Origin> for Location {
+    fn from(origin: Origin) -> Self {
+        Self { origin, key: String::new() }
     }
 }
 
@@ -64,8 +66,8 @@ fn quoted(text: &str) -> String {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            Origin::File { name, line: Some(line) } => write!(f, "{name}:{line}"),
-            Origin::File { name, line: None } => f.write_str(name),
+            Origin::File { path, line: Some(line) } => write!(f, "{}:{line}", path.display()),
+            Origin::File { path, line: None } => path.display().fmt(f),
             Origin::Flag(name) => write!(f, "flag {name}"),
             Origin::Variable(name) => write!(f, "environment: {name}"),
             Origin::Default => f.write_str("default"),
@@ -74,50 +76,46 @@ impl fmt::Display for Location {
     }
 }
 
-/// One error: where, with which value, and what was expected.
+/// An error or a warning: where, with which value, and what was expected or what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConfigError {
+pub(crate) struct Diagnostic {
     pub(super) location: Location,
     /// As it was written; none if there is no value, or it is not to be shown.
     pub(super) value: Option<String>,
-    expected: String,
+    pub(super) text: String,
 }
 
-impl ConfigError {
-    pub(super) fn new(location: Location, expected: impl fmt::Display) -> Self {
-        Self { location, value: None, expected: expected.to_string() }
+impl Diagnostic {
+    pub(super) fn new(location: impl Into<Location>, text: impl fmt::Display) -> Self {
+        Self { location: location.into(), value: None, text: text.to_string() }
     }
 
-    /// The value as it is shown.
-    pub(super) fn with_value(self, value: String) -> Self {
-        Self { value: Some(value), ..self }
-    }
-
-    /// The value as a string in quotes, if there is one.
+    /// With a value that is a string, if there is one.
     pub(super) fn with_text(self, text: Option<&str>) -> Self {
         Self { value: text.map(quoted), ..self }
     }
 }
 
-impl fmt::Display for ConfigError {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { location, value, expected } = self;
+        let Self { location, value, text } = self;
         match value {
-            Some(value) => write!(f, "{location} = {value}: {expected}"),
-            None => write!(f, "{location}: {expected}"),
+            Some(value) => write!(f, "{location} = {value}: {text}"),
+            None => write!(f, "{location}: {text}"),
         }
     }
 }
 
 /// All errors, a line each, in the order of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ConfigErrors(Vec<ConfigError>);
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
+pub(crate) struct ConfigErrors(Vec<Diagnostic>);
 
 /// The most errors shown at once.
 const SHOWN: usize = 100;
 
 impl ConfigErrors {
-    pub(super) fn new(mut errors: Vec<ConfigError>) -> Self {
+    pub(super) fn new(mut errors: Vec<Diagnostic>) -> Self {
         errors.sort();
         errors.dedup();
         Self(errors)
@@ -127,33 +125,13 @@ impl ConfigErrors {
     pub(crate) fn texts(&self) -> Vec<String> {
         self.0.iter().take(SHOWN).map(ToString::to_string).collect()
     }
-}
 
-impl std::error::Error for ConfigErrors {}
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [error] = self.0.as_slice() {
-            return error.fmt(f);
+    fn text(&self) -> String {
+        let (count, lines) = (self.0.len(), self.texts().join("\n"));
+        match count {
+            1 => lines,
+            0..=SHOWN => format!("{count} problems:\n{lines}"),
+            _ => format!("{count} problems:\n{lines}\nand {} more", count - SHOWN),
         }
-        write!(f, "{} problems:", self.0.len())?;
-        self.0.iter().take(SHOWN).try_for_each(|error| write!(f, "\n{error}"))?;
-        match self.0.len().saturating_sub(SHOWN) {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
-}
-
-/// Something that is valid but probably not meant, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConfigWarning {
-    pub(super) location: Location,
-    pub(super) text: String,
-}
-
-impl fmt::Display for ConfigWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.location, self.text)
     }
 }

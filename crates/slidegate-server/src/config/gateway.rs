@@ -1,7 +1,6 @@
 //! `[gateway]`: the proxying endpoint.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use slidegate::Policies;
 
 use crate::config::ListenAddress;
 use crate::config::endpoints::listen;
-use crate::config::reader::{Table, Value};
+use crate::config::reader::{Reader, Value};
 
 /// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,66 +114,59 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 impl GatewayConfig {
     /// Reads the section. Without an upstream there is no gateway, but the section can still say
     /// how the other endpoints read requests.
-    pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let workers = table.read("workers", |value| value.number(1..=1024_u16));
+    pub(super) fn read(table: &Value<'_>) -> Option<Self> {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         let gateway = Self {
             listen: listen(table, DEFAULT_LISTEN),
-            tls: table.read("tls", |value| TlsFiles::read(&value.table()?)),
-            proxy_protocol: table.boolean("proxy_protocol"),
+            tls: table.key("tls").table().and_then(|table| TlsFiles::read(&table)),
+            proxy_protocol: table.key("proxy_protocol").is_true(),
             routes: routes(table),
-            host: table.read("host", Value::word).unwrap_or_default(),
+            host: table.key("host").word().unwrap_or_default(),
             headers: HeaderRules {
-                underscores: table.boolean("underscores_in_headers"),
-                refuse_overrides: table.boolean("refuse_overrides"),
+                underscores: table.key("underscores_in_headers").is_true(),
+                refuse_overrides: table.key("refuse_overrides").is_true(),
             },
-            workers: workers.map_or_else(processors, usize::from),
-            timeouts: Timeouts::read(&table.table("timeouts")),
-            bounds: Bounds::read(&table.table("bounds")),
+            workers: table.key("workers").number(1..=1024).unwrap_or_else(processors),
+            timeouts: Timeouts::read(&table.section("timeouts")),
+            bounds: Bounds::read(&table.section("bounds")),
         };
-        if table.has("upstream") || table.has("route") {
+        let has = |key: &&'static str| table.key(key).is_set();
+        let upstream = table.key("upstream");
+        if upstream.is_set() || has(&"route") {
             return Some(gateway);
         }
-        let is_useful = super::limiter::GATEWAY_KEYS.iter().any(|key| table.has(key));
-        if table.node.is_some() && (table.has("listen") || table.has("tls") || !is_useful) {
-            table.missing("upstream", "where allowed requests go, such as http://127.0.0.1:3000");
+        let is_useful = super::limiter::GATEWAY_KEYS.iter().any(has);
+        if table.is_set() && (has(&"listen") || has(&"tls") || !is_useful) {
+            upstream.required("where allowed requests go, such as http://127.0.0.1:3000");
         }
         None
     }
 
     /// Reports headers that policies read and the gateway drops.
-    pub(super) fn check_headers(&self, table: &Table<'_>, policies: &Policies) {
+    pub(super) fn check_headers(&self, table: &Value<'_>, policies: &Policies) {
         let dropped = policies.identity_headers().filter(|name| name.as_str().contains('_'));
         let names: BTreeSet<&str> = dropped.map(HeaderName::as_str).collect();
         if !self.headers.underscores && !names.is_empty() {
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
-            table.report(
-                "underscores_in_headers",
-                format!(
-                    "missing: the gateway drops headers with underscores in their names, so that \
-                     nobody is counted or listed by {names}: expected true, or a name with hyphens"
-                ),
+            let expected = format!(
+                "missing: the gateway drops headers with underscores in their names, so that \
+                 nobody is counted or listed by {names}: expected true, or a name with hyphens"
             );
+            table.key("underscores_in_headers").report_with(expected, None);
         }
     }
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn routes(table: &Table<'_>) -> Vec<RouteConfig> {
-    let rest = table.get("upstream").map(|value| RouteConfig {
-        prefix: "/".to_owned(),
-        servers: servers(&value),
-        http2: table.boolean("http2_upstream"),
-    });
-    let mut routes: Vec<RouteConfig> = rest.into_iter().collect();
-    for value in table.list("route", |value| Some(*value)) {
-        let Some(table) = value.table() else { continue };
+fn routes(table: &Value<'_>) -> Vec<RouteConfig> {
+    let (upstream, http2) = (table.key("upstream"), table.key("http2_upstream").is_true());
+    let mut routes = Vec::new();
+    if upstream.is_set() {
+        routes.push(RouteConfig { prefix: "/".to_owned(), servers: servers(&upstream), http2 });
+    }
+    for table in table.key("route").each(Value::table) {
         let Some(route) = RouteConfig::read(&table) else { continue };
         if routes.iter().any(|other| other.prefix == route.prefix) {
-            let expected = "another route has this prefix: expected each once";
-            table.get("prefix").iter().for_each(|value| value.report(expected));
+            table.key("prefix").report("another route has this prefix: expected each once");
         }
         routes.push(route);
     }
@@ -183,102 +175,84 @@ fn routes(table: &Table<'_>) -> Vec<RouteConfig> {
 }
 
 impl RouteConfig {
-    fn read(table: &Table<'_>) -> Option<Self> {
-        let prefix = table.require("prefix", "the beginning of a path, such as /api", |value| {
-            let text = value.text()?;
-            if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
-                value.report("expected the beginning of a path, such as /api for all below it");
-            }
-            Some(text.to_owned())
-        });
-        let url = "a URL such as http://127.0.0.1:3000";
-        let servers = table.require("upstream", url, |value| Some(servers(value)));
-        let http2 = table.boolean("http2_upstream");
-        Some(Self { prefix: prefix?, servers: servers.unwrap_or_default(), http2 })
+    fn read(table: &Value<'_>) -> Option<Self> {
+        let prefix = table.key("prefix").required("the beginning of a path, such as /api");
+        let upstream = table.key("upstream").required("a URL such as http://127.0.0.1:3000");
+        let (servers, http2) = (servers(&upstream), table.key("http2_upstream").is_true());
+        let text = prefix.string()?;
+        if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
+            prefix.report("expected the beginning of a path, such as /api for all below it");
+        }
+        Some(Self { prefix: text, servers, http2 })
     }
 }
 
 impl TlsFiles {
-    fn read(table: &Table<'_>) -> Option<Self> {
-        let file = |key| table.require(key, "the path of a PEM file", Value::file);
+    fn read(table: &Value<'_>) -> Option<Self> {
+        let file = |key| table.key(key).required("the path of a PEM file").file();
         let (certificate, key) = (file("certificate"), file("key"));
         Some(Self { certificate: certificate?, key: key? })
     }
 }
 
 impl Timeouts {
-    fn read(table: &Table<'_>) -> Self {
-        Self::from(|key, default| {
-            table.read(key, |value| value.period(LONGEST_WAIT)).unwrap_or(default)
-        })
-    }
-
-    /// From each key and its default.
-    fn from(period: impl Fn(&'static str, Duration) -> Duration) -> Self {
-        let seconds = Duration::from_secs;
+    fn read(table: &Value<'_>) -> Self {
+        let period = |key, seconds| {
+            let period = table.key(key).period(LONGEST_WAIT);
+            period.unwrap_or(Duration::from_secs(seconds))
+        };
         Self {
-            head: period("head", seconds(10)),
-            idle: period("idle", seconds(60)),
-            connect: period("connect", seconds(5)),
-            response: period("response", seconds(60)),
-            drain: period("drain", seconds(30)),
-            body: period("body", seconds(3600)),
-            tunnel: period("tunnel", seconds(3600)),
+            head: period("head", 10),
+            idle: period("idle", 60),
+            connect: period("connect", 5),
+            response: period("response", 60),
+            drain: period("drain", 30),
+            body: period("body", 3600),
+            tunnel: period("tunnel", 3600),
         }
     }
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self::from(|_, default| default)
+        Self::read(&Reader::default().nothing())
     }
 }
 
 impl Bounds {
-    fn read(table: &Table<'_>) -> Self {
-        let bounds = Self::from(|key, range| table.read(key, |value| value.number(range)));
-        for (key, each, total_key, total) in [
-            (
-                "connections_per_address",
-                bounds.connections_per_address,
-                "connections",
-                bounds.connections,
-            ),
-            ("in_flight_per_address", bounds.in_flight_per_address, "in_flight", bounds.in_flight),
-        ] {
-            if let Some(value) = table.get(key).filter(|_| each > total) {
-                value.report(format!("expected at most {total_key}, which is {total}"));
+    fn read(table: &Value<'_>) -> Self {
+        let at_once = |key, default| table.key(key).number(1..=10_000_000).unwrap_or(default);
+        let for_each = |key, total_key, total: usize| {
+            let each = at_once(key, total.div_ceil(10));
+            if each > total {
+                table.key(key).report(format!("expected at most {total_key}, which is {total}"));
             }
-        }
-        bounds
-    }
-
-    /// From each key, if it is there, and the range of its values.
-    fn from(number: impl Fn(&'static str, RangeInclusive<u64>) -> Option<u64>) -> Self {
-        let size = |key, range, default| {
-            number(key, range).map_or(default, |size| usize::try_from(size).unwrap_or(usize::MAX))
+            each
         };
-        let at_once = |key, default| size(key, 1..=10_000_000, default);
         let connections = at_once("connections", 10_000);
         let in_flight = at_once("in_flight", 10_000);
-        let rate = number("body_rate", 0..=u32::MAX.into());
+        // The HTTP server reads at least 8 KiB at once, and a head is in memory as a whole.
+        let head_bytes = table.key("head_bytes").number(8192..=16 * 1024 * 1024);
         Self {
-            // The HTTP server reads at least 8 KiB at once, and a head is in memory as a whole.
-            head_bytes: size("head_bytes", 8192..=16 * 1024 * 1024, 64 * 1024),
+            head_bytes: head_bytes.unwrap_or(64 * 1024),
             connections,
-            connections_per_address: at_once("connections_per_address", connections.div_ceil(10)),
+            connections_per_address: for_each(
+                "connections_per_address",
+                "connections",
+                connections,
+            ),
             in_flight,
-            in_flight_per_address: at_once("in_flight_per_address", in_flight.div_ceil(10)),
+            in_flight_per_address: for_each("in_flight_per_address", "in_flight", in_flight),
             idle_upstream: at_once("idle_upstream", 256),
-            body_bytes: number("body_bytes", 0..=u64::MAX >> 1),
-            body_rate: rate.and_then(|rate| rate.try_into().ok()).unwrap_or(100),
+            body_bytes: table.key("body_bytes").number(0..=u64::MAX >> 1),
+            body_rate: table.key("body_rate").number(0..=u32::MAX).unwrap_or(100),
         }
     }
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self::from(|_, _| None)
+        Self::read(&Reader::default().nothing())
     }
 }
 
@@ -286,7 +260,7 @@ const EXPECTED_UPSTREAM: &str =
     "expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:3000";
 
 fn servers(value: &Value<'_>) -> Vec<Uri> {
-    if value.node.elements().is_empty() {
+    if value.is_set() && value.elements().is_empty() {
         value.report(EXPECTED_UPSTREAM);
     }
     value.each(|value| {
@@ -294,7 +268,7 @@ fn servers(value: &Value<'_>) -> Vec<Uri> {
         let uri = upstream(text);
         if uri.is_none() {
             // Credentials in it would appear in the log.
-            let value = if text.contains('@') { value.hidden() } else { *value };
+            let value = if text.contains('@') { &value.hidden() } else { value };
             value.report(EXPECTED_UPSTREAM);
         }
         uri

@@ -7,13 +7,11 @@ use slidegate::policy::{PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys}
 use slidegate_tower::{ClientAddress, PathReading, Responder};
 
 use crate::config::access_list::AccessListConfig;
-use crate::config::api_keys::{ApiKeys, IssuedKey};
-use crate::config::error::{ConfigError, Location};
-use crate::config::policy::{PolicyConfig, header_name, plans};
-use crate::config::reader::{Reader, Table, Value};
+use crate::config::api_keys::IssuedKey;
+use crate::config::policy::{PolicyConfig, header_name, read_plan};
+use crate::config::reader::{Reader, Value};
 use crate::config::responses::responder;
 use crate::config::summary::ConfigSummary;
-use crate::config::tree::Node;
 
 /// Policies, responses and client addresses.
 #[derive(Debug)]
@@ -42,10 +40,10 @@ pub(super) const GATEWAY_KEYS: [&str; 6] = [
 /// What is read for the limiter, before its policies are checked together.
 pub(super) struct LimiterSections<'t> {
     pub(super) policies: Vec<PolicyConfig<'t>>,
-    pub(super) api_keys: ApiKeys,
+    pub(super) api_keys: Vec<IssuedKey<'t>>,
     exempt: AccessListConfig,
     blocked: AccessListConfig,
-    plans: Vec<&'t str>,
+    plans: Vec<(&'t str, Value<'t>)>,
     builder: PoliciesBuilder,
     answers: Responder,
     pub(super) client_address: ClientAddress,
@@ -53,32 +51,38 @@ pub(super) struct LimiterSections<'t> {
 }
 
 impl<'t> LimiterSections<'t> {
-    pub(super) fn read(root: &Table<'t>, gateway: &Table<'t>) -> Self {
-        let policies: Vec<_> = root.list("policy", |value| PolicyConfig::read(&value.table()?));
-        let api_keys = ApiKeys::read(root);
-        let exempt = AccessListConfig::read(&root.table("exempt"));
-        let blocked = AccessListConfig::read(&root.table("blocked"));
-        let plans = plans(root);
-        let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
-        let unknown_keys = root.read("unknown_keys", |value| value.one_of(&unknown_keys));
-        // With a keys file there is a table of keys, even while the file is empty.
-        let unknown_keys = unknown_keys.or(api_keys.file.as_ref().map(|_| UnknownKeys::Ignore));
+    pub(super) fn read(root: &Value<'t>, gateway: &Value<'t>) -> Self {
+        let policies = root.key("policy").each(Value::table);
+        let policies: Vec<_> = policies.into_iter().map(PolicyConfig::read).collect();
+        let api_keys = IssuedKey::read_all(root);
+        let exempt = AccessListConfig::read(&root.section("exempt"));
+        let blocked = AccessListConfig::read(&root.section("blocked"));
         let mut builder = Policies::builder()
             .exempt(exempt.list.clone())
             .blocked(blocked.list.clone())
-            .api_keys(api_keys.keys.iter().map(|issued| issued.key.clone()));
-        let names = plans.iter().map(|(name, _)| *name).collect();
-        builder = plans.into_iter().map(|(_, plan)| plan).fold(builder, PoliciesBuilder::plan);
-        builder = unknown_keys.into_iter().fold(builder, PoliciesBuilder::unknown_keys);
-        let user_header = gateway.read("user_header", header_name);
-        builder = user_header.into_iter().fold(builder, PoliciesBuilder::user_header);
-        let source = gateway.read("client_address", Value::parsed).unwrap_or_default();
-        let trusted = gateway.list("trusted_proxies", Value::parsed);
+            .api_keys(api_keys.iter().map(|issued| issued.key.clone()));
+        let mut plans = root.key("plans").names();
+        plans.retain(|(_, value)| value.table().is_some());
+        for (name, table) in &plans {
+            builder = builder.plan(read_plan(name, table));
+        }
+        let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
+        let unknown_keys = root.key("unknown_keys").one_of(&unknown_keys);
+        // With a keys file there is a table of keys, even while the file is empty.
+        let has_file = root.key("keys_file").is_set();
+        if let Some(unknown) = unknown_keys.or(has_file.then_some(UnknownKeys::Ignore)) {
+            builder = builder.unknown_keys(unknown);
+        }
+        if let Some(user_header) = header_name(&gateway.key("user_header")) {
+            builder = builder.user_header(user_header);
+        }
+        let source = gateway.key("client_address").parsed().unwrap_or_default();
+        let trusted = gateway.key("trusted_proxies").each(Value::parsed);
         Self {
             answers: responder(root, &policies),
             client_address: ClientAddress::new(source, trusted),
             paths: paths(gateway),
-            plans: names,
+            plans,
             policies,
             api_keys,
             exempt,
@@ -88,13 +92,11 @@ impl<'t> LimiterSections<'t> {
     }
 
     /// Checks all policies together, whether they are enforced or not.
-    pub(super) fn check(&self, root: &Node, reader: &Reader) -> Option<Policies> {
-        for (i, PolicyConfig { name, node, .. }) in self.policies.iter().enumerate() {
+    pub(super) fn check(&self, root: &Value<'_>, reader: &Reader) -> Option<Policies> {
+        for (i, PolicyConfig { name, table, .. }) in self.policies.iter().enumerate() {
             // The library compares only with policies that are otherwise good.
             if self.policies[..i].iter().any(|other| other.name == *name) {
-                let error =
-                    ConfigError::new(node.location(&["name"]), "another policy has this name");
-                reader.report(error.with_text(Some(name)));
+                table.key("name").report("another policy has this name");
             }
         }
         let policies = self.policies.iter().map(|policy| policy.policy.clone());
@@ -104,7 +106,8 @@ impl<'t> LimiterSections<'t> {
 
     /// The limiter's configuration; without any policy if none is enforced.
     pub(super) fn finish(self, policies: Policies, enforced: bool) -> Option<LimiterConfig> {
-        let mut outline = ConfigSummary::new(&policies, &self.policies, &self.plans);
+        let plans: Vec<&str> = self.plans.iter().map(|(name, _)| *name).collect();
+        let mut outline = ConfigSummary::new(&policies, &self.policies, &plans);
         (outline.exempt, outline.blocked) = (self.exempt.shown, self.blocked.shown);
         Some(LimiterConfig {
             policies: if enforced { policies } else { self.builder.build().ok()? },
@@ -117,73 +120,60 @@ impl<'t> LimiterSections<'t> {
     }
 
     /// Reports errors of the library at the keys that they are about.
-    fn report(&self, errors: &PolicyErrors, root: &Node, reader: &Reader) {
-        let mut keys: HashMap<&str, Vec<&IssuedKey>> = HashMap::new();
-        for key in &self.api_keys.keys {
+    fn report(&self, errors: &PolicyErrors, root: &Value<'_>, reader: &Reader) {
+        let mut keys: HashMap<&str, Vec<&IssuedKey<'_>>> = HashMap::new();
+        for key in &self.api_keys {
             keys.entry(key.key.identity().as_str()).or_default().push(key);
         }
         for error in errors.as_slice() {
             // A plan that is there is not found because it is wrong itself.
-            if error.key == "plan" && self.plans.contains(&error.value.as_str()) {
+            if error.key == "plan" && self.plans.iter().any(|(name, _)| *name == error.value) {
                 continue;
             }
-            let of_key = keys.get(error.place.as_str()).map(|keys| {
+            let text = Some(error.value.as_str()).filter(|text| !text.is_empty());
+            if let Some(keys) = keys.get(error.place.as_str()) {
                 // Of two that are the same, the later is the one that is wrong.
-                let found = keys.iter().rev().find_map(|key| key.location_of(error));
-                found.unwrap_or_else(|| keys[0].location.clone())
-            });
-            let location = of_key.unwrap_or_else(|| self.location(error, root));
-            let value = Some(&*error.value).filter(|value| !value.is_empty());
-            reader.report(ConfigError::new(location, &*error.problem).with_text(value));
+                let found = keys.iter().rev().find_map(|key| key.find(error));
+                found.unwrap_or(keys[0].table.clone()).report_with(&error.problem, text);
+                continue;
+            }
+            let value = self.find(error, root);
+            // What follows from another error is no error of its own.
+            if !reader.has_error(&value.location) {
+                value.report_with(&error.problem, text);
+            }
         }
     }
 
-    fn location(&self, error: &PolicyError, root: &Node) -> Location {
-        let listed = |node: &Node, path: &[&str]| {
-            let is_wrong = |element: &&Node| element.text() == Some(&*error.value);
-            node.all(path).iter().rfind(is_wrong).map(|element| element.location.clone())
-        };
+    /// The value that an error of the library is about, or the place of it.
+    fn find<'v>(&self, error: &PolicyError, root: &Value<'v>) -> Value<'v>
+    where
+        't: 'v,
+    {
         let is_place = |kind: &str, name: &str| error.place == format!("{kind} {name:?}");
-        if let Some(policy) = self.policies.iter().rfind(|p| is_place("policy", &p.name)) {
-            let found = match error.key {
-                "method" | "path" => {
-                    let plural = format!("{}s", error.key);
-                    listed(policy.node, &["match", error.key])
-                        .or_else(|| listed(policy.node, &["match", &plural]))
-                }
-                "exempt" => listed(policy.node, &["exempt", "paths"]),
-                "plan" => policy.node.get(&["plan", "default"]).map(|node| node.location.clone()),
-                _ => None,
-            };
-            return found.unwrap_or_else(|| policy.node.location(&[error.key]));
-        }
-        if let Some(name) = self.plans.iter().find(|name| is_place("plan", name)) {
-            let path = if error.key == "name" {
-                &["plans", name][..]
-            } else {
-                &["plans", name, error.key]
-            };
-            return root.location(path);
-        }
-        match error.key {
-            "user_header" => root.location(&["gateway", "user_header"]),
-            _ => listed(root, &[&error.place, "paths"])
-                .unwrap_or_else(|| root.location(&[&error.place])),
-        }
+        let policy = self.policies.iter().rfind(|policy| is_place("policy", &policy.name));
+        let plan = self.plans.iter().find(|(name, _)| is_place("plan", name));
+        let value = match (policy, plan, error.key) {
+            (Some(policy), _, "method" | "path") => policy.table.named("match"),
+            (Some(policy), _, key) => policy.table.named(key),
+            (_, Some((_, plan)), "name") => return plan.clone(),
+            (_, Some((_, plan)), key) => plan.named(key),
+            (_, _, "user_header") => root.named("gateway").named("user_header"),
+            _ => root.named(&error.place).named("paths"),
+        };
+        value.find(&error.value).unwrap_or(value)
     }
 }
 
-fn paths(gateway: &Table<'_>) -> PathReading {
+fn paths(gateway: &Value<'_>) -> PathReading {
     let mut paths = PathReading::normal();
-    if gateway.boolean("ignore_case") {
+    if gateway.key("ignore_case").is_true() {
         paths = paths.ignoring_case();
     }
-    let keeps = [("cut", false), ("keep", true)];
-    if gateway.read("path_parameters", |value| value.one_of(&keeps)) == Some(true) {
+    if gateway.key("path_parameters").one_of(&[("cut", false), ("keep", true)]) == Some(true) {
         paths = paths.keeping_parameters();
     }
-    let decodes = [("keep", false), ("decode", true)];
-    if gateway.read("encoded_slashes", |value| value.one_of(&decodes)) == Some(true) {
+    if gateway.key("encoded_slashes").one_of(&[("keep", false), ("decode", true)]) == Some(true) {
         paths = paths.decoding_slashes();
     }
     paths

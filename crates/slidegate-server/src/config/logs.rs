@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::reader::{Table, Value, nearest};
+use crate::config::reader::{Value, nearest};
 
 /// What is logged.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,18 +43,14 @@ pub(crate) struct AuditConfig {
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 impl LogConfig {
-    pub(super) fn read(table: &Table<'_>) -> Self {
-        let level = table.read("level", |value| {
-            let text = value.text()?;
-            if let Some(expected) = level_error(text) {
-                value.report(expected);
-            }
-            Some(text.to_owned())
-        });
+    pub(super) fn read(table: &Value<'_>) -> Self {
+        let level = table.key("level");
+        let text = level.text().unwrap_or("info");
+        level_error(text).iter().for_each(|expected| level.report(expected));
         Self {
-            format: table.read("format", Value::word).unwrap_or_default(),
-            level: level.unwrap_or_else(|| "info".to_owned()),
-            access: table.boolean("access"),
+            format: table.key("format").word().unwrap_or_default(),
+            level: text.to_owned(),
+            access: table.key("access").is_true(),
         }
     }
 }
@@ -93,17 +89,17 @@ fn unknown_level(word: &str) -> String {
 }
 
 impl AuditConfig {
-    pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let file = table.require("file", "the path of a file", Value::file);
-        let rotate_bytes = table.read("rotate_bytes", |value| value.number(4096..=u64::MAX >> 1));
-        let keep = table.read("keep", |value| value.number(0..=10_000_u16));
-        let every_decision = table.boolean("every_decision");
+    pub(super) fn read(table: &Value<'_>) -> Option<Self> {
+        let file = table.key("file").required("the path of a file").file();
+        let rotate_bytes = table.key("rotate_bytes").number(4096..=u64::MAX >> 1);
+        let keep = table.key("keep").number(0..=10_000);
+        let every_decision = table.key("every_decision").is_true();
         Some(Self {
             file: file?,
             every_decision,
             // Some hundred thousand denials.
             rotate_bytes: rotate_bytes.unwrap_or(100 * 1024 * 1024),
-            keep: keep.map_or(5, usize::from),
+            keep: keep.unwrap_or(5),
         })
     }
 }

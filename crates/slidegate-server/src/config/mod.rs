@@ -29,8 +29,8 @@ mod values;
 mod tests;
 
 pub(crate) use self::api_keys::KeysFileVersion;
-pub(crate) use self::endpoints::{AdminConfig, DecisionsConfig};
-pub(crate) use self::error::{ConfigErrors, ConfigWarning};
+pub(crate) use self::endpoints::EndpointConfig;
+pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
 pub(crate) use self::gateway::{
     Bounds, GatewayConfig, HeaderRules, HostRule, RouteConfig, Timeouts, TlsFiles,
@@ -39,12 +39,12 @@ pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::sources::{Environment, File, Sources};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
-pub(crate) use self::summary::{ConfigSummary, PolicySummary};
+pub(crate) use self::summary::{ConfigSummary, LimitSummary};
 pub(crate) use self::values::{ListenAddress, Period, Secret};
 
 use std::path::Path;
 
-use self::error::ConfigError;
+use self::error::{Diagnostic, Origin};
 use self::flags::Profile;
 use self::limiter::LimiterSections;
 use self::lint::Lint;
@@ -60,9 +60,9 @@ pub(crate) struct Config {
     /// The proxying endpoint, if there is an upstream.
     pub(crate) gateway: Option<GatewayConfig>,
     /// The endpoint for programs that ask and do the rest themselves.
-    pub(crate) decisions: Option<DecisionsConfig>,
+    pub(crate) decisions: Option<EndpointConfig>,
     /// Metrics, health and the admin endpoint.
-    pub(crate) admin: AdminConfig,
+    pub(crate) admin: EndpointConfig,
     /// Where accounts are kept.
     pub(crate) store: StoreConfig,
     /// Policies, responses and client addresses: the part that a reload can change.
@@ -79,7 +79,7 @@ pub(crate) struct Config {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
-    pub(crate) warnings: Vec<ConfigWarning>,
+    pub(crate) warnings: Vec<Diagnostic>,
 }
 
 /// What a configuration is loaded for.
@@ -102,47 +102,57 @@ pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
 }
 
 fn load_for(purpose: Purpose, sources: &Sources) -> Result<Loaded, ConfigErrors> {
-    let mut reader = Reader::default();
+    let reader = Reader::default();
     let file = sources.read().unwrap_or_else(|error| {
         reader.report(error);
         None
     });
-    let (mut root, syntax_errors) = match &file {
-        Some(file) => Node::parse(&file.name, &file.text),
-        None => (Node::empty(), Vec::new()),
+    let mut root = match &file {
+        Some(file) => reader.parse(&file.path, &file.text),
+        None => Node::empty(Origin::Default),
     };
-    if let Some(file) = file {
-        (reader.folder, reader.is_open_to_all) = (file.folder, file.is_open_to_all);
-    }
+    let keys_file = api_keys::add_keys_file(&mut root, &reader);
     overlay::overlay(&mut root, &sources.flags, &sources.environment, &reader);
-    let loaded = read(&root, &reader, purpose, &sources.environment);
-    let errors = reader.into_errors(syntax_errors);
-    loaded.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))
+    let config = read(&root, &reader, purpose, &sources.environment);
+    reader.report_unknown(&root);
+    if let Some(file) = file.filter(|file| file.is_open_to_all && reader.has_secrets.get()) {
+        let text = "every user of this machine may read the file, and it has secrets: chmod o-r";
+        reader.warn(Origin::File { path: file.path.into(), line: None }, text);
+    }
+    let (errors, mut warnings) = reader.finish();
+    warnings.sort_by(|a, b| a.location.cmp(&b.location));
+    let config = config.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))?;
+    Ok(Loaded { config: Config { keys_file, ..config }, warnings })
 }
 
 /// Reads every section, and checks what is between them. None if there are errors that leave no
 /// configuration; there may be others.
 fn read(
-    root: &Node,
+    node: &Node,
     reader: &Reader,
     purpose: Purpose,
     environment: &Environment,
-) -> Option<Loaded> {
-    let table = reader.root(root);
+) -> Option<Config> {
+    let root = reader.root(node);
     // The overlay has made a policy of it.
-    table.read("profile", Value::word::<Profile>);
-    let (gateway_table, store_table) = (table.table("gateway"), table.table("store"));
+    root.key("profile").word::<Profile>();
+    let (gateway_table, store_table) = (root.section("gateway"), root.section("store"));
     let gateway = GatewayConfig::read(&gateway_table);
-    let decisions = DecisionsConfig::read(&table.table("decisions"), gateway.is_some());
-    let admin = AdminConfig::read(&table.table("admin"));
+    let decisions = root.section("decisions");
+    // It is there if it is configured, or if no other endpoint would be public.
+    let has_decisions = decisions.is_set() || gateway.is_none();
+    let decisions = EndpointConfig::read(&decisions, "127.0.0.1:8081", sources::DECISIONS_TOKEN);
+    let decisions = has_decisions.then_some(decisions);
+    let admin =
+        EndpointConfig::read(&root.section("admin"), "127.0.0.1:9090", sources::ADMIN_TOKEN);
     let store = StoreConfig::read(&store_table);
-    let log = LogConfig::read(&table.table("log"));
-    let audit = table.read("audit", |value| AuditConfig::read(&value.table()?));
-    let limiter = LimiterSections::read(&table, &gateway_table);
+    let log = LogConfig::read(&root.section("log"));
+    let audit = root.key("audit").table().and_then(|table| AuditConfig::read(&table));
+    let limiter = LimiterSections::read(&root, &gateway_table);
     let enforced = overlay::enforced(environment, reader);
 
-    let policies = limiter.check(root, reader);
-    endpoints::check(root, gateway.as_ref(), decisions.as_ref(), &admin, reader);
+    let policies = limiter.check(&root, reader);
+    endpoints::check(&root, gateway.as_ref(), decisions.as_ref(), &admin);
     if let Some(StoreConfig::Redis(redis)) = &store {
         let names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
         redis.check_policies(&store_table, &names, policies.as_ref());
@@ -151,57 +161,48 @@ fn read(
         gateway.check_headers(&gateway_table, policies);
     }
     if purpose == Purpose::Start {
-        check_files(root, gateway.as_ref(), store.as_ref(), audit.as_ref(), reader);
+        check_files(&root, gateway.as_ref(), store.as_ref(), audit.as_ref());
     }
 
     let policies = policies?;
-    let lint = Lint {
-        root,
-        limiter: &limiter,
-        policies: &policies,
-        has_gateway: gateway.is_some(),
-        has_decisions: decisions.is_some(),
-        is_open_to_all: reader.is_open_to_all,
-        warnings: Vec::new(),
-    };
-    let warnings = lint.run(environment, enforced);
-    let keys_file = limiter.api_keys.file.clone();
+    let has_gateway = gateway.is_some();
+    let lint =
+        Lint { root: &root, limiter: &limiter, policies: &policies, has_gateway, has_decisions };
+    lint.run();
+    lint::lint_environment(&root, environment, enforced, reader);
     let rules = limiter.finish(policies, enforced)?;
-    let store = store?;
-    let config = Config { gateway, decisions, admin, store, rules, log, audit, keys_file };
-    Some(Loaded { config, warnings })
+    Some(Config { gateway, decisions, admin, store: store?, rules, log, audit, keys_file: None })
 }
 
 /// Reports what would keep the server from starting: certificates that cannot be used, and folders
 /// in which the audit trail or a snapshot cannot be written.
 fn check_files(
-    root: &Node,
+    root: &Value<'_>,
     gateway: Option<&GatewayConfig>,
     store: Option<&StoreConfig>,
     audit: Option<&AuditConfig>,
-    reader: &Reader,
 ) {
-    let report = |path: &[&str], file: Option<&Path>, result: anyhow::Result<()>| {
+    let report = |value: &Value<'_>, file: Option<&Path>, result: anyhow::Result<()>| {
         let Err(error) = result else { return };
-        let error = ConfigError::new(root.location(path), format!("{error:#}"));
         let file = file.map(|file| file.display().to_string());
-        reader.report(error.with_text(file.as_deref()));
+        value.report_with(format!("{error:#}"), file.as_deref());
     };
     if let Some(tls) = gateway.and_then(|gateway| gateway.tls.as_ref()) {
-        report(&["gateway", "tls"], None, Tls::load(tls).map(drop));
+        report(&root.named("gateway").named("tls"), None, Tls::load(tls).map(drop));
     }
     if let Some(audit) = audit {
-        report(&["audit", "file"], Some(&audit.file), Trail::check(audit));
+        let value = root.named("audit").named("file");
+        report(&value, Some(&audit.file), Trail::check(audit));
     }
+    let table = root.named("store");
     match store {
-        Some(StoreConfig::Memory { snapshot: Some(snapshot), .. }) => {
-            let file = &snapshot.file;
-            report(&["store", "snapshot", "file"], Some(file), disk::try_writing(file));
+        Some(StoreConfig::Memory { snapshot: Some(SnapshotConfig { file, .. }), .. }) => {
+            report(&table.named("snapshot").named("file"), Some(file), disk::try_writing(file));
         }
         Some(StoreConfig::Redis(redis)) => {
-            let keys = ["ca", "certificate"].into_iter();
-            let key = keys.clone().find(|key| root.get(&["store", key]).is_some());
-            report(&["store", key.unwrap_or("url")], None, server::check_redis(redis));
+            let mut values = ["ca", "certificate"].iter().map(|key| table.named(key));
+            let value = values.find(Value::is_set).unwrap_or(table.named("url"));
+            report(&value, None, server::check_redis(redis));
         }
         _ => {}
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use slidegate::Quota;
 
-use crate::config::error::{ConfigError, Location, Origin};
+use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::flags::{Flags, Profile};
 use crate::config::reader::{Reader, nearest};
 use crate::config::sources::{self, Environment};
@@ -27,28 +27,23 @@ pub(super) fn overlay(root: &mut Node, flags: &Flags, environment: &Environment,
     set_redis(root, flags, environment);
     add_default_policy(root);
     let variables = Variables { environment, reader };
-    // Wrong variables are reported even if a flag outweighs them.
-    let by_variables = variables.change();
-    let named = environment.get(sources::POLICY);
-    let is_known = named.is_none_or(|name| variables.check_policy(name, &policy_names(root)));
-    if let Some(change) = Change::of_flags(flags).or(by_variables).filter(|_| is_known)
-        && let Err(expected) = change.apply(root, named)
-    {
-        reader.report(change.error(&expected));
+    if let Err(error) = change_quotas(root, flags, &variables) {
+        reader.report(error);
     }
 }
 
 /// Whether policies are enforced, which only the environment can switch off.
 pub(super) fn enforced(environment: &Environment, reader: &Reader) -> bool {
-    let Some(text) = environment.get(sources::ENABLED) else { return true };
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" => true,
-        "false" | "0" | "no" | "off" => false,
-        _ => {
-            Variables { environment, reader }.report(sources::ENABLED, "expected true or false");
-            true
-        }
+    let text = environment.get(sources::ENABLED).unwrap_or("true").to_ascii_lowercase();
+    let is_off = matches!(text.as_str(), "false" | "0" | "no" | "off");
+    if !is_off && !matches!(text.as_str(), "true" | "1" | "yes" | "on") {
+        Variables { environment, reader }.report(sources::ENABLED, "expected true or false");
     }
+    !is_off
+}
+
+fn text(text: impl ToString, origin: Origin) -> Node {
+    Content::Text(text.to_string()).at(origin)
 }
 
 fn set_flags(root: &mut Node, flags: &Flags) {
@@ -66,25 +61,21 @@ fn set_flags(root: &mut Node, flags: &Flags) {
         (["admin", "listen"], "--admin", texts(&flags.admin)),
         (["log", "format"], "--log", texts(log.as_slice())),
     ] {
-        match texts.as_slice() {
-            [] => {}
-            [text] => root.set_text(&path, text, &Location::flag(flag)),
-            texts => root.set(&path, list(texts, &Location::flag(flag))),
+        let origin = Origin::Flag(flag);
+        let nodes: Vec<Node> = texts.iter().map(|item| text(item, origin.clone())).collect();
+        match <[Node; 1]>::try_from(nodes) {
+            Ok([node]) => root.set(&path, node),
+            Err(nodes) if nodes.is_empty() => {}
+            Err(nodes) => root.set(&path, Content::List(nodes).at(origin)),
         }
     }
     if let (Some(workers), Some(_)) = (flags.workers, root.get(&["gateway"])) {
-        let workers = Content::Integer(workers.into()).at(&Location::flag("--workers"));
+        let workers = Content::Integer(workers.into()).at(Origin::Flag("--workers"));
         root.set(&["gateway", "workers"], workers);
     }
     if flags.access_log {
-        let access = Content::Boolean(true).at(&Location::flag("--access-log"));
-        root.set(&["log", "access"], access);
+        root.set(&["log", "access"], Content::Boolean(true).at(Origin::Flag("--access-log")));
     }
-}
-
-fn list<T: ToString>(items: &[T], location: &Location) -> Node {
-    let node = |item: &T| Content::Text(item.to_string()).at(location);
-    Content::List(items.iter().map(node).collect()).at(location)
 }
 
 fn set_tokens(root: &mut Node, environment: &Environment) {
@@ -99,24 +90,25 @@ fn set_tokens(root: &mut Node, environment: &Environment) {
             if section == "decisions" && has_gateway {
                 continue;
             }
-            root.set(&[section], Content::Table(Vec::new()).at(&root.location(&[section])));
+            root.set(&[section], Node::empty(root.location.below(section)));
         }
-        root.remove(&[section, "token_file"]);
-        root.set_text(&[section, "token"], token, &Location::variable(variable));
+        if let Some(Node { content: Content::Table(table), .. }) = root.get_mut(section) {
+            table.entries.retain(|(key, _)| key != "token_file");
+        }
+        root.set(&[section, "token"], text(token, Origin::Variable(variable)));
     }
 }
 
 fn set_redis(root: &mut Node, flags: &Flags, environment: &Environment) {
     let kind = root.get(&["store", "kind"]).and_then(Node::text);
     if let Some(url) = &flags.redis {
-        let location = Location::flag("--redis");
-        root.set_text(&["store", "kind"], "redis", &location);
-        root.set_text(&["store", "url"], url.reveal(), &location);
+        root.set(&["store", "kind"], text("redis", Origin::Flag("--redis")));
+        root.set(&["store", "url"], text(url.reveal(), Origin::Flag("--redis")));
     } else if let Some(url) = environment.get(sources::REDIS_URL)
         // An explicit `memory` in the file outweighs a REDIS_URL meant for another application.
         && kind != Some("memory")
     {
-        root.set_text(&["store", "url"], url, &Location::variable(sources::REDIS_URL));
+        root.set(&["store", "url"], text(url, Origin::Variable(sources::REDIS_URL)));
     }
 }
 
@@ -126,88 +118,79 @@ fn add_default_policy(root: &mut Node) {
     let named = profile.and_then(Node::text).and_then(|name| Profile::from_str(name, false).ok());
     let (quota, location) = match (profile, named) {
         (Some(node), Some(profile)) => (profile.quota(), node.location.clone()),
-        _ if root.get(&["policy"]).is_none() => (DEFAULT_QUOTA, Location::of(Origin::Default)),
+        _ if root.get(&["policy"]).is_none() => (DEFAULT_QUOTA, Origin::Default.into()),
         _ => return,
     };
-    let mut policy = Content::Table(Vec::new()).at(&location);
-    policy.set_text(&["name"], DEFAULT_POLICY, &location);
-    policy.set_text(&["quotas"], &quota.to_string(), &location);
-    root.push("policy", policy);
+    let mut policy = Node::empty(location.clone());
+    policy.set(&["name"], Content::Text(DEFAULT_POLICY.to_owned()).at(location.clone()));
+    policy.set(&["quotas"], Content::Text(quota.to_string()).at(location));
+    root.extend("policy", vec![policy]);
 }
 
-/// Quotas of a policy from flags or the environment.
-enum Change {
-    /// By flags: these in place of all.
-    Quotas { quotas: Vec<Quota>, location: Location },
-    /// By the environment: other units, another window, or both.
-    Quota { units: Option<NonZeroU32>, window: Option<Duration>, location: Location },
-}
-
-impl Change {
-    fn of_flags(flags: &Flags) -> Option<Self> {
-        let (quotas, flag) = match flags.profile {
-            Some(profile) => (vec![profile.quota()], "--profile"),
-            None => (flags.quota.clone(), "--quota"),
-        };
-        let location = Location::flag(flag);
-        (!quotas.is_empty()).then_some(Self::Quotas { quotas, location })
+/// Changes the quotas of the named policy, the only one, or the one that is called `default`: the
+/// quotas of flags take the place of all, units and a window of the environment that of one.
+fn change_quotas(
+    root: &mut Node,
+    flags: &Flags,
+    variables: &Variables<'_>,
+) -> Result<(), Diagnostic> {
+    // Wrong variables are reported even if a flag outweighs them.
+    let (units, window) = (variables.units(), variables.window());
+    let (by_flag, flag) = match flags.profile {
+        Some(profile) => (vec![profile.quota()], "--profile"),
+        None => (flags.quota.clone(), "--quota"),
+    };
+    let policy_name = |policy: &Node| policy.get(&["name"])?.text().map(str::to_owned);
+    let names: Vec<String> =
+        root.all("policy").iter().map(|policy| policy_name(policy).unwrap_or_default()).collect();
+    let named = variables.policy(&names)?;
+    let (origin, value) = match (by_flag.as_slice(), units, window) {
+        ([], None, None) => return Ok(()),
+        ([], None, Some((variable, _))) => (Origin::Variable(variable), None),
+        ([], Some(units), _) => (Origin::Variable(sources::MAX), Some(units.to_string())),
+        (quotas, ..) => (Origin::Flag(flag), Some(join(quotas, ", "))),
+    };
+    let error = |text: String| Diagnostic::new(origin.clone(), text).with_text(value.as_deref());
+    let variable = sources::POLICY;
+    let index = match named {
+        None if names.len() == 1 => Some(0),
+        named => names.iter().position(|name| name == named.unwrap_or(DEFAULT_POLICY)),
+    };
+    let index = index.ok_or_else(|| {
+        let names = names.join(", ");
+        error(format!(
+            "there are the policies {names}, and none is named {DEFAULT_POLICY}: say in {variable} \
+             which one is meant"
+        ))
+    })?;
+    let name = &names[index];
+    let Some(policies) = root.get_mut("policy") else { return Ok(()) };
+    let policy = &mut policies.elements_mut()[index];
+    if policy.get(&["plan"]).is_some() {
+        return Err(error(format!(
+            "policy {name:?} goes by plans, which only the file can change: name another policy in \
+             {variable}, or change the plans"
+        )));
     }
-
-    /// Changes the named policy, the only one, or the one that is called `default`.
-    fn apply(&self, root: &mut Node, named: Option<&str>) -> Result<(), String> {
-        let names = policy_names(root);
-        let index = match named {
-            None if names.len() == 1 => Some(0),
-            named => names.iter().position(|name| name == named.unwrap_or(DEFAULT_POLICY)),
-        };
-        let index = index.ok_or_else(|| {
-            format!(
-                "there are the policies {}, and none is named {DEFAULT_POLICY}: say in {} which \
-                 one is meant",
-                names.join(", "),
-                sources::POLICY
-            )
-        })?;
-        let mut policies = root.all(&["policy"]).to_vec();
-        let policy = &mut policies[index];
-        if policy.get(&["plan"]).is_some() {
-            return Err(format!(
-                "policy {:?} goes by plans, which only the file can change: name another policy \
-                 in {}, or change the plans",
-                names[index],
-                sources::POLICY
-            ));
-        }
-        let written = policy.all(&["quotas"]).iter();
-        let quotas: Option<Vec<Quota>> = written.map(|node| node.text()?.parse().ok()).collect();
-        // What is missing or wrong is reported when it is read.
-        let Some(quotas) = quotas.filter(|quotas| !quotas.is_empty()) else { return Ok(()) };
-        let changed = match self {
-            Self::Quotas { quotas, location } => list(quotas, location),
-            Self::Quota { units, window, location } => {
-                let index = meant(&quotas, *units, *window)
-                    .map_err(|expected| format!("policy {:?} {expected}", names[index]))?;
-                let units = units.unwrap_or(quotas[index].units());
-                let window = window.unwrap_or(quotas[index].window());
-                let quota = Quota::new(units, window).map_err(|error| error.to_string())?;
-                let mut nodes = policy.all(&["quotas"]).to_vec();
-                nodes[index] = Content::Text(quota.to_string()).at(location);
-                Content::List(nodes).at(&policy.location(&["quotas"]))
-            }
-        };
-        policy.set(&["quotas"], changed);
-        let location = root.location(&["policy"]);
-        root.set(&["policy"], Content::List(policies).at(&location));
-        Ok(())
+    let mut nodes = policy.all("quotas").to_vec();
+    let quotas: Option<Vec<Quota>> = nodes.iter().map(|node| node.text()?.parse().ok()).collect();
+    // What is missing or wrong is reported when it is read.
+    let Some(quotas) = quotas.filter(|quotas| !quotas.is_empty()) else { return Ok(()) };
+    let mut location =
+        policy.get(&["quotas"]).map_or(&policy.location, |node| &node.location).clone();
+    if by_flag.is_empty() {
+        let window = window.map(|(_, window)| window);
+        let index = meant(&quotas, units, window)
+            .map_err(|expected| error(format!("policy {name:?} {expected}")))?;
+        let units = units.unwrap_or(quotas[index].units());
+        let quota = Quota::new(units, window.unwrap_or(quotas[index].window()));
+        nodes[index] = text(quota.map_err(|e| error(e.to_string()))?, origin);
+    } else {
+        nodes = by_flag.iter().map(|quota| text(quota, origin.clone())).collect();
+        location = Location::from(origin);
     }
-
-    fn error(&self, expected: &str) -> ConfigError {
-        let (location, value) = match self {
-            Self::Quotas { quotas, location } => (location, Some(join(quotas, ", "))),
-            Self::Quota { units, location, .. } => (location, units.map(|units| units.to_string())),
-        };
-        ConfigError::new(location.clone(), expected).with_text(value.as_deref())
-    }
+    policy.set(&["quotas"], Content::List(nodes).at(location));
+    Ok(())
 }
 
 /// The quota that units and a window are meant for: the only one, or the one that has this window.
@@ -239,49 +222,36 @@ fn join<T: ToString>(items: &[T], between: &str) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(between)
 }
 
-fn policy_names(root: &Node) -> Vec<String> {
-    let name = |policy: &Node| policy.get(&["name"]).and_then(Node::text).map(str::to_owned);
-    root.all(&["policy"]).iter().map(|policy| name(policy).unwrap_or_default()).collect()
-}
-
 /// The variables that change a policy.
 struct Variables<'e> {
     environment: &'e Environment,
     reader: &'e Reader,
 }
 
-impl Variables<'_> {
-    fn change(&self) -> Option<Change> {
-        let expected = "expected a whole number from 1 to 4294967295";
-        let units = self.number(sources::MAX, expected);
-        let window = self.window();
-        let variable = match (units, window) {
-            (Some(_), _) => sources::MAX,
-            (None, Some((variable, _))) => variable,
-            (None, None) => return None,
-        };
-        let location = Location::variable(variable);
-        Some(Change::Quota { units, window: window.map(|(_, window)| window), location })
-    }
-
-    /// Reports a name that no policy has.
-    fn check_policy(&self, name: &str, names: &[String]) -> bool {
-        let is_known = names.iter().any(|known| known == name);
-        if !is_known {
-            let expected = match nearest(name, names.iter().map(String::as_str)) {
+impl<'e> Variables<'e> {
+    /// The policy that is named.
+    fn policy(&self, names: &[String]) -> Result<Option<&'e str>, Diagnostic> {
+        let Some(name) = self.environment.get(sources::POLICY) else { return Ok(None) };
+        if names.iter().any(|known| known == name) {
+            return Ok(Some(name));
+        }
+        Err(self.error(
+            sources::POLICY,
+            &match nearest(name, names.iter().map(String::as_str)) {
                 Some(meant) => format!("there is no such policy: did you mean {meant}?"),
                 None => format!("there is no such policy; there is {}", names.join(", ")),
-            };
-            self.report(sources::POLICY, &expected);
-        }
-        is_known
+            },
+        ))
+    }
+
+    fn units(&self) -> Option<NonZeroU32> {
+        self.number(sources::MAX, "expected a whole number from 1 to 4294967295")
     }
 
     fn window(&self) -> Option<(&'static str, Duration)> {
         let expected = "expected a whole number of at least 1, and at most 366 days";
         let read = |name, unit: Duration| {
-            let window =
-                self.number(name, expected).map(|count| unit.saturating_mul(count.get()))?;
+            let window = unit.saturating_mul(self.number(name, expected)?.get());
             if window > Quota::MAX_WINDOW {
                 self.report(name, expected);
                 return None;
@@ -311,7 +281,11 @@ impl Variables<'_> {
     }
 
     fn report(&self, name: &'static str, expected: &str) {
-        let error = ConfigError::new(Location::variable(name), expected);
-        self.reader.report(error.with_text(self.environment.get(name)));
+        self.reader.report(self.error(name, expected));
+    }
+
+    fn error(&self, name: &'static str, expected: &str) -> Diagnostic {
+        let error = Diagnostic::new(Origin::Variable(name), expected);
+        error.with_text(self.environment.get(name))
     }
 }

@@ -4,18 +4,17 @@ use std::num::NonZeroU32;
 
 use http::{HeaderName, Method};
 use slidegate::policy::Prefixes;
-use slidegate::{Ban, Cost, Plan, Policy, Quota, Scope, Source};
+use slidegate::{Ban, Cost, Plan, Policy, Scope, Source};
 use slidegate_tower::Refusal;
 
 use crate::config::access_list::AccessListConfig;
-use crate::config::reader::{Table, Value};
+use crate::config::reader::Value;
 use crate::config::responses;
-use crate::config::tree::Node;
 use crate::config::values::Period;
 
-/// A policy as it is written.
+/// A policy as it is written. What could not be read has been reported, and is left out.
 pub(super) struct PolicyConfig<'t> {
-    pub(super) node: &'t Node,
+    pub(super) table: Value<'t>,
     /// A name that stands for a missing one, so that the rest can be checked.
     pub(super) name: String,
     pub(super) policy: Policy,
@@ -27,129 +26,94 @@ pub(super) struct PolicyConfig<'t> {
 }
 
 impl<'t> PolicyConfig<'t> {
-    pub(super) fn read(table: &Table<'t>) -> Option<Self> {
-        let name = table.require("name", "a name, such as api", Value::string);
+    pub(super) fn read(table: Value<'t>) -> Self {
+        let name = table.key("name").required("a name, such as api").string();
         let name = name.unwrap_or_else(|| {
             let key = &table.location.key;
             format!("unnamed-{}", key.replace(|c: char| !c.is_ascii_alphanumeric(), ""))
         });
-        let identity = identity(table);
-        let exempt = AccessListConfig::read(&table.table("exempt"));
+        let identity = match table.key("identity") {
+            sources if sources.is_set() => sources.each(source),
+            _ => vec![(Source::ip(), "ip".to_owned())],
+        };
+        let exempt = AccessListConfig::read(&table.section("exempt"));
         let scopes = [("shared", Scope::Shared), ("local", Scope::Local)];
         let mut policy = Policy::new(name.clone())
             .identity(identity.iter().map(|(source, _)| source.clone()))
-            .scope(table.read("scope", |value| value.one_of(&scopes)).unwrap_or_default())
-            .on_store_error(table.read("on_store_error", Value::parsed).unwrap_or_default())
+            .scope(table.key("scope").one_of(&scopes).unwrap_or_default())
+            .on_store_error(table.key("on_store_error").parsed().unwrap_or_default())
             .exempt(exempt.list.clone());
-        let matched = table.table("match");
+        let matched = table.section("match");
         for key in ["method", "methods"] {
             let expected = "expected a method such as GET or POST";
-            let methods = matched.list(key, |value| value.parsed_as::<Method>(expected));
+            let methods = matched.key(key).each(|value| value.parsed_as::<Method>(expected));
             policy = methods.into_iter().fold(policy, Policy::method);
         }
         for key in ["path", "paths"] {
-            policy = matched.list(key, Value::string).into_iter().fold(policy, Policy::path);
+            policy = matched.key(key).each(Value::text).into_iter().fold(policy, Policy::path);
         }
-        let plan = table.read("plan", plan);
-        let is_lost = plan.is_none() && table.has("plan");
-        policy = match plan {
+        policy = table.key("quotas").each(Value::text).into_iter().fold(policy, Policy::quota);
+        policy = match plan(&table.key("plan")) {
             Some((Some(header), default)) => policy.plan_header(header, default),
             Some((None, default)) => policy.plans(default),
             None => policy,
         };
-        let quotas = quotas(table);
-        let quotas = if is_lost { vec![STAND_IN] } else { quotas };
-        policy = quotas.into_iter().fold(policy, Policy::quota);
-        policy = match table.read("cost", cost) {
+        policy = match cost(&table.key("cost")) {
             Some(Cost::Units(units)) => policy.cost(units.get()),
             Some(Cost::Request) => policy.request_cost(),
             None => policy,
         };
-        policy = match table.read("headers", Value::boolean) {
+        policy = match table.key("headers").boolean() {
             Some(true) => policy.in_headers(),
             Some(false) => policy.not_in_headers(),
             None => policy,
         };
-        if table.boolean("count_denied") {
+        if table.key("count_denied").is_true() {
             policy = policy.count_denied();
         }
-        if table.boolean("shadow") {
+        if table.key("shadow").is_true() {
             policy = policy.shadow();
         }
-        if let Some(ban) = table.read("ban", |value| ban(&value.table()?)) {
+        if let Some(ban) = ban(&table.key("ban")) {
             policy = policy.ban(ban);
         }
-        Some(Self {
-            node: table.node?,
-            name,
-            policy,
-            identity: identity.into_iter().map(|(_, shown)| shown).collect(),
-            exempt,
-            refusal: table.read("refusal", responses::refusal),
-        })
+        let identity = identity.into_iter().map(|(_, shown)| shown).collect();
+        let refusal = responses::refusal(&table.key("refusal"));
+        Self { table, name, policy, identity, exempt, refusal }
     }
 }
 
-/// Stands for quotas or a plan that could not be read, so that the rest can be checked.
-const STAND_IN: Quota = Quota::per_day(u32::MAX);
-
-fn quotas(table: &Table<'_>) -> Vec<Quota> {
-    let Some(value) = table.get("quotas") else { return Vec::new() };
-    let quotas = value.each(Value::parsed);
-    let is_whole = quotas.len() == value.node.elements().len();
-    if is_whole { quotas } else { vec![STAND_IN] }
+/// A plan of `[plans]`.
+pub(super) fn read_plan(name: &str, table: &Value<'_>) -> Plan {
+    let plan = Plan::new(name, table.key("quotas").each(Value::text));
+    let url = table.key("upgrade_url");
+    let Some(text) = url.text() else { return plan };
+    if !text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some()) {
+        url.report("expected a URL such as https://app.example.com/upgrade");
+    }
+    plan.upgrade_url(text)
 }
 
-/// Every plan of `[plans]`, with its name.
-pub(super) fn plans<'t>(root: &Table<'t>) -> Vec<(&'t str, Plan)> {
-    let plan = |(name, value): (&'t str, Value<'t>)| {
-        let table = value.table()?;
-        let plan = Plan::new(name, quotas(&table));
-        let url = table.read("upgrade_url", |value| {
-            let text = value.text()?;
-            if !text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some()) {
-                value.report("expected a URL such as https://app.example.com/upgrade");
-            }
-            Some(text)
-        });
-        Some((name, url.into_iter().fold(plan, Plan::upgrade_url)))
-    };
-    root.names("plans").into_iter().filter_map(plan).collect()
-}
-
-/// Identity sources, and how they are shown.
-fn identity(table: &Table<'_>) -> Vec<(Source, String)> {
-    let ip = || vec![(Source::ip(), "ip".to_owned())];
-    let Some(value) = table.get("identity") else { return ip() };
-    let sources = value.each(source);
-    // What could not be read has been reported; an empty list is for the library to report.
-    let has_failed = sources.is_empty() && !value.node.elements().is_empty();
-    if has_failed { ip() } else { sources }
-}
-
-/// `"ip"`, `"header:x-tenant"`, `{ ip = { v4 = 32, v6 = 56 } }` or `{ header = "x-tenant" }`.
+/// `"ip"`, `"header:x-tenant"`, `{ ip = { v4 = 32, v6 = 56 } }` or `{ header = "x-tenant" }`, and
+/// how it is shown.
 fn source(value: &Value<'_>) -> Option<(Source, String)> {
     let shown = |source: Source| (source.clone(), source.to_string());
     if !value.is_table() {
         return value.parsed().map(shown);
     }
-    let table = value.table()?;
-    match (table.get("ip"), table.get("header")) {
-        (Some(ip), None) => {
-            let table = ip.table()?;
-            let v4 = table.get("v4").map_or(Some(32), |value| value.number(1..=32_u8));
-            let v6 = table.get("v6").map_or(Some(64), |value| value.number(1..=128_u8));
-            let (v4, v6) = (v4?, v6?);
-            let prefixes = Prefixes::default().with_v4(v4).and_then(|all| all.with_v6(v6));
-            let shown = format!("ip (/{v4} of IPv4, /{v6} of IPv6)");
-            Some((Source::Ip(prefixes.ok()?), shown))
-        }
-        (None, Some(header)) => header_name(&header).map(Source::Header).map(shown),
-        _ => {
-            value.report("expected ip = { v4 = 32, v6 = 64 } or header = \"x-tenant\"");
-            None
-        }
+    let (ip, header) = (value.key("ip"), value.key("header"));
+    if ip.is_set() == header.is_set() {
+        value.report("expected ip = { v4 = 32, v6 = 64 } or header = \"x-tenant\"");
+        return None;
     }
+    if header.is_set() {
+        return header_name(&header).map(Source::Header).map(shown);
+    }
+    let table = ip.table()?;
+    let v4 = table.key("v4").number(1..=32).unwrap_or(32);
+    let v6 = table.key("v6").number(1..=128).unwrap_or(64);
+    let prefixes = Prefixes::default().with_v4(v4).and_then(|all| all.with_v6(v6));
+    Some((Source::Ip(prefixes.ok()?), format!("ip (/{v4} of IPv4, /{v6} of IPv6)")))
 }
 
 pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
@@ -158,33 +122,33 @@ pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
 
 /// `10` or `"request"`.
 fn cost(value: &Value<'_>) -> Option<Cost> {
-    match value.node.text() {
-        Some("request") => Some(Cost::Request),
-        Some(_) => {
-            value.report("expected a whole number of units, or \"request\"");
-            None
-        }
-        None => NonZeroU32::new(value.number(1..=u32::MAX)?).map(Cost::Units),
+    if !value.is_text() {
+        return NonZeroU32::new(value.number(1..=u32::MAX)?).map(Cost::Units);
     }
+    let is_request = value.text() == Some("request");
+    if !is_request {
+        value.report("expected a whole number of units, or \"request\"");
+    }
+    is_request.then_some(Cost::Request)
 }
 
-/// `"free"` or `{ header = "x-plan", default = "free" }`.
+/// `"free"` or `{ header = "x-plan", default = "free" }`. An empty name stands for one that could not
+/// be read.
 fn plan(value: &Value<'_>) -> Option<(Option<HeaderName>, String)> {
-    if value.is_text() {
+    if value.is_text() || !value.is_set() {
         return Some((None, value.string()?));
     }
-    let table = value.table()?;
-    let header = table.read("header", header_name);
-    Some((header, table.require("default", "the name of a plan", Value::string)?))
+    let Some(table) = value.table() else { return Some((None, String::new())) };
+    let header = header_name(&table.key("header"));
+    let default = table.key("default").required("the name of a plan").string();
+    Some((header, default.unwrap_or_default()))
 }
 
 /// `{ after = "20/min", for = "10min" }`.
-fn ban(table: &Table<'_>) -> Option<Ban> {
-    let after = table.require("after", "how many denials begin it, such as 20/min", Value::parsed);
-    let length = table.get("for").map(|value| value.parsed::<Period>());
+fn ban(value: &Value<'_>) -> Option<Ban> {
+    let table = value.table()?;
+    let after = table.key("after").required("how many denials begin it, such as 20/min").parsed();
+    let length = table.key("for").parsed::<Period>();
     let ban = Ban::after(after?);
-    match length {
-        Some(length) => Some(ban.lasting(length?.0)),
-        None => Some(ban),
-    }
+    Some(length.map_or(ban, |length| ban.lasting(length.0)))
 }

@@ -1,205 +1,200 @@
 //! Reads values from the tree one by one: what is wrong with one does not hide another.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::config::error::{ConfigError, Location};
+use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::tree::{Content, Node};
 use crate::config::values::{Period, Secret};
 
-/// Collects the errors of a tree that is read.
-#[derive(Debug, Default)]
+/// Collects the errors and warnings of a tree that is read.
+#[derive(Default)]
 pub(super) struct Reader {
-    /// Where relative paths start.
-    pub(super) folder: PathBuf,
-    /// Whether every user of this machine may read the file.
-    pub(super) is_open_to_all: bool,
-    pub(super) errors: RefCell<Vec<ConfigError>>,
+    errors: RefCell<Vec<Diagnostic>>,
+    /// Those of a text itself.
+    syntax_errors: RefCell<Vec<Diagnostic>>,
+    warnings: RefCell<Vec<Diagnostic>>,
+    /// Whether there was a warning about a secret in a file.
+    pub(super) has_secrets: Cell<bool>,
 }
 
-/// A table, perhaps an empty one in the place of one that is missing. On drop it reports the keys
-/// that were not asked for.
-pub(super) struct Table<'t> {
-    pub(super) reader: &'t Reader,
-    pub(super) location: Location,
-    /// None if the table is missing, or something else is in its place.
-    pub(super) node: Option<&'t Node>,
-    asked: RefCell<Vec<&'static str>>,
-}
-
-/// A value that is there.
-#[derive(Clone, Copy)]
+/// A value, or the place of one that is missing. What is missing reads as `None`, as does what is
+/// wrong, which is reported.
+#[derive(Clone)]
 pub(super) struct Value<'t> {
     reader: &'t Reader,
-    pub(super) node: &'t Node,
+    pub(super) location: Location,
+    pub(super) node: Option<&'t Node>,
     is_secret: bool,
 }
 
 impl Reader {
-    pub(super) fn root<'t>(&'t self, node: &'t Node) -> Table<'t> {
-        Table::new(self, node.location.clone(), Some(node))
+    pub(super) fn root<'t>(&'t self, node: &'t Node) -> Value<'t> {
+        Value { node: Some(node), ..self.nothing() }
     }
 
-    pub(super) fn report(&self, error: ConfigError) {
+    /// A value that is missing, so that all below it is as by default.
+    pub(super) fn nothing(&self) -> Value<'_> {
+        Value { reader: self, location: Origin::Default.into(), node: None, is_secret: false }
+    }
+
+    pub(super) fn report(&self, error: Diagnostic) {
         self.errors.borrow_mut().push(error);
     }
 
-    /// All errors, and those of the text itself. Of a text that is not TOML, parts may have been
-    /// lost or torn apart: what is reported about a value of another line is true, the rest may not
-    /// be.
-    pub(super) fn into_errors(self, syntax_errors: Vec<ConfigError>) -> Vec<ConfigError> {
-        let mut errors = self.errors.into_inner();
-        if !syntax_errors.is_empty() {
-            let is_torn = |error: &ConfigError| {
-                syntax_errors.iter().any(|torn| torn.location.origin == error.location.origin)
-            };
-            errors.retain(|error| {
-                !error.location.is_in_file() || (error.value.is_some() && !is_torn(error))
-            });
-            errors.extend(syntax_errors);
-        }
-        errors
-    }
-}
-
-impl<'t> Table<'t> {
-    fn new(reader: &'t Reader, location: Location, node: Option<&'t Node>) -> Self {
-        Self { reader, location, node, asked: RefCell::default() }
+    pub(super) fn warn(&self, location: impl Into<Location>, text: impl Display) {
+        self.warnings.borrow_mut().push(Diagnostic::new(location, text));
     }
 
-    /// The value of a key, if there is one.
-    pub(super) fn get(&self, key: &'static str) -> Option<Value<'t>> {
-        self.asked.borrow_mut().push(key);
-        let node = self.node?.get(&[key])?;
-        Some(Value { reader: self.reader, node, is_secret: false })
+    /// Parses a TOML text as far as it can be parsed.
+    pub(super) fn parse(&self, path: &Path, text: &str) -> Node {
+        let (root, errors) = Node::parse(path, text);
+        self.syntax_errors.borrow_mut().extend(errors);
+        root
     }
 
-    pub(super) fn has(&self, key: &'static str) -> bool {
-        self.get(key).is_some()
-    }
-
-    /// What `read` makes of a key's value, if there is one.
-    pub(super) fn read<T>(
-        &self,
-        key: &'static str,
-        read: impl FnOnce(&Value<'t>) -> Option<T>,
-    ) -> Option<T> {
-        self.get(key).and_then(|value| read(&value))
-    }
-
-    /// The same, for a key that must be there.
-    pub(super) fn require<T>(
-        &self,
-        key: &'static str,
-        expected: impl Display,
-        read: impl FnOnce(&Value<'t>) -> Option<T>,
-    ) -> Option<T> {
-        if !self.has(key) {
-            self.missing(key, expected);
-        }
-        self.read(key, read)
-    }
-
-    /// False if the key is missing.
-    pub(super) fn boolean(&self, key: &'static str) -> bool {
-        self.read(key, Value::boolean).unwrap_or_default()
-    }
-
-    /// What `read` makes of each element of a list, or of a value by itself.
-    pub(super) fn list<T>(
-        &self,
-        key: &'static str,
-        read: impl Fn(&Value<'t>) -> Option<T>,
-    ) -> Vec<T> {
-        self.get(key).map(|value| value.each(read)).unwrap_or_default()
-    }
-
-    /// The table of a key, or an empty one.
-    pub(super) fn table(&self, key: &'static str) -> Table<'t> {
-        let missing = || Self::new(self.reader, self.location.below(key), None);
-        self.read(key, Value::table).unwrap_or_else(missing)
-    }
-
-    /// The entries of a table whose keys are names.
-    pub(super) fn names(&self, key: &'static str) -> Vec<(&'t str, Value<'t>)> {
-        self.get(key).map(|value| value.names()).unwrap_or_default()
-    }
-
-    /// Reports a missing key.
-    pub(super) fn missing(&self, key: &str, expected: impl Display) {
-        self.report(key, format!("missing: expected {expected}"));
-    }
-
-    /// Reports an error about a key, without its value.
-    pub(super) fn report(&self, key: &str, expected: impl Display) {
-        let below = || self.location.below(key);
-        let location = self.node.map_or_else(below, |node| node.location(&[key]));
-        self.reader.report(ConfigError::new(location, expected));
-    }
-}
-
-impl Drop for Table<'_> {
-    fn drop(&mut self) {
-        let mut known = self.asked.take();
-        known.sort_unstable();
-        known.dedup();
-        for (name, node) in self.node.map(Node::entries).unwrap_or_default() {
-            if known.contains(&name.as_str()) {
+    /// Reports the keys of all tables that were read for which nobody asked.
+    pub(super) fn report_unknown(&self, node: &Node) {
+        let table = match &node.content {
+            Content::Table(table) => table,
+            Content::List(nodes) => return nodes.iter().for_each(|node| self.report_unknown(node)),
+            _ => return,
+        };
+        let known: Vec<&str> = table.asked.borrow().iter().copied().collect();
+        for (name, node) in &table.entries {
+            // The keys of a table that is asked for none are names.
+            if known.is_empty() || known.contains(&name.as_str()) {
+                self.report_unknown(node);
                 continue;
             }
             let expected = match nearest(name, known.iter().copied()) {
                 Some(meant) => format!("unknown key: did you mean {meant}?"),
                 None => format!("unknown key: expected {}", any_of(&known)),
             };
-            self.reader.report(ConfigError::new(node.location.clone(), expected));
+            self.report(Diagnostic::new(node.location.clone(), expected));
         }
+    }
+
+    /// Whether there is an error about this key or one below it.
+    pub(super) fn has_error(&self, location: &Location) -> bool {
+        self.errors.borrow().iter().any(|error| location.contains(&error.location))
+    }
+
+    /// All errors and all warnings. Of a text that is not TOML, parts may have been lost or torn
+    /// apart: what is reported about a value of another line is true, the rest may not be.
+    pub(super) fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
+        let (mut errors, syntax_errors) =
+            (self.errors.into_inner(), self.syntax_errors.into_inner());
+        errors.retain(|Diagnostic { location, value, .. }| {
+            let mut torn = syntax_errors.iter().map(|error| &error.location);
+            location.file().is_none()
+                || !torn.any(|torn| match value {
+                    Some(_) => torn.origin == location.origin,
+                    None => torn.file() == location.file(),
+                })
+        });
+        errors.extend(syntax_errors);
+        (errors, self.warnings.into_inner())
     }
 }
 
 impl<'t> Value<'t> {
+    /// The value of a key of this table.
+    pub(super) fn key(&self, key: &'static str) -> Self {
+        if let Some(Node { content: Content::Table(table), .. }) = self.node {
+            table.asked.borrow_mut().insert(key);
+        }
+        self.named(key)
+    }
+
+    /// The value of a name in this table.
+    pub(super) fn named(&self, name: &str) -> Self {
+        match self.node.and_then(|node| node.get(&[name])) {
+            Some(node) => self.at(node),
+            None => Self { location: self.location.below(name), node: None, ..self.clone() },
+        }
+    }
+
+    fn at(&self, node: &'t Node) -> Self {
+        let location = node.location.clone();
+        Self { reader: self.reader, location, node: Some(node), is_secret: self.is_secret }
+    }
+
     /// The same value, which no error shows.
-    pub(super) fn hidden(self) -> Self {
-        Self { is_secret: true, ..self }
+    pub(super) fn hidden(&self) -> Self {
+        Self { is_secret: true, ..self.clone() }
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.node.is_some()
     }
 
     pub(super) fn is_text(&self) -> bool {
-        self.node.text().is_some()
+        self.node.is_some_and(|node| node.text().is_some())
     }
 
     pub(super) fn is_table(&self) -> bool {
-        matches!(self.node.content, Content::Table(_))
+        self.node.is_some_and(|node| matches!(node.content, Content::Table(_)))
     }
 
-    pub(super) fn table(&self) -> Option<Table<'t>> {
-        if !self.is_table() {
+    /// This value, if it is a table. What is in it is shown again.
+    pub(super) fn table(&self) -> Option<Self> {
+        if self.is_set() && !self.is_table() {
             self.report_kind("a table");
-            return None;
         }
-        Some(Table::new(self.reader, self.node.location.clone(), Some(self.node)))
+        self.is_table().then(|| Self { is_secret: false, ..self.clone() })
+    }
+
+    /// The table of a key, or the place of one.
+    pub(super) fn section(&self, key: &'static str) -> Self {
+        let value = self.key(key);
+        value.table().unwrap_or(Self { node: None, ..value })
     }
 
     /// The entries of a table whose keys are names.
     pub(super) fn names(&self) -> Vec<(&'t str, Self)> {
-        if !self.is_table() {
-            self.report_kind("a table");
-        }
-        let entries = self.node.entries().iter();
-        entries.map(|(name, node)| (name.as_str(), Self { node, ..*self })).collect()
+        let entries = self.table().and_then(|table| table.node).map_or(&[][..], Node::entries);
+        entries.iter().map(|(name, node)| (name.as_str(), self.at(node))).collect()
     }
 
+    /// The elements of a list; anything else is its own only element.
+    pub(super) fn elements(&self) -> Vec<Self> {
+        let nodes = self.node.map_or(&[][..], Node::elements);
+        nodes.iter().map(|node| self.at(node)).collect()
+    }
+
+    /// What `read` makes of each element.
     pub(super) fn each<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Vec<T> {
-        let elements = self.node.elements().iter();
-        elements.filter_map(|node| read(&Self { node, ..*self })).collect()
+        self.elements().iter().filter_map(read).collect()
+    }
+
+    /// The last string in this value, at any depth, that is this one.
+    pub(super) fn find(&self, text: &str) -> Option<Self> {
+        let node = self.node?;
+        let below = match &node.content {
+            Content::Table(_) => self.names().into_iter().map(|(_, value)| value).collect(),
+            Content::List(_) => self.elements(),
+            _ => return (node.text() == Some(text)).then(|| self.clone()),
+        };
+        below.iter().rev().find_map(|value| value.find(text))
+    }
+
+    /// This value, which must be there.
+    pub(super) fn required(self, expected: impl Display) -> Self {
+        if !self.is_set() {
+            self.report(format!("missing: expected {expected}"));
+        }
+        self
     }
 
     pub(super) fn text(&self) -> Option<&'t str> {
-        let text = self.node.text();
+        let text = self.node?.text();
         if text.is_none() {
             self.report_kind("a string");
         }
@@ -218,11 +213,8 @@ impl<'t> Value<'t> {
 
     /// The same, with an error of our own.
     pub(super) fn parsed_as<T: FromStr>(&self, expected: &str) -> Option<T> {
-        let result = self.text()?.parse().ok();
-        if result.is_none() {
-            self.report(expected);
-        }
-        result
+        let result = self.text()?.parse();
+        result.map_err(|_| self.report(expected)).ok()
     }
 
     /// One of some words.
@@ -245,18 +237,22 @@ impl<'t> Value<'t> {
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
-        if let Content::Boolean(value) = self.node.content {
+        if let Content::Boolean(value) = self.node?.content {
             return Some(value);
         }
         self.report("expected true or false");
         None
     }
 
+    pub(super) fn is_true(&self) -> bool {
+        self.boolean() == Some(true)
+    }
+
     pub(super) fn number<N>(&self, range: RangeInclusive<N>) -> Option<N>
     where
         N: TryFrom<i128> + Display + PartialOrd,
     {
-        let number = match self.node.content {
+        let number = match self.node?.content {
             Content::Integer(number) => N::try_from(number).ok(),
             _ => None,
         };
@@ -273,19 +269,19 @@ impl<'t> Value<'t> {
         let Period(period) = self.parsed()?;
         if period > most {
             self.report(format!("expected at most {}", Period(most)));
-            return None;
         }
         Some(period)
     }
 
-    /// A file; relative paths start where the configuration is.
+    /// A file; relative paths start where the file is that names it.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let text = self.text()?;
         if text.is_empty() {
             self.report("expected the path of a file");
             return None;
         }
-        Some(self.reader.folder.join(text))
+        let folder = self.location.file().and_then(|file| file.parent());
+        Some(folder.unwrap_or(Path::new("")).join(text))
     }
 
     pub(super) fn secret(&self) -> Option<Secret> {
@@ -296,13 +292,9 @@ impl<'t> Value<'t> {
 
     /// The secret that is in a file.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
-        match std::fs::read_to_string(self.file()?) {
-            Ok(text) => self.not_empty(Secret::new(&text)),
-            Err(error) => {
-                self.report(format!("the file cannot be read: {error}"));
-                None
-            }
-        }
+        let text = std::fs::read_to_string(self.file()?);
+        let text = text.map_err(|e| self.report(format!("the file cannot be read: {e}"))).ok()?;
+        self.not_empty(Secret::new(&text))
     }
 
     fn not_empty(&self, secret: Secret) -> Option<Secret> {
@@ -313,30 +305,29 @@ impl<'t> Value<'t> {
         Some(secret)
     }
 
-    /// Reports what was expected instead of this value.
+    /// Reports what was expected instead of this value, or where there is none.
     pub(super) fn report(&self, expected: impl Display) {
-        let error = ConfigError::new(self.node.location.clone(), expected);
-        self.reader.report(match &self.node.content {
-            // The place alone, such as a flag or a line of a list.
-            _ if self.is_secret && self.node.location.key.is_empty() => error,
-            Content::Text(text) if !self.is_secret => error.with_text(Some(text)),
-            _ => error.with_value(self.kind()),
-        });
+        match self.node.and_then(Node::text).filter(|_| !self.is_secret) {
+            Some(text) => self.report_with(expected, Some(text)),
+            None => self.report_shown(expected),
+        }
+    }
+
+    /// The same, with a text in place of the value.
+    pub(super) fn report_with(&self, expected: impl Display, text: Option<&str>) {
+        let error = Diagnostic::new(self.location.clone(), expected);
+        self.reader.report(error.with_text(text));
     }
 
     /// The same for a value of the wrong kind: a string may be a secret in the wrong place.
     fn report_kind(&self, expected: &str) {
-        let error = ConfigError::new(self.node.location.clone(), format!("expected {expected}"));
-        self.reader.report(error.with_value(self.kind()));
+        self.report_shown(format!("expected {expected}"));
     }
 
-    /// Reports errors of another file, which this value names.
-    pub(super) fn report_elsewhere(&self, errors: Vec<ConfigError>) {
-        self.reader.errors.borrow_mut().extend(errors);
-    }
-
-    fn kind(&self) -> String {
-        match &self.node.content {
+    fn report_shown(&self, expected: impl Display) {
+        // A secret that the place alone identifies, such as a flag or a line of a list, has no value.
+        let is_named = !(self.is_secret && self.location.key.is_empty());
+        let value = self.node.filter(|_| is_named).map(|node| match &node.content {
             _ if self.is_secret => "(hidden)".to_owned(),
             Content::Integer(number) => number.to_string(),
             Content::Boolean(value) => value.to_string(),
@@ -344,6 +335,22 @@ impl<'t> Value<'t> {
             Content::Text(_) => "(a string)".to_owned(),
             Content::List(_) => "(a list)".to_owned(),
             Content::Table(_) => "(a table)".to_owned(),
+        });
+        let error = Diagnostic::new(self.location.clone(), expected);
+        self.reader.report(Diagnostic { value, ..error });
+    }
+
+    /// Warns of a secret, if it is in a file.
+    pub(super) fn warn_of_secret(&self, text: impl Display) {
+        let is_in_file = self.location.file().is_some();
+        self.reader.has_secrets.set(is_in_file || self.reader.has_secrets.get());
+        self.warn_if(is_in_file, text);
+    }
+
+    /// Warns of this value, if it is so.
+    pub(super) fn warn_if(&self, is_so: bool, text: impl Display) {
+        if is_so {
+            self.reader.warn(self.location.clone(), text);
         }
     }
 }

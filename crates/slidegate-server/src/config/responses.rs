@@ -3,19 +3,22 @@
 use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
 use crate::config::policy::PolicyConfig;
-use crate::config::reader::{Table, Value};
+use crate::config::reader::Value;
 
 /// How the limiter's responses look.
-pub(super) fn responder(root: &Table<'_>, policies: &[PolicyConfig<'_>]) -> Responder {
-    let table = root.table("headers");
-    // An empty list is not the default.
-    let dialects = table.get("dialects").map(|value| value.each(Value::parsed));
-    let mut headers = dialects.map_or_else(Headers::default, Headers::new);
-    if table.read("on_redirects", Value::boolean) == Some(false) {
+pub(super) fn responder(root: &Value<'_>, policies: &[PolicyConfig<'_>]) -> Responder {
+    let table = root.section("headers");
+    let dialects = table.key("dialects");
+    let mut headers = match dialects.is_set() {
+        // An empty list is not the default.
+        true => Headers::new(dialects.each(Value::parsed)),
+        false => Headers::default(),
+    };
+    if table.key("on_redirects").boolean() == Some(false) {
         headers = headers.not_on_redirects();
     }
     let mut responder = Responder::new().headers(headers);
-    if let Some((refusal, _)) = root.read("refusal", refusal) {
+    if let Some((refusal, _)) = refusal(&root.key("refusal")) {
         responder = responder.refusal(refusal);
     }
     for policy in policies {
@@ -32,25 +35,18 @@ pub(super) fn refusal(value: &Value<'_>) -> Option<(Refusal, String)> {
         return shape(value);
     }
     let table = value.table()?;
-    let (named, text) = (table.get("shape"), table.get("template"));
-    let content_type = table.get("content_type");
-    match (named, text) {
-        (Some(named), None) => {
-            if let Some(content_type) = content_type {
-                content_type.report("a shape has its own: expected it with a template only");
-            }
-            shape(&named)
-        }
-        (None, Some(text)) => template(content_type.as_ref(), &text),
-        (Some(named), Some(_)) => {
+    let [named, text, content_type] =
+        ["shape", "template", "content_type"].map(|key| table.key(key));
+    if text.is_set() {
+        if named.is_set() {
             named.report("a template is given too: expected a shape or a template, not both");
-            None
         }
-        (None, None) => {
-            table.missing("shape", "shape = \"problem\" or a template");
-            None
-        }
+        return template(&content_type, &text);
     }
+    if named.is_set() && content_type.is_set() {
+        content_type.report("a shape has its own: expected it with a template only");
+    }
+    shape(&named.required("shape = \"problem\" or a template"))
 }
 
 fn shape(value: &Value<'_>) -> Option<(Refusal, String)> {
@@ -58,13 +54,13 @@ fn shape(value: &Value<'_>) -> Option<(Refusal, String)> {
     Some((shape.into(), shape.to_string()))
 }
 
-fn template(content_type: Option<&Value<'_>>, text: &Value<'_>) -> Option<(Refusal, String)> {
-    let kind = content_type.map_or(Some("text/plain; charset=utf-8"), Value::text)?;
+fn template(content_type: &Value<'_>, text: &Value<'_>) -> Option<(Refusal, String)> {
+    let kind = content_type.text().unwrap_or("text/plain; charset=utf-8");
     match Refusal::template(kind, text.text()?) {
         Ok(refusal) => Some((refusal, "template".to_owned())),
         Err(error) => {
             let is_kind = matches!(error, TemplateError::ContentType(_));
-            content_type.filter(|_| is_kind).unwrap_or(text).report(error);
+            if is_kind { content_type } else { text }.report(error);
             None
         }
     }

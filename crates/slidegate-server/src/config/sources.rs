@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
 
-use crate::config::error::{ConfigError, ConfigErrors, Location, Origin};
+use crate::config::error::{ConfigErrors, Diagnostic, Origin};
 use crate::config::flags::Flags;
 
 /// The sources of the configuration, kept for reloads.
@@ -42,9 +41,7 @@ impl fmt::Debug for File {
 
 /// A file as it was read.
 pub(super) struct FileText {
-    pub(super) name: String,
-    /// Where relative paths start.
-    pub(super) folder: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) text: String,
     /// Whether every user of this machine may read it.
     pub(super) is_open_to_all: bool,
@@ -60,10 +57,10 @@ impl File {
             return Ok(Self::Path(path.to_owned()));
         }
         let mut bytes = Vec::new();
-        let input = std::io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
+        let input = io::stdin().lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
         input.context("standard input cannot be read")?;
         let name = "standard input".to_owned();
-        let text = text(&name, bytes).map_err(|problem| ConfigErrors::new(vec![problem]))?;
+        let text = text(name.as_ref(), bytes).map_err(|error| ConfigErrors::new(vec![error]))?;
         Ok(Self::Text { name, text })
     }
 }
@@ -79,53 +76,43 @@ impl Sources {
     }
 
     /// Reads the file, if there is one.
-    pub(super) fn read(&self) -> Result<Option<FileText>, ConfigError> {
+    pub(super) fn read(&self) -> Result<Option<FileText>, Diagnostic> {
         if let Some(File::Text { name, text }) = &self.file {
-            let (name, text) = (name.clone(), text.clone());
-            return Ok(Some(FileText {
-                name,
-                folder: PathBuf::new(),
-                text,
-                is_open_to_all: false,
-            }));
+            let (path, text) = (PathBuf::from(name), text.clone());
+            return Ok(Some(FileText { path, text, is_open_to_all: false }));
         }
-        self.path().map(|path| read(&path)).transpose()
+        let Some(path) = self.path() else { return Ok(None) };
+        let error = |text: String| Diagnostic::new(in_file(&path, None), text);
+        let (bytes, is_open_to_all) =
+            read_bytes(&path, MAX_BYTES).map_err(|e| error(format!("cannot be read: {e}")))?;
+        if bytes.trim_ascii().is_empty() {
+            // More likely a file in the making than a wish for defaults.
+            return Err(error("is empty: expected at least one key".to_owned()));
+        }
+        Ok(Some(FileText { text: text(&path, bytes)?, path, is_open_to_all }))
     }
-}
-
-fn read(path: &Path) -> Result<FileText, ConfigError> {
-    let name = path.display().to_string();
-    let problem = |what: String| whole(&name, None, what);
-    let cannot = |error: std::io::Error| problem(format!("cannot be read: {error}"));
-    let (bytes, is_open_to_all) = read_bytes(path, MAX_BYTES).map_err(cannot)?;
-    if bytes.trim_ascii().is_empty() {
-        // More likely a file in the making than a wish for defaults.
-        return Err(problem("is empty: expected at least one key".to_owned()));
-    }
-    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-    Ok(FileText { text: text(&name, bytes)?, name, folder, is_open_to_all })
 }
 
 /// The text of a file that may be anything.
-pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, ConfigError> {
+pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Diagnostic> {
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(whole(name, None, format!("expected at most {MAX_BYTES} bytes")));
+        let expected = format!("expected at most {MAX_BYTES} bytes");
+        return Err(Diagnostic::new(in_file(path, None), expected));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        whole(name, Some(line), "this is not UTF-8 text".to_owned())
+        Diagnostic::new(in_file(path, Some(line)), "this is not UTF-8 text")
     })
 }
 
-fn whole(name: &str, line: Option<usize>, what: String) -> ConfigError {
-    let origin = Origin::File { name: Arc::from(name), line };
-    ConfigError::new(Location::of(origin), what)
+fn in_file(path: &Path, line: Option<usize>) -> Origin {
+    Origin::File { path: path.into(), line }
 }
 
 /// Reads a file up to one byte more than it may have, and whether every user of this machine may
 /// read it.
-pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> std::io::Result<(Vec<u8>, bool)> {
+pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> io::Result<(Vec<u8>, bool)> {
     let file = std::fs::File::open(path)?;
     let meta = file.metadata()?;
     let is_open_to_all = meta.is_file() && meta.permissions().mode() & 0o004 != 0;
@@ -134,42 +121,35 @@ pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> std::io::Result<(Vec<u8
     Ok((bytes, is_open_to_all))
 }
 
-/// The variables that the server looks at, with what they were when it was started.
+/// Environment variables, with what they were when the server was started.
 #[derive(Clone, Default)]
-pub(crate) struct Environment(BTreeMap<&'static str, String>);
+pub(crate) struct Environment(BTreeMap<String, String>);
 
-pub(crate) const CONFIG: &str = "SLIDEGATE_CONFIG";
-pub(crate) const ADMIN_TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
-pub(crate) const DECISIONS_TOKEN: &str = "SLIDEGATE_DECISIONS_TOKEN";
-pub(crate) const ENABLED: &str = "RATE_LIMIT_ENABLED";
-pub(crate) const MAX: &str = "RATE_LIMIT_MAX";
-pub(crate) const POLICY: &str = "RATE_LIMIT_POLICY";
-pub(crate) const TTL: &str = "RATE_LIMIT_TTL";
-pub(crate) const WINDOW_MS: &str = "RATE_LIMIT_WINDOW_MS";
-pub(crate) const REDIS_URL: &str = "REDIS_URL";
-
-const KNOWN: [&str; 9] =
-    [CONFIG, ADMIN_TOKEN, DECISIONS_TOKEN, ENABLED, MAX, POLICY, TTL, WINDOW_MS, REDIS_URL];
+pub(super) const CONFIG: &str = "SLIDEGATE_CONFIG";
+pub(super) const ADMIN_TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
+pub(super) const DECISIONS_TOKEN: &str = "SLIDEGATE_DECISIONS_TOKEN";
+pub(super) const ENABLED: &str = "RATE_LIMIT_ENABLED";
+pub(super) const MAX: &str = "RATE_LIMIT_MAX";
+pub(super) const POLICY: &str = "RATE_LIMIT_POLICY";
+pub(super) const TTL: &str = "RATE_LIMIT_TTL";
+pub(super) const WINDOW_MS: &str = "RATE_LIMIT_WINDOW_MS";
+pub(super) const REDIS_URL: &str = "REDIS_URL";
 
 impl Environment {
     /// That of this process.
     pub(crate) fn of_this_process() -> Self {
-        Self::from_lookup(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        Self(std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect())
     }
 
-    /// A given one, of which the variables that are known are kept.
     #[cfg(test)]
     pub(crate) fn of<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
-        let variables: BTreeMap<&str, &str> = variables.into_iter().collect();
-        Self::from_lookup(|name| variables.get(name).map(|value| (*value).to_owned()))
-    }
-
-    fn from_lookup(lookup: impl Fn(&'static str) -> Option<String>) -> Self {
-        Self(KNOWN.into_iter().filter_map(|name| Some((name, lookup(name)?))).collect())
+        let variables = variables.into_iter();
+        Self(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// A variable's value; one that is empty counts as not set, as in a Compose file.
-    pub(super) fn get(&self, name: &'static str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 }

@@ -11,9 +11,10 @@ use slidegate_redis::{
     ScoreUnit,
 };
 
-use crate::config::error::{ConfigError, Location};
+use crate::config::error::Origin;
 use crate::config::gateway::TlsFiles;
-use crate::config::reader::{Table, Value};
+use crate::config::reader::Value;
+use crate::config::tree::Node;
 
 /// Where accounts are kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,64 +80,72 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl StoreConfig {
-    pub(super) fn read(table: &Table<'_>) -> Option<Self> {
-        let kind = table.read("kind", Value::word);
-        let capacity = table.read("capacity", |value| value.number(1..=(1_u32 << 31) - 1));
-        let capacity = capacity.map(|accounts| accounts as usize);
-        if kind == Some(StoreKind::Redis) || (kind.is_none() && table.has("url")) {
-            if table.has("snapshot") {
+    pub(super) fn read(table: &Value<'_>) -> Option<Self> {
+        let kind = table.key("kind").word();
+        let (url, snapshot) = (table.key("url"), table.key("snapshot"));
+        let capacity = table.key("capacity").number(1..=(1_usize << 31) - 1);
+        if kind == Some(StoreKind::Redis) || (kind.is_none() && url.is_set()) {
+            if snapshot.is_set() {
                 let expected = "only for kind = \"memory\": Redis keeps accounts by itself";
-                table.report("snapshot", expected);
+                snapshot.report_with(expected, None);
             }
-            return Some(Self::Redis(RedisConfig::read(table, capacity)?));
+            return RedisConfig::read(table, capacity).map(Self::Redis);
         }
-        for key in REDIS_KEYS.into_iter().filter(|key| table.has(key)) {
-            table.report(key, "only for kind = \"redis\": the store is in memory");
+        for value in REDIS_KEYS.map(|key| table.key(key)).iter().filter(|value| value.is_set()) {
+            value.report_with("only for kind = \"redis\": the store is in memory", None);
         }
-        let snapshot = table.read("snapshot", |value| SnapshotConfig::read(&value.table()?));
+        let snapshot = snapshot.table().and_then(|table| SnapshotConfig::read(&table));
         Some(Self::Memory { capacity, snapshot })
     }
 }
 
 impl SnapshotConfig {
-    fn read(table: &Table<'_>) -> Option<Self> {
-        let file = table.require("file", "the path of a file", Value::file);
-        let every = table.read("every", |value| value.period(LONGEST_INTERVAL));
+    fn read(table: &Value<'_>) -> Option<Self> {
+        let file = table.key("file").required("the path of a file").file();
+        let every = table.key("every").period(LONGEST_INTERVAL);
         Some(Self { file: file?, every })
     }
 }
 
 impl RedisConfig {
-    fn read(table: &Table<'_>, capacity: Option<usize>) -> Option<Self> {
-        let template = |(name, value): (&str, Value<'_>)| Some((name.to_owned(), value.parsed()?));
-        let (certificate, key) =
-            (table.read("certificate", Value::file), table.read("key", Value::file));
-        for (alone, other) in [("certificate", "key"), ("key", "certificate")] {
-            if table.has(alone) && !table.has(other) {
-                table.report(alone, format!("expected its {other} too"));
+    fn read(table: &Value<'_>, capacity: Option<usize>) -> Option<Self> {
+        let [certificate, key] = ["certificate", "key"].map(|key| table.key(key));
+        for (one, other, name) in [(&certificate, &key, "key"), (&key, &certificate, "certificate")]
+        {
+            if one.is_set() && !other.is_set() {
+                one.report_with(format!("expected its {name} too"), None);
             }
         }
-        if !table.has("url") {
-            let expected = "missing: expected where Redis is, such as redis://127.0.0.1:6379";
-            // At the kind, which asks for it.
-            let origin = table.node.map(|node| node.location(&["kind"]).origin);
-            let location = Location { origin: origin?, key: "store.url".to_owned() };
-            table.reader.report(ConfigError::new(location, expected));
+        let mut url = table.key("url");
+        // It is missing at the kind, which asks for it.
+        url.location.origin =
+            if url.is_set() { url.location.origin } else { table.key("kind").location.origin };
+        let url = url.required("where Redis is, such as redis://127.0.0.1:6379");
+        if url.node.and_then(Node::text).is_some_and(has_password) {
+            url.warn_of_secret("a password in the file: set REDIS_URL instead");
+            let is_flag = matches!(url.location.origin, Origin::Flag(_));
+            let text = "other users of this machine see the password: set REDIS_URL instead";
+            url.warn_if(is_flag, text);
         }
-        let url = table.read("url", Value::secret);
+        let url = url.secret();
+        let client = certificate.file().zip(key.file());
+        let template = |(name, value): (&str, Value<'_>)| Some((name.to_owned(), value.parsed()?));
         let config = Self {
             url: url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default(),
-            layout: table.read("layout", Value::parsed).unwrap_or_default(),
-            score_unit: table.read("score_unit", Value::parsed),
-            deadline: table
-                .read("deadline", |value| value.period(LONGEST_DEADLINE))
-                .unwrap_or(DEADLINE),
-            key_template: table.read("key_template", Value::parsed),
-            key_templates: table.names("key_templates").into_iter().filter_map(template).collect(),
-            share: table.read("share", Value::parsed),
+            layout: table.key("layout").parsed().unwrap_or_default(),
+            score_unit: table.key("score_unit").parsed(),
+            deadline: table.key("deadline").period(LONGEST_DEADLINE).unwrap_or(DEADLINE),
+            key_template: table.key("key_template").parsed(),
+            key_templates: table
+                .key("key_templates")
+                .names()
+                .into_iter()
+                .filter_map(template)
+                .collect(),
+            share: table.key("share").parsed(),
             capacity,
-            ca: table.read("ca", Value::file),
-            client: certificate.zip(key).map(|(certificate, key)| TlsFiles { certificate, key }),
+            ca: table.key("ca").file(),
+            client: client.map(|(certificate, key)| TlsFiles { certificate, key }),
         };
         url?;
         config.check(table);
@@ -144,7 +153,7 @@ impl RedisConfig {
     }
 
     /// Builds the store, which connects to nothing, to check the keys together.
-    fn check(&self, table: &Table<'_>) {
+    fn check(&self, table: &Value<'_>) {
         let mut builder = self.builder();
         if self.ca.is_some() || self.client.is_some() {
             builder = builder.tls(RedisTls::new());
@@ -156,34 +165,31 @@ impl RedisConfig {
             BuildError::NoScores(_) => &["score_unit"],
             _ => &[],
         };
-        table.report(keys.iter().find(|key| table.has(key)).unwrap_or(&"url"), error);
+        let mut values = keys.iter().map(|key| table.key(key));
+        let value = values.find(Value::is_set).unwrap_or(table.key("url"));
+        value.report_with(error, None);
     }
 
     /// Reports templates of policies that there are not, and those by which two ledgers would share
     /// a key.
     pub(super) fn check_policies(
         &self,
-        table: &Table<'_>,
+        table: &Value<'_>,
         names: &[&str],
         policies: Option<&Policies>,
     ) {
-        let report = |value: &Value<'_>, expected: &dyn fmt::Display| {
-            table.reader.report(ConfigError::new(value.node.location.clone(), expected));
-        };
-        let templates = table.names("key_templates");
-        for (_, value) in templates.iter().filter(|(name, _)| !names.contains(name)) {
-            report(value, &"there is no such policy");
+        let templates = table.key("key_templates");
+        for (_, value) in templates.names().iter().filter(|(name, _)| !names.contains(name)) {
+            value.report_with("there is no such policy", None);
         }
         // A store that cannot be built has been reported.
         let (Some(policies), Ok(store)) = (policies, self.builder().build()) else { return };
         let Err(collisions) = store.check_policies(policies) else { return };
         for collision in collisions.as_slice() {
             // At the later policy's own template, if one of the two has its own.
-            let own = |name: &&Name| templates.iter().find(|(policy, _)| **policy == ***name);
-            match collision.policies().iter().rev().find_map(own) {
-                Some((_, template)) => report(template, collision),
-                None => table.report("key_template", collision),
-            }
+            let mut own = collision.policies().map(|name| templates.named(name)).into_iter().rev();
+            let value = own.find(Value::is_set).unwrap_or(table.key("key_template"));
+            value.report_with(collision, None);
         }
     }
 
@@ -204,6 +210,13 @@ impl RedisConfig {
         let address = self.url.parse::<Address>();
         address.map_or_else(|_| "Redis".to_owned(), |address| address.to_string())
     }
+}
+
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let login = rest.rsplit_once('@').map(|(login, _)| login);
+    let is_queried = ["pass=", "password="].iter().any(|key| rest.contains(key));
+    is_queried || login.is_some_and(|login| login.contains(':'))
 }
 
 impl fmt::Debug for RedisConfig {

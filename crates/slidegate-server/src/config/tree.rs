@@ -2,12 +2,16 @@
 //!
 //! A TOML file is parsed into it; flags and environment variables are set in it on top.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::error::{ConfigError, Location, Origin};
+use crate::config::error::{Diagnostic, Location, Origin};
 
 /// A value and its location.
 #[derive(Clone)]
@@ -25,30 +29,35 @@ pub(super) enum Content {
     /// Floats and dates, which no key takes, as they are shown.
     Other(String),
     List(Vec<Node>),
+    Table(Table),
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Table {
     /// In the order of the file.
-    Table(Vec<(String, Node)>),
+    pub(super) entries: Vec<(String, Node)>,
+    /// The keys that were asked for, whether they are there or not: all that this table can have.
+    pub(super) asked: RefCell<BTreeSet<&'static str>>,
 }
 
 impl Node {
-    /// A configuration in which nothing is set.
-    pub(super) fn empty() -> Self {
-        Content::Table(Vec::new()).at(&Location::of(Origin::Default))
+    /// A table without entries.
+    pub(super) fn empty(location: impl Into<Location>) -> Self {
+        Content::Table(Table::default()).at(location)
     }
 
     /// Parses a TOML text as far as it can be parsed; the errors are about the rest.
-    pub(super) fn parse(name: &str, text: &str) -> (Self, Vec<ConfigError>) {
+    pub(super) fn parse(path: &Path, text: &str) -> (Self, Vec<Diagnostic>) {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let line_starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        let source = SourceText { name: name.into(), line_starts };
+        let source = SourceText { path: path.into(), line_starts };
         let (table, errors) = DeTable::parse_recoverable(text);
         let error = |error: toml::de::Error| {
             let line = error.span().map(|span| source.line(span.start));
-            let origin = Origin::File { name: source.name.clone(), line };
-            let expected = format!("this is not TOML: {}", error.message());
-            ConfigError::new(Location::of(origin), expected)
+            let origin = Origin::File { path: source.path.clone(), line };
+            Diagnostic::new(origin, format!("this is not TOML: {}", error.message()))
         };
-        let mut root = Self::empty();
-        root.content = source.table(table.get_ref(), &root.location);
+        let root = source.table(table.get_ref(), Origin::Default.into());
         (root, errors.into_iter().map(error).collect())
     }
 
@@ -59,41 +68,35 @@ impl Node {
         })
     }
 
-    fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
-        let Content::Table(entries) = &mut self.content else { return None };
-        entries.iter_mut().find(|(name, _)| name == key).map(|(_, node)| node)
-    }
-
-    /// Where the value below this one is, or would be.
-    pub(super) fn location(&self, path: &[&str]) -> Location {
-        let Some((key, rest)) = path.split_first() else { return self.location.clone() };
-        match self.get(&[key]) {
-            Some(node) => node.location(rest),
-            None => path.iter().fold(self.location.clone(), |location, key| location.below(key)),
-        }
+    pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        let Content::Table(table) = &mut self.content else { return None };
+        table.entries.iter_mut().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
     /// The entries of a table; none of anything else.
     pub(super) fn entries(&self) -> &[(String, Self)] {
-        if let Content::Table(entries) = &self.content { entries } else { &[] }
+        if let Content::Table(table) = &self.content { &table.entries } else { &[] }
     }
 
     /// The elements of a list; anything else is its own only element.
     pub(super) fn elements(&self) -> &[Self] {
-        if let Content::List(nodes) = &self.content { nodes } else { std::slice::from_ref(self) }
+        if let Content::List(nodes) = &self.content { nodes } else { slice::from_ref(self) }
     }
 
-    /// The elements of a value below this one, if it is there.
-    pub(super) fn all(&self, path: &[&str]) -> &[Self] {
-        self.get(path).map_or(&[], Self::elements)
+    pub(super) fn elements_mut(&mut self) -> &mut [Self] {
+        match self.content {
+            Content::List(ref mut nodes) => nodes,
+            _ => slice::from_mut(self),
+        }
+    }
+
+    /// The elements of a key's value, if it is there.
+    pub(super) fn all(&self, key: &str) -> &[Self] {
+        self.get(&[key]).map_or(&[], Self::elements)
     }
 
     pub(super) fn text(&self) -> Option<&str> {
         if let Content::Text(text) = &self.content { Some(text) } else { None }
-    }
-
-    pub(super) fn is_true(&self) -> bool {
-        matches!(self.content, Content::Boolean(true))
     }
 
     /// Sets a value below this one, and makes the tables on the way to it.
@@ -102,54 +105,35 @@ impl Node {
             *self = node;
             return;
         };
-        if self.get(&[key]).is_none() {
-            // What is no table is reported when it is read.
-            let Content::Table(entries) = &mut self.content else { return };
-            entries.push(((*key).to_owned(), Content::Table(Vec::new()).at(&node.location)));
-        }
         if let Some(below) = self.get_mut(key) {
             below.set(rest, node);
+        } else if let Content::Table(table) = &mut self.content {
+            let mut below = Self::empty(node.location.clone());
+            below.set(rest, node);
+            table.entries.push(((*key).to_owned(), below));
         }
-    }
-
-    pub(super) fn set_text(&mut self, path: &[&str], text: &str, location: &Location) {
-        self.set(path, Content::Text(text.to_owned()).at(location));
+        // What is no table is reported when it is read.
     }
 
     /// Appends to the list of a key.
-    pub(super) fn push(&mut self, key: &str, node: Self) {
-        let mut nodes = self.all(&[key]).to_vec();
-        let location = self.get(&[key]).unwrap_or(&node).location.clone();
-        nodes.push(node);
-        self.set(&[key], Content::List(nodes).at(&location));
-    }
-
-    pub(super) fn remove(&mut self, path: &[&str]) {
-        match path {
-            [] => {}
-            [key] => {
-                if let Content::Table(entries) = &mut self.content {
-                    entries.retain(|(name, _)| name != key);
-                }
-            }
-            [key, rest @ ..] => {
-                if let Some(below) = self.get_mut(key) {
-                    below.remove(rest);
-                }
-            }
-        }
+    pub(super) fn extend(&mut self, key: &str, more: Vec<Self>) {
+        let Some(first) = more.first() else { return };
+        let location = self.get(&[key]).unwrap_or(first).location.clone();
+        let mut nodes = self.all(key).to_vec();
+        nodes.extend(more);
+        self.set(&[key], Content::List(nodes).at(location));
     }
 }
 
 impl Content {
-    pub(super) fn at(self, location: &Location) -> Node {
-        Node { location: location.clone(), content: self }
+    pub(super) fn at(self, location: impl Into<Location>) -> Node {
+        Node { location: location.into(), content: self }
     }
 }
 
-/// The name of a text, and where its lines begin.
+/// The file of a text, and where its lines begin.
 struct SourceText {
-    name: Arc<str>,
+    path: Arc<Path>,
     line_starts: Vec<usize>,
 }
 
@@ -159,11 +143,13 @@ impl SourceText {
     }
 
     fn location(&self, at: usize, key: String) -> Location {
-        let origin = Origin::File { name: self.name.clone(), line: Some(self.line(at)) };
-        Location { origin, key }
+        Location {
+            origin: Origin::File { path: self.path.clone(), line: Some(self.line(at)) },
+            key,
+        }
     }
 
-    fn table(&self, table: &DeTable<'_>, location: &Location) -> Content {
+    fn table(&self, table: &DeTable<'_>, location: Location) -> Node {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
@@ -171,7 +157,8 @@ impl SourceText {
             let location = self.location(key.span().start, location.below(name).key);
             (name.to_string(), self.node(value.get_ref(), location))
         };
-        Content::Table(entries.into_iter().map(entry).collect())
+        let entries = entries.into_iter().map(entry).collect();
+        Content::Table(Table { entries, ..Table::default() }).at(location)
     }
 
     fn node(&self, value: &DeValue<'_>, location: Location) -> Node {
@@ -184,7 +171,7 @@ impl SourceText {
             DeValue::Boolean(value) => Content::Boolean(*value),
             DeValue::Float(number) => Content::Other(number.to_string()),
             DeValue::Datetime(_) => Content::Other("(a date)".to_owned()),
-            DeValue::Table(table) => self.table(table, &location),
+            DeValue::Table(table) => return self.table(table, location),
             DeValue::Array(values) => {
                 let element = |(i, value): (usize, &Spanned<DeValue<'_>>)| {
                     let key = format!("{}[{i}]", location.key);
@@ -193,6 +180,6 @@ impl SourceText {
                 Content::List(values.iter().enumerate().map(element).collect())
             }
         };
-        Node { location, content }
+        content.at(location)
     }
 }

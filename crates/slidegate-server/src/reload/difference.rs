@@ -6,9 +6,7 @@ use std::fmt::Display;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-use crate::config::{
-    AdminConfig, AuditConfig, Config, DecisionsConfig, GatewayConfig, LogConfig, StoreConfig,
-};
+use crate::config::{AuditConfig, Config, EndpointConfig, GatewayConfig, LogConfig, StoreConfig};
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -137,8 +135,8 @@ fn option<T: Display>(item: Option<T>) -> String {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fixed {
     gateway: Option<GatewayConfig>,
-    decisions: Option<DecisionsConfig>,
-    admin: AdminConfig,
+    decisions: Option<EndpointConfig>,
+    admin: EndpointConfig,
     store: StoreConfig,
     log: LogConfig,
     audit: Option<AuditConfig>,

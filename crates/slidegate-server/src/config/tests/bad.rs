@@ -518,7 +518,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let lossy = String::from_utf8_lossy(&bytes).into_owned();
-        let _ = text("test.toml", bytes);
+        let _ = text("test.toml".as_ref(), bytes);
         let _ = file(&lossy);
     }
 
