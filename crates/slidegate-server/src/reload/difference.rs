@@ -6,7 +6,7 @@ use std::fmt::Display;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-use crate::config::{AuditConfig, Config, EndpointConfig, GatewayConfig, LogConfig, StoreConfig};
+use crate::config::{Config, GatewayConfig};
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -130,47 +130,21 @@ fn option<T: Display>(item: Option<T>) -> String {
     item.map_or_else(|| "none".to_owned(), |item| item.to_string())
 }
 
-/// The part of a configuration that is in force until the process ends: endpoints, store, log and
-/// audit trail.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fixed {
-    gateway: Option<GatewayConfig>,
-    decisions: Option<EndpointConfig>,
-    admin: EndpointConfig,
-    store: StoreConfig,
-    log: LogConfig,
-    audit: Option<AuditConfig>,
-}
-
-impl Fixed {
-    pub(crate) fn of(config: &Config) -> Self {
-        // Routes are applied by a reload.
-        let without_routes = |gateway| GatewayConfig { routes: Vec::new(), ..gateway };
-        let gateway = config.gateway.clone().map(without_routes);
-        Self {
-            gateway,
-            decisions: config.decisions.clone(),
-            admin: config.admin.clone(),
-            store: config.store.clone(),
-            log: config.log.clone(),
-            audit: config.audit.clone(),
-        }
-    }
-
-    /// The parts that another configuration has otherwise, and that need a restart.
-    pub(crate) fn differs_from(&self, other: &Self) -> Vec<&'static str> {
-        [
-            ("gateway", self.gateway == other.gateway),
-            ("decisions", self.decisions == other.decisions),
-            ("admin", self.admin == other.admin),
-            ("store", self.store == other.store),
-            ("log", self.log == other.log),
-            ("audit", self.audit == other.audit),
-        ]
-        .into_iter()
-        .filter_map(|(part, same)| (!same).then_some(part))
-        .collect()
-    }
+/// The sections that differ and that only a restart changes: endpoints, store, log and audit trail.
+pub(crate) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    // Routes are applied by a reload.
+    let gateway = |config: &Config| {
+        config.gateway.clone().map(|gateway| GatewayConfig { routes: Vec::new(), ..gateway })
+    };
+    let sections = [
+        ("gateway", gateway(old) == gateway(new)),
+        ("decisions", old.decisions == new.decisions),
+        ("admin", old.admin == new.admin),
+        ("store", old.store == new.store),
+        ("log", old.log == new.log),
+        ("audit", old.audit == new.audit),
+    ];
+    sections.into_iter().filter_map(|(section, is_same)| (!is_same).then_some(section)).collect()
 }
 
 #[cfg(test)]
@@ -271,17 +245,18 @@ mod tests {
         );
     }
 
-    fn fixed(text: &str) -> Fixed {
+    fn config(text: &str) -> Config {
         let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
-        Fixed::of(&config::load(&sources).unwrap().config)
+        config::load(&sources).unwrap().config
     }
 
     #[test]
     fn other_routes_need_no_restart_and_other_addresses_do() {
-        let before = fixed("[gateway]\nupstream = 'http://a'");
-        assert_eq!(before.differs_from(&fixed("[gateway]\nupstream = 'http://b'")), [""; 0]);
+        let before = config("[gateway]\nupstream = 'http://a'");
+        let rerouted = config("[gateway]\nupstream = 'http://b'");
+        assert_eq!(needs_restart(&before, &rerouted), [""; 0]);
         let elsewhere = "[gateway]\nupstream = 'http://a'\nlisten = '127.0.0.1:81'\n[admin]\nlisten = '127.0.0.1:82'";
-        assert_eq!(before.differs_from(&fixed(elsewhere)), ["gateway", "admin"]);
+        assert_eq!(needs_restart(&before, &config(elsewhere)), ["gateway", "admin"]);
     }
 }

@@ -20,7 +20,7 @@ use tokio::{fs, time};
 
 use crate::config::KeysFileVersion;
 
-pub(crate) use self::difference::{Fixed, difference};
+pub(crate) use self::difference::{difference, needs_restart};
 
 /// Why the configuration is to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

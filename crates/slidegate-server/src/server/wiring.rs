@@ -15,7 +15,7 @@ use crate::live_config::LiveConfig;
 use crate::net::Tls;
 use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
-use crate::reload::{self, Cause, Fixed};
+use crate::reload::{self, Cause};
 use crate::router::RouterService;
 use crate::shared_bans::{BanQueue, SharedBans};
 
@@ -33,8 +33,6 @@ pub(crate) struct Server<S> {
     audit: Option<WorkerGuard>,
     /// What is in force, but for the policies, which the gate has.
     pub(crate) config: Config,
-    /// What only a restart changes.
-    fixed: Fixed,
     sources: Sources,
 }
 
@@ -62,25 +60,13 @@ impl<S: Store + StoreReport> Server<S> {
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
-        let fixed = Fixed::of(&config);
-        let bans = bans.map(|(log, queue)| {
-            Arc::new(SharedBans::new(live.gate().clone(), log, queue, observer.clone()))
+        let overrides =
+            OverrideService::open(live.gate().clone(), overrides).context("store.snapshot.file")?;
+        let bans = bans.map(|(log, begun)| {
+            Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
         });
-        let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
-        let overrides = Arc::new(overrides.context("store.snapshot.file")?);
-        Ok(Self {
-            live,
-            gateway,
-            observer,
-            overrides,
-            bans,
-            tls,
-            clock,
-            audit,
-            config,
-            fixed,
-            sources,
-        })
+        let overrides = Arc::new(overrides.sharing_bans(bans.clone()));
+        Ok(Self { live, gateway, observer, overrides, bans, tls, clock, audit, config, sources })
     }
 
     /// What answers programs that ask.
@@ -150,7 +136,7 @@ impl<S: Store + StoreReport> Server<S> {
         for change in changes {
             tracing::info!("reloaded: {change}");
         }
-        for part in self.fixed.differs_from(&Fixed::of(&config)) {
+        for part in reload::needs_restart(&self.config, &config) {
             tracing::warn!("[{part}] has changed; restart to apply it");
         }
     }
