@@ -61,12 +61,17 @@ pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
         false => config::load_to_start(&sources)?,
     };
     terminal::show(&report(&loaded))?;
+    if arguments.deny_warnings && !loaded.warnings.is_empty() {
+        bail!("{}, and warnings are denied", warnings(&loaded));
+    }
+    Ok(())
+}
+
+fn warnings(loaded: &Loaded) -> String {
     match loaded.warnings.len() {
-        1 if arguments.deny_warnings => bail!("1 warning, and warnings are denied"),
-        many if many > 0 && arguments.deny_warnings => {
-            bail!("{many} warnings, and warnings are denied")
-        }
-        _ => Ok(()),
+        0 => "no warnings".to_owned(),
+        1 => "1 warning".to_owned(),
+        many => format!("{many} warnings"),
     }
 }
 
@@ -86,12 +91,7 @@ fn report(loaded: &Loaded) -> String {
     section(&mut text, "blocked", outline.blocked.clone());
     section(&mut text, "memory, at worst", accounts(config));
     section(&mut text, "warnings", lines(&loaded.warnings));
-    let warnings = match loaded.warnings.len() {
-        0 => "no warnings".to_owned(),
-        1 => "1 warning".to_owned(),
-        many => format!("{many} warnings"),
-    };
-    let _ = writeln!(text, "The configuration is good, with {warnings}.");
+    let _ = writeln!(text, "The configuration is good, with {}.", warnings(loaded));
     text
 }
 

@@ -97,28 +97,30 @@ impl<'t> IssuedKey<'t> {
 pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFileVersion> {
     let value = reader.root(root).key("keys_file");
     let path = value.file()?;
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    if !matches!(extension, Some("csv" | "toml")) {
-        value.report("expected a file whose name ends in .csv or .toml");
-        return None;
-    }
-    let bytes = sources::read_bytes(&path, MAX_BYTES)
-        .map_err(|error| value.report(format!("the file cannot be read: {error}")));
-    let (bytes, is_open_to_all) = bytes.ok()?;
-    if bytes.len() as u64 > MAX_BYTES {
-        value.report(format!("the file is too large: expected at most {MAX_BYTES} bytes"));
-        return None;
-    }
-    let fingerprint = reload::fingerprint(&bytes);
-    let text = String::from_utf8(bytes).map_err(|_| value.report("the file is not UTF-8 text"));
-    let keys = match extension {
-        Some("csv") => parse_csv(&path, &text.ok()?, reader),
-        _ => {
-            let file = reader.parse(&path, &text.ok()?);
-            reader.root(&file).key("api_key");
-            reader.report_unknown(&file);
-            file.all("api_key").to_vec()
+    let is_csv = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => true,
+        Some("toml") => false,
+        _ => return value.reject("expected a file whose name ends in .csv or .toml"),
+    };
+    let (bytes, is_open_to_all) = match sources::read_bytes(&path, MAX_BYTES) {
+        Ok((bytes, _)) if bytes.len() as u64 > MAX_BYTES => {
+            let expected = format!("expected at most {MAX_BYTES} bytes");
+            return value.reject(format!("the file is too large: {expected}"));
         }
+        Ok(read) => read,
+        Err(error) => return value.reject(format!("the file cannot be read: {error}")),
+    };
+    let fingerprint = reload::fingerprint(&bytes);
+    let Ok(text) = String::from_utf8(bytes) else {
+        return value.reject("the file is not UTF-8 text");
+    };
+    let keys = if is_csv {
+        parse_csv(&path, &text, reader)
+    } else {
+        let file = reader.parse(&path, &text);
+        reader.root(&file).key("api_key");
+        reader.report_unknown(&file);
+        file.all("api_key").to_vec()
     };
     let shows_secrets = is_open_to_all && keys.iter().any(|key| key.get(&["key"]).is_some());
     value.warn_if(
@@ -143,8 +145,8 @@ fn parse_csv(path: &Path, text: &str, reader: &Reader) -> Vec<Node> {
         .trim(csv::Trim::All)
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
-    let columns = match records.headers().cloned() {
-        Ok(columns) => columns,
+    let columns = match records.headers() {
+        Ok(columns) => columns.clone(),
         Err(error) => {
             report(1, &not_csv(&error));
             return Vec::new();

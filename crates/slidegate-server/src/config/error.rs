@@ -41,12 +41,6 @@ impl Location {
         let key = if self.key.is_empty() { key } else { format!("{}.{key}", self.key) };
         Self { origin: self.origin.clone(), key }
     }
-
-    /// Whether the key is this one or below it.
-    pub(super) fn contains(&self, other: &Self) -> bool {
-        let rest = other.key.strip_prefix(&self.key).filter(|_| !self.key.is_empty());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    }
 }
 
 impl From<Origin> for Location {

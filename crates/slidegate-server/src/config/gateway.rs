@@ -11,6 +11,7 @@ use slidegate::Policies;
 use crate::config::ListenAddress;
 use crate::config::endpoints::listen;
 use crate::config::reader::{Reader, Value};
+use crate::net::Tls;
 
 /// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,7 +192,9 @@ impl TlsFiles {
     fn read(table: &Value<'_>) -> Option<Self> {
         let file = |key| table.key(key).required("the path of a PEM file").file();
         let (certificate, key) = (file("certificate"), file("key"));
-        Some(Self { certificate: certificate?, key: key? })
+        let files = Self { certificate: certificate?, key: key? };
+        table.check_start(None, || Tls::load(&files).map(drop));
+        Some(files)
     }
 }
 
@@ -265,13 +268,9 @@ fn servers(value: &Value<'_>) -> Vec<Uri> {
     }
     value.each(|value| {
         let text = value.text()?;
-        let uri = upstream(text);
-        if uri.is_none() {
-            // Credentials in it would appear in the log.
-            let value = if text.contains('@') { &value.hidden() } else { value };
-            value.report(EXPECTED_UPSTREAM);
-        }
-        uri
+        // Credentials in it would appear in the log.
+        let value = if text.contains('@') { &value.hidden() } else { value };
+        upstream(text).or_else(|| value.reject(EXPECTED_UPSTREAM))
     })
 }
 

@@ -6,11 +6,9 @@ use slidegate::Policies;
 use slidegate::policy::{PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
 use slidegate_tower::{ClientAddress, PathReading, Responder};
 
-use crate::config::access_list::AccessListConfig;
 use crate::config::api_keys::IssuedKey;
-use crate::config::policy::{PolicyConfig, header_name, read_plan};
-use crate::config::reader::{Reader, Value};
-use crate::config::responses::responder;
+use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, responder};
+use crate::config::reader::Value;
 use crate::config::summary::ConfigSummary;
 
 /// Policies, responses and client addresses.
@@ -37,29 +35,26 @@ pub(super) const GATEWAY_KEYS: [&str; 6] = [
     "ignore_case",
 ];
 
-/// What is read for the limiter, before its policies are checked together.
+/// What is written for the limiter, before its policies are checked together.
 pub(super) struct LimiterSections<'t> {
     pub(super) policies: Vec<PolicyConfig<'t>>,
     pub(super) api_keys: Vec<IssuedKey<'t>>,
-    exempt: AccessListConfig,
-    blocked: AccessListConfig,
-    plans: Vec<(&'t str, Value<'t>)>,
+    pub(super) plans: Vec<(&'t str, Value<'t>)>,
+    /// All but the policies.
     builder: PoliciesBuilder,
-    answers: Responder,
-    pub(super) client_address: ClientAddress,
-    paths: PathReading,
+    /// The same, and without a summary.
+    pub(super) config: LimiterConfig,
 }
 
 impl<'t> LimiterSections<'t> {
-    pub(super) fn read(root: &Value<'t>, gateway: &Value<'t>) -> Self {
+    pub(super) fn read(root: &Value<'t>, enforced: bool) -> Self {
+        let gateway = root.section("gateway");
         let policies = root.key("policy").each(Value::table);
         let policies: Vec<_> = policies.into_iter().map(PolicyConfig::read).collect();
         let api_keys = IssuedKey::read_all(root);
-        let exempt = AccessListConfig::read(&root.section("exempt"));
-        let blocked = AccessListConfig::read(&root.section("blocked"));
         let mut builder = Policies::builder()
-            .exempt(exempt.list.clone())
-            .blocked(blocked.list.clone())
+            .exempt(access_list(&root.section("exempt")))
+            .blocked(access_list(&root.section("blocked")))
             .api_keys(api_keys.iter().map(|issued| issued.key.clone()));
         let mut plans = root.key("plans").names();
         plans.retain(|(_, value)| value.table().is_some());
@@ -78,49 +73,39 @@ impl<'t> LimiterSections<'t> {
         }
         let source = gateway.key("client_address").parsed().unwrap_or_default();
         let trusted = gateway.key("trusted_proxies").each(Value::parsed);
-        Self {
+        let config = LimiterConfig {
+            policies: Policies::default(),
             answers: responder(root, &policies),
             client_address: ClientAddress::new(source, trusted),
-            paths: paths(gateway),
-            plans,
-            policies,
-            api_keys,
-            exempt,
-            blocked,
-            builder,
-        }
+            paths: paths(&gateway),
+            enforced,
+            outline: ConfigSummary::default(),
+        };
+        Self { policies, api_keys, plans, builder, config }
     }
 
     /// Checks all policies together, whether they are enforced or not.
-    pub(super) fn check(&self, root: &Value<'_>, reader: &Reader) -> Option<Policies> {
-        for (i, PolicyConfig { name, table, .. }) in self.policies.iter().enumerate() {
+    pub(super) fn check(&self, root: &Value<'_>) -> Option<Policies> {
+        for (i, policy) in self.policies.iter().enumerate() {
             // The library compares only with policies that are otherwise good.
-            if self.policies[..i].iter().any(|other| other.name == *name) {
-                table.key("name").report("another policy has this name");
+            if self.policies[..i].iter().any(|other| other.name == policy.name) {
+                policy.table.key("name").report("another policy has this name");
             }
         }
         let policies = self.policies.iter().map(|policy| policy.policy.clone());
         let built = policies.fold(self.builder.clone(), PoliciesBuilder::policy).build();
-        built.map_err(|errors| self.report(&errors, root, reader)).ok()
+        built.map_err(|errors| self.report(&errors, root)).ok()
     }
 
     /// The limiter's configuration; without any policy if none is enforced.
-    pub(super) fn finish(self, policies: Policies, enforced: bool) -> Option<LimiterConfig> {
-        let plans: Vec<&str> = self.plans.iter().map(|(name, _)| *name).collect();
-        let mut outline = ConfigSummary::new(&policies, &self.policies, &plans);
-        (outline.exempt, outline.blocked) = (self.exempt.shown, self.blocked.shown);
-        Some(LimiterConfig {
-            policies: if enforced { policies } else { self.builder.build().ok()? },
-            answers: self.answers,
-            client_address: self.client_address,
-            paths: self.paths,
-            enforced,
-            outline,
-        })
+    pub(super) fn finish(self, root: &Value<'_>, policies: Policies) -> Option<LimiterConfig> {
+        let outline = ConfigSummary::new(root, &policies, &self);
+        let in_force = if self.config.enforced { policies } else { self.builder.build().ok()? };
+        Some(LimiterConfig { policies: in_force, outline, ..self.config })
     }
 
     /// Reports errors of the library at the keys that they are about.
-    fn report(&self, errors: &PolicyErrors, root: &Value<'_>, reader: &Reader) {
+    fn report(&self, errors: &PolicyErrors, root: &Value<'_>) {
         let mut keys: HashMap<&str, Vec<&IssuedKey<'_>>> = HashMap::new();
         for key in &self.api_keys {
             keys.entry(key.key.identity().as_str()).or_default().push(key);
@@ -137,11 +122,7 @@ impl<'t> LimiterSections<'t> {
                 found.unwrap_or(keys[0].table.clone()).report_with(&error.problem, text);
                 continue;
             }
-            let value = self.find(error, root);
-            // What follows from another error is no error of its own.
-            if !reader.has_error(&value.location) {
-                value.report_with(&error.problem, text);
-            }
+            self.find(error, root).report_with(&error.problem, text);
         }
     }
 

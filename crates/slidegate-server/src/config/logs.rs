@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::reader::{Value, nearest};
+use crate::observe::Trail;
 
 /// What is logged.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,16 +91,18 @@ fn unknown_level(word: &str) -> String {
 
 impl AuditConfig {
     pub(super) fn read(table: &Value<'_>) -> Option<Self> {
-        let file = table.key("file").required("the path of a file").file();
+        let value = table.key("file").required("the path of a file");
         let rotate_bytes = table.key("rotate_bytes").number(4096..=u64::MAX >> 1);
         let keep = table.key("keep").number(0..=10_000);
         let every_decision = table.key("every_decision").is_true();
-        Some(Self {
-            file: file?,
+        let audit = Self {
+            file: value.file()?,
             every_decision,
             // Some hundred thousand denials.
             rotate_bytes: rotate_bytes.unwrap_or(100 * 1024 * 1024),
             keep: keep.unwrap_or(5),
-        })
+        };
+        value.check_start(Some(&audit.file), || Trail::check(&audit));
+        Some(audit)
     }
 }

@@ -6,7 +6,6 @@
 //! errors are collected and reported at once, each with its line. A reload calls [`load`] again
 //! with the same [`Sources`].
 
-mod access_list;
 mod api_keys;
 mod endpoints;
 mod error;
@@ -18,7 +17,6 @@ mod logs;
 mod overlay;
 mod policy;
 mod reader;
-mod responses;
 mod sources;
 mod store;
 mod summary;
@@ -42,17 +40,12 @@ pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
 pub(crate) use self::values::{ListenAddress, Period, Secret};
 
-use std::path::Path;
-
 use self::error::{Diagnostic, Origin};
 use self::flags::Profile;
 use self::limiter::LimiterSections;
 use self::lint::Lint;
 use self::reader::{Reader, Value};
 use self::tree::Node;
-use crate::net::Tls;
-use crate::observe::Trail;
-use crate::{disk, server};
 
 /// The whole configuration.
 #[derive(Debug)]
@@ -82,27 +75,17 @@ pub(crate) struct Loaded {
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// What a configuration is loaded for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// The files and folders that the server needs are checked too.
-    Start,
-    /// They are not: policies can be changed while a disk is full or a certificate is replaced.
-    Reload,
-}
-
 /// Reads and validates the configuration; the error lists all problems.
 pub(crate) fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
-    load_for(Purpose::Reload, sources)
+    load_with(Reader::default(), sources)
 }
 
 /// The same, and also checks the files and folders that the server needs to start.
 pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
-    load_for(Purpose::Start, sources)
+    load_with(Reader::for_start(), sources)
 }
 
-fn load_for(purpose: Purpose, sources: &Sources) -> Result<Loaded, ConfigErrors> {
-    let reader = Reader::default();
+fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> {
     let file = sources.read().unwrap_or_else(|error| {
         reader.report(error);
         None
@@ -113,7 +96,8 @@ fn load_for(purpose: Purpose, sources: &Sources) -> Result<Loaded, ConfigErrors>
     };
     let keys_file = api_keys::add_keys_file(&mut root, &reader);
     overlay::overlay(&mut root, &sources.flags, &sources.environment, &reader);
-    let config = read(&root, &reader, purpose, &sources.environment);
+    let enforced = overlay::enforced(&sources.environment, &reader);
+    let config = read(&reader.root(&root), enforced);
     reader.report_unknown(&root);
     if let Some(file) = file.filter(|file| file.is_open_to_all && reader.has_secrets.get()) {
         let text = "every user of this machine may read the file, and it has secrets: chmod o-r";
@@ -127,13 +111,7 @@ fn load_for(purpose: Purpose, sources: &Sources) -> Result<Loaded, ConfigErrors>
 
 /// Reads every section, and checks what is between them. None if there are errors that leave no
 /// configuration; there may be others.
-fn read(
-    node: &Node,
-    reader: &Reader,
-    purpose: Purpose,
-    environment: &Environment,
-) -> Option<Config> {
-    let root = reader.root(node);
+fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     // The overlay has made a policy of it.
     root.key("profile").word::<Profile>();
     let (gateway_table, store_table) = (root.section("gateway"), root.section("store"));
@@ -148,11 +126,10 @@ fn read(
     let store = StoreConfig::read(&store_table);
     let log = LogConfig::read(&root.section("log"));
     let audit = root.key("audit").table().and_then(|table| AuditConfig::read(&table));
-    let limiter = LimiterSections::read(&root, &gateway_table);
-    let enforced = overlay::enforced(environment, reader);
+    let limiter = LimiterSections::read(root, enforced);
 
-    let policies = limiter.check(&root, reader);
-    endpoints::check(&root, gateway.as_ref(), decisions.as_ref(), &admin);
+    let policies = limiter.check(root);
+    endpoints::check(root, gateway.as_ref(), decisions.as_ref(), &admin);
     if let Some(StoreConfig::Redis(redis)) = &store {
         let names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
         redis.check_policies(&store_table, &names, policies.as_ref());
@@ -160,50 +137,16 @@ fn read(
     if let (Some(gateway), Some(policies)) = (&gateway, &policies) {
         gateway.check_headers(&gateway_table, policies);
     }
-    if purpose == Purpose::Start {
-        check_files(&root, gateway.as_ref(), store.as_ref(), audit.as_ref());
-    }
 
     let policies = policies?;
-    let has_gateway = gateway.is_some();
-    let lint =
-        Lint { root: &root, limiter: &limiter, policies: &policies, has_gateway, has_decisions };
-    lint.run();
-    lint::lint_environment(&root, environment, enforced, reader);
-    let rules = limiter.finish(policies, enforced)?;
+    Lint {
+        root,
+        limiter: &limiter,
+        policies: &policies,
+        has_gateway: gateway.is_some(),
+        has_decisions,
+    }
+    .run();
+    let rules = limiter.finish(root, policies)?;
     Some(Config { gateway, decisions, admin, store: store?, rules, log, audit, keys_file: None })
-}
-
-/// Reports what would keep the server from starting: certificates that cannot be used, and folders
-/// in which the audit trail or a snapshot cannot be written.
-fn check_files(
-    root: &Value<'_>,
-    gateway: Option<&GatewayConfig>,
-    store: Option<&StoreConfig>,
-    audit: Option<&AuditConfig>,
-) {
-    let report = |value: &Value<'_>, file: Option<&Path>, result: anyhow::Result<()>| {
-        let Err(error) = result else { return };
-        let file = file.map(|file| file.display().to_string());
-        value.report_with(format!("{error:#}"), file.as_deref());
-    };
-    if let Some(tls) = gateway.and_then(|gateway| gateway.tls.as_ref()) {
-        report(&root.named("gateway").named("tls"), None, Tls::load(tls).map(drop));
-    }
-    if let Some(audit) = audit {
-        let value = root.named("audit").named("file");
-        report(&value, Some(&audit.file), Trail::check(audit));
-    }
-    let table = root.named("store");
-    match store {
-        Some(StoreConfig::Memory { snapshot: Some(SnapshotConfig { file, .. }), .. }) => {
-            report(&table.named("snapshot").named("file"), Some(file), disk::try_writing(file));
-        }
-        Some(StoreConfig::Redis(redis)) => {
-            let mut values = ["ca", "certificate"].iter().map(|key| table.named(key));
-            let value = values.find(Value::is_set).unwrap_or(table.named("url"));
-            report(&value, None, server::check_redis(redis));
-        }
-        _ => {}
-    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use slidegate::Quota;
 
-use crate::config::error::{Diagnostic, Location, Origin};
+use crate::config::error::{Diagnostic, Origin};
 use crate::config::flags::{Flags, Profile};
 use crate::config::reader::{Reader, nearest};
 use crate::config::sources::{self, Environment};
@@ -24,10 +24,9 @@ const DEFAULT_QUOTA: Quota = Quota::per_minute(100);
 pub(super) fn overlay(root: &mut Node, flags: &Flags, environment: &Environment, reader: &Reader) {
     set_flags(root, flags);
     set_tokens(root, environment);
-    set_redis(root, flags, environment);
+    set_redis(root, flags, environment, reader);
     add_default_policy(root);
-    let variables = Variables { environment, reader };
-    if let Err(error) = change_quotas(root, flags, &variables) {
+    if let Err(error) = change_quotas(root, flags, environment, reader) {
         reader.report(error);
     }
 }
@@ -35,11 +34,14 @@ pub(super) fn overlay(root: &mut Node, flags: &Flags, environment: &Environment,
 /// Whether policies are enforced, which only the environment can switch off.
 pub(super) fn enforced(environment: &Environment, reader: &Reader) -> bool {
     let text = environment.get(sources::ENABLED).unwrap_or("true").to_ascii_lowercase();
-    let is_off = matches!(text.as_str(), "false" | "0" | "no" | "off");
-    if !is_off && !matches!(text.as_str(), "true" | "1" | "yes" | "on") {
-        Variables { environment, reader }.report(sources::ENABLED, "expected true or false");
+    match text.as_str() {
+        "true" | "1" | "yes" | "on" => return true,
+        "false" | "0" | "no" | "off" => {}
+        _ => reader.report(environment.error(sources::ENABLED, "expected true or false")),
     }
-    !is_off
+    let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
+    reader.warn(Origin::Variable(sources::ENABLED), text);
+    false
 }
 
 fn text(text: impl ToString, origin: Origin) -> Node {
@@ -99,16 +101,20 @@ fn set_tokens(root: &mut Node, environment: &Environment) {
     }
 }
 
-fn set_redis(root: &mut Node, flags: &Flags, environment: &Environment) {
+fn set_redis(root: &mut Node, flags: &Flags, environment: &Environment, reader: &Reader) {
+    let origin = Origin::Variable(sources::REDIS_URL);
     let kind = root.get(&["store", "kind"]).and_then(Node::text);
-    if let Some(url) = &flags.redis {
-        root.set(&["store", "kind"], text("redis", Origin::Flag("--redis")));
-        root.set(&["store", "url"], text(url.reveal(), Origin::Flag("--redis")));
-    } else if let Some(url) = environment.get(sources::REDIS_URL)
+    match (&flags.redis, environment.get(sources::REDIS_URL)) {
+        (Some(url), _) => {
+            root.set(&["store", "kind"], text("redis", Origin::Flag("--redis")));
+            root.set(&["store", "url"], text(url.reveal(), Origin::Flag("--redis")));
+        }
         // An explicit `memory` in the file outweighs a REDIS_URL meant for another application.
-        && kind != Some("memory")
-    {
-        root.set(&["store", "url"], text(url, Origin::Variable(sources::REDIS_URL)));
+        (None, Some(_)) if kind == Some("memory") => {
+            reader.warn(origin, "not used: the file says that the store is in memory");
+        }
+        (None, Some(url)) => root.set(&["store", "url"], text(url, origin)),
+        (None, None) => {}
     }
 }
 
@@ -132,18 +138,27 @@ fn add_default_policy(root: &mut Node) {
 fn change_quotas(
     root: &mut Node,
     flags: &Flags,
-    variables: &Variables<'_>,
+    environment: &Environment,
+    reader: &Reader,
 ) -> Result<(), Diagnostic> {
     // Wrong variables are reported even if a flag outweighs them.
-    let (units, window) = (variables.units(), variables.window());
+    let expected = "expected a whole number from 1 to 4294967295";
+    let units = number(sources::MAX, expected, environment, reader);
+    let window = window(environment, reader);
     let (by_flag, flag) = match flags.profile {
         Some(profile) => (vec![profile.quota()], "--profile"),
         None => (flags.quota.clone(), "--quota"),
     };
-    let policy_name = |policy: &Node| policy.get(&["name"])?.text().map(str::to_owned);
-    let names: Vec<String> =
-        root.all("policy").iter().map(|policy| policy_name(policy).unwrap_or_default()).collect();
-    let named = variables.policy(&names)?;
+    let name = |policy: &Node| policy.get(&["name"]).and_then(Node::text).unwrap_or("").to_owned();
+    let names: Vec<String> = root.all("policy").iter().map(name).collect();
+    let named = environment.get(sources::POLICY);
+    if let Some(name) = named.filter(|name| !names.iter().any(|known| known == name)) {
+        let expected = match nearest(name, names.iter().map(String::as_str)) {
+            Some(meant) => format!("there is no such policy: did you mean {meant}?"),
+            None => format!("there is no such policy; there is {}", names.join(", ")),
+        };
+        return Err(environment.error(sources::POLICY, &expected));
+    }
     let (origin, value) = match (by_flag.as_slice(), units, window) {
         ([], None, None) => return Ok(()),
         ([], None, Some((variable, _))) => (Origin::Variable(variable), None),
@@ -151,141 +166,98 @@ fn change_quotas(
         (quotas, ..) => (Origin::Flag(flag), Some(join(quotas, ", "))),
     };
     let error = |text: String| Diagnostic::new(origin.clone(), text).with_text(value.as_deref());
-    let variable = sources::POLICY;
     let index = match named {
         None if names.len() == 1 => Some(0),
         named => names.iter().position(|name| name == named.unwrap_or(DEFAULT_POLICY)),
     };
-    let index = index.ok_or_else(|| {
-        let names = names.join(", ");
-        error(format!(
-            "there are the policies {names}, and none is named {DEFAULT_POLICY}: say in {variable} \
-             which one is meant"
-        ))
-    })?;
-    let name = &names[index];
-    let Some(policies) = root.get_mut("policy") else { return Ok(()) };
-    let policy = &mut policies.elements_mut()[index];
+    let (Some(index), Some(policies)) = (index, root.get_mut("policy")) else {
+        return Err(error(format!(
+            "there are the policies {}, and none is named {DEFAULT_POLICY}: say in {} which one is \
+             meant",
+            names.join(", "),
+            sources::POLICY
+        )));
+    };
+    let (name, policy) = (&names[index], &mut policies.elements_mut()[index]);
     if policy.get(&["plan"]).is_some() {
         return Err(error(format!(
             "policy {name:?} goes by plans, which only the file can change: name another policy in \
-             {variable}, or change the plans"
+             {}, or change the plans",
+            sources::POLICY
         )));
     }
     let mut nodes = policy.all("quotas").to_vec();
     let quotas: Option<Vec<Quota>> = nodes.iter().map(|node| node.text()?.parse().ok()).collect();
     // What is missing or wrong is reported when it is read.
-    let Some(quotas) = quotas.filter(|quotas| !quotas.is_empty()) else { return Ok(()) };
-    let mut location =
-        policy.get(&["quotas"]).map_or(&policy.location, |node| &node.location).clone();
-    if by_flag.is_empty() {
+    let (Some(quotas), Some(list)) = (quotas, policy.get_mut("quotas")) else { return Ok(()) };
+    if !by_flag.is_empty() {
+        let nodes = by_flag.iter().map(|quota| text(quota, origin.clone())).collect();
+        *list = Content::List(nodes).at(origin);
+    } else if !quotas.is_empty() {
         let window = window.map(|(_, window)| window);
-        let index = meant(&quotas, units, window)
-            .map_err(|expected| error(format!("policy {name:?} {expected}")))?;
-        let units = units.unwrap_or(quotas[index].units());
-        let quota = Quota::new(units, window.unwrap_or(quotas[index].window()));
-        nodes[index] = text(quota.map_err(|e| error(e.to_string()))?, origin);
-    } else {
-        nodes = by_flag.iter().map(|quota| text(quota, origin.clone())).collect();
-        location = Location::from(origin);
+        let index = match (units, window) {
+            _ if quotas.len() == 1 => Some(0),
+            (Some(_), Some(window)) => quotas.iter().position(|quota| quota.window() == window),
+            _ => None,
+        };
+        let index = index.ok_or_else(|| {
+            let windows: Vec<_> = quotas.iter().map(|quota| Period(quota.window())).collect();
+            error(format!(
+                "policy {name:?} has the quotas {}: set {} together with {} or {} to the window of \
+                 the one that is meant ({})",
+                join(&quotas, " and "),
+                sources::MAX,
+                sources::TTL,
+                sources::WINDOW_MS,
+                join(&windows, " or "),
+            ))
+        })?;
+        let old = quotas[index];
+        let quota = Quota::new(units.unwrap_or(old.units()), window.unwrap_or(old.window()));
+        nodes[index] = text(quota.map_err(|problem| error(problem.to_string()))?, origin.clone());
+        list.content = Content::List(nodes);
     }
-    policy.set(&["quotas"], Content::List(nodes).at(location));
     Ok(())
-}
-
-/// The quota that units and a window are meant for: the only one, or the one that has this window.
-fn meant(
-    quotas: &[Quota],
-    units: Option<NonZeroU32>,
-    window: Option<Duration>,
-) -> Result<usize, String> {
-    let index = match (units, window) {
-        _ if quotas.len() == 1 => Some(0),
-        (Some(_), Some(window)) => quotas.iter().position(|quota| quota.window() == window),
-        _ => None,
-    };
-    index.ok_or_else(|| {
-        let windows: Vec<_> = quotas.iter().map(|quota| Period(quota.window())).collect();
-        format!(
-            "has the quotas {}: set {} together with {} or {} to the window of the one that is \
-             meant ({})",
-            join(quotas, " and "),
-            sources::MAX,
-            sources::TTL,
-            sources::WINDOW_MS,
-            join(&windows, " or "),
-        )
-    })
 }
 
 fn join<T: ToString>(items: &[T], between: &str) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(between)
 }
 
-/// The variables that change a policy.
-struct Variables<'e> {
-    environment: &'e Environment,
-    reader: &'e Reader,
+/// The window of a variable, and which one that is.
+fn window(environment: &Environment, reader: &Reader) -> Option<(&'static str, Duration)> {
+    let expected = "expected a whole number of at least 1, and at most 366 days";
+    let read = |name, unit: Duration| {
+        let number = number(name, expected, environment, reader)?;
+        let window = unit.saturating_mul(number.get());
+        if window > Quota::MAX_WINDOW {
+            reader.report(environment.error(name, expected));
+            return None;
+        }
+        Some((name, window))
+    };
+    let seconds = read(sources::TTL, Duration::from_secs(1));
+    let ms = read(sources::WINDOW_MS, Duration::from_millis(1));
+    if let (Some((_, seconds)), Some((_, ms))) = (seconds, ms)
+        && seconds != ms
+    {
+        let expected = "RATE_LIMIT_TTL has another length: expected one of the two, or the same";
+        reader.report(environment.error(sources::WINDOW_MS, expected));
+    }
+    seconds.or(ms)
 }
 
-impl<'e> Variables<'e> {
-    /// The policy that is named.
-    fn policy(&self, names: &[String]) -> Result<Option<&'e str>, Diagnostic> {
-        let Some(name) = self.environment.get(sources::POLICY) else { return Ok(None) };
-        if names.iter().any(|known| known == name) {
-            return Ok(Some(name));
-        }
-        Err(self.error(
-            sources::POLICY,
-            &match nearest(name, names.iter().map(String::as_str)) {
-                Some(meant) => format!("there is no such policy: did you mean {meant}?"),
-                None => format!("there is no such policy; there is {}", names.join(", ")),
-            },
-        ))
+fn number(
+    name: &'static str,
+    expected: &str,
+    environment: &Environment,
+    reader: &Reader,
+) -> Option<NonZeroU32> {
+    let text = environment.get(name)?;
+    let has_digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| has_digits);
+    if number.is_none() {
+        reader.report(environment.error(name, expected));
     }
-
-    fn units(&self) -> Option<NonZeroU32> {
-        self.number(sources::MAX, "expected a whole number from 1 to 4294967295")
-    }
-
-    fn window(&self) -> Option<(&'static str, Duration)> {
-        let expected = "expected a whole number of at least 1, and at most 366 days";
-        let read = |name, unit: Duration| {
-            let window = unit.saturating_mul(self.number(name, expected)?.get());
-            if window > Quota::MAX_WINDOW {
-                self.report(name, expected);
-                return None;
-            }
-            Some((name, window))
-        };
-        let seconds = read(sources::TTL, Duration::from_secs(1));
-        let ms = read(sources::WINDOW_MS, Duration::from_millis(1));
-        if let (Some((_, seconds)), Some((_, ms))) = (seconds, ms)
-            && seconds != ms
-        {
-            let expected =
-                "RATE_LIMIT_TTL has another length: expected one of the two, or the same";
-            self.report(sources::WINDOW_MS, expected);
-        }
-        seconds.or(ms)
-    }
-
-    fn number(&self, name: &'static str, expected: &str) -> Option<NonZeroU32> {
-        let text = self.environment.get(name)?;
-        let has_digits = text.bytes().all(|b| b.is_ascii_digit());
-        let number = text.parse().ok().filter(|_| has_digits);
-        if number.is_none() {
-            self.report(name, expected);
-        }
-        number
-    }
-
-    fn report(&self, name: &'static str, expected: &str) {
-        self.reader.report(self.error(name, expected));
-    }
-
-    fn error(&self, name: &'static str, expected: &str) -> Diagnostic {
-        let error = Diagnostic::new(Origin::Variable(name), expected);
-        error.with_text(self.environment.get(name))
-    }
+    number
 }

@@ -1,15 +1,13 @@
-//! `[[policy]]` and `[plans]`.
+//! `[[policy]]` and `[plans]`, and what else is written for policies: lists and refusals.
 
 use std::num::NonZeroU32;
 
 use http::{HeaderName, Method};
-use slidegate::policy::Prefixes;
-use slidegate::{Ban, Cost, Plan, Policy, Scope, Source};
-use slidegate_tower::Refusal;
+use slidegate::policy::{Network, Prefixes};
+use slidegate::{AccessList, Ban, Cost, Plan, Policy, Quota, Scope, Source};
+use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
-use crate::config::access_list::AccessListConfig;
 use crate::config::reader::Value;
-use crate::config::responses;
 use crate::config::values::Period;
 
 /// A policy as it is written. What could not be read has been reported, and is left out.
@@ -18,11 +16,6 @@ pub(super) struct PolicyConfig<'t> {
     /// A name that stands for a missing one, so that the rest can be checked.
     pub(super) name: String,
     pub(super) policy: Policy,
-    /// Identity sources as they are shown.
-    pub(super) identity: Vec<String>,
-    pub(super) exempt: AccessListConfig,
-    /// With the word for it.
-    pub(super) refusal: Option<(Refusal, String)>,
 }
 
 impl<'t> PolicyConfig<'t> {
@@ -32,17 +25,12 @@ impl<'t> PolicyConfig<'t> {
             let key = &table.location.key;
             format!("unnamed-{}", key.replace(|c: char| !c.is_ascii_alphanumeric(), ""))
         });
-        let identity = match table.key("identity") {
-            sources if sources.is_set() => sources.each(source),
-            _ => vec![(Source::ip(), "ip".to_owned())],
-        };
-        let exempt = AccessListConfig::read(&table.section("exempt"));
         let scopes = [("shared", Scope::Shared), ("local", Scope::Local)];
         let mut policy = Policy::new(name.clone())
-            .identity(identity.iter().map(|(source, _)| source.clone()))
+            .identity(identity(&table.key("identity")))
             .scope(table.key("scope").one_of(&scopes).unwrap_or_default())
             .on_store_error(table.key("on_store_error").parsed().unwrap_or_default())
-            .exempt(exempt.list.clone());
+            .exempt(access_list(&table.section("exempt")));
         let matched = table.section("match");
         for key in ["method", "methods"] {
             let expected = "expected a method such as GET or POST";
@@ -52,12 +40,18 @@ impl<'t> PolicyConfig<'t> {
         for key in ["path", "paths"] {
             policy = matched.key(key).each(Value::text).into_iter().fold(policy, Policy::path);
         }
-        policy = table.key("quotas").each(Value::text).into_iter().fold(policy, Policy::quota);
-        policy = match plan(&table.key("plan")) {
+        let (plans, mut quotas) = (table.key("plan"), quotas(&table.key("quotas")));
+        policy = match plan(&plans) {
             Some((Some(header), default)) => policy.plan_header(header, default),
             Some((None, default)) => policy.plans(default),
-            None => policy,
+            None => {
+                if plans.is_set() {
+                    quotas = vec![STAND_IN];
+                }
+                policy
+            }
         };
+        policy = quotas.into_iter().fold(policy, Policy::quota);
         policy = match cost(&table.key("cost")) {
             Some(Cost::Units(units)) => policy.cost(units.get()),
             Some(Cost::Request) => policy.request_cost(),
@@ -77,15 +71,21 @@ impl<'t> PolicyConfig<'t> {
         if let Some(ban) = ban(&table.key("ban")) {
             policy = policy.ban(ban);
         }
-        let identity = identity.into_iter().map(|(_, shown)| shown).collect();
-        let refusal = responses::refusal(&table.key("refusal"));
-        Self { table, name, policy, identity, exempt, refusal }
+        Self { table, name, policy }
     }
+}
+
+/// Stands for quotas or a plan that could not be read, so that the rest can be checked.
+const STAND_IN: Quota = Quota::per_day(u32::MAX);
+
+fn quotas(value: &Value<'_>) -> Vec<Quota> {
+    let quotas = value.each(Value::parsed);
+    if quotas.len() == value.elements().len() { quotas } else { vec![STAND_IN] }
 }
 
 /// A plan of `[plans]`.
 pub(super) fn read_plan(name: &str, table: &Value<'_>) -> Plan {
-    let plan = Plan::new(name, table.key("quotas").each(Value::text));
+    let plan = Plan::new(name, quotas(&table.key("quotas")));
     let url = table.key("upgrade_url");
     let Some(text) = url.text() else { return plan };
     if !text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some()) {
@@ -94,26 +94,34 @@ pub(super) fn read_plan(name: &str, table: &Value<'_>) -> Plan {
     plan.upgrade_url(text)
 }
 
-/// `"ip"`, `"header:x-tenant"`, `{ ip = { v4 = 32, v6 = 56 } }` or `{ header = "x-tenant" }`, and
-/// how it is shown.
-fn source(value: &Value<'_>) -> Option<(Source, String)> {
-    let shown = |source: Source| (source.clone(), source.to_string());
+fn identity(value: &Value<'_>) -> Vec<Source> {
+    let sources = value.each(source);
+    // What could not be read has been reported; an empty list is for the library to report.
+    let is_empty = value.is_set() && value.elements().is_empty();
+    if sources.is_empty() && !is_empty { vec![Source::ip()] } else { sources }
+}
+
+/// `"ip"`, `"header:x-tenant"`, `{ ip = { v4 = 32, v6 = 56 } }` or `{ header = "x-tenant" }`.
+fn source(value: &Value<'_>) -> Option<Source> {
     if !value.is_table() {
-        return value.parsed().map(shown);
+        return value.parsed();
     }
     let (ip, header) = (value.key("ip"), value.key("header"));
-    if ip.is_set() == header.is_set() {
-        value.report("expected ip = { v4 = 32, v6 = 64 } or header = \"x-tenant\"");
-        return None;
+    match (ip.is_set(), header.is_set()) {
+        (false, true) => header_name(&header).map(Source::Header),
+        (true, false) => {
+            let (v4, v6) = prefixes(&ip.table()?);
+            let prefixes = Prefixes::default().with_v4(v4).and_then(|all| all.with_v6(v6));
+            prefixes.ok().map(Source::Ip)
+        }
+        _ => value.reject("expected ip = { v4 = 32, v6 = 64 } or header = \"x-tenant\""),
     }
-    if header.is_set() {
-        return header_name(&header).map(Source::Header).map(shown);
-    }
-    let table = ip.table()?;
-    let v4 = table.key("v4").number(1..=32).unwrap_or(32);
-    let v6 = table.key("v6").number(1..=128).unwrap_or(64);
-    let prefixes = Prefixes::default().with_v4(v4).and_then(|all| all.with_v6(v6));
-    Some((Source::Ip(prefixes.ok()?), format!("ip (/{v4} of IPv4, /{v6} of IPv6)")))
+}
+
+/// How many bits of an address count, of IPv4 and of IPv6.
+pub(super) fn prefixes(table: &Value<'_>) -> (u8, u8) {
+    let (v4, v6) = (table.key("v4").number(1..=32), table.key("v6").number(1..=128));
+    (v4.unwrap_or(32), v6.unwrap_or(64))
 }
 
 pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
@@ -122,26 +130,21 @@ pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
 
 /// `10` or `"request"`.
 fn cost(value: &Value<'_>) -> Option<Cost> {
-    if !value.is_text() {
-        return NonZeroU32::new(value.number(1..=u32::MAX)?).map(Cost::Units);
+    match value.node?.text() {
+        None => NonZeroU32::new(value.number(1..=u32::MAX)?).map(Cost::Units),
+        Some("request") => Some(Cost::Request),
+        Some(_) => value.reject("expected a whole number of units, or \"request\""),
     }
-    let is_request = value.text() == Some("request");
-    if !is_request {
-        value.report("expected a whole number of units, or \"request\"");
-    }
-    is_request.then_some(Cost::Request)
 }
 
-/// `"free"` or `{ header = "x-plan", default = "free" }`. An empty name stands for one that could not
-/// be read.
+/// `"free"` or `{ header = "x-plan", default = "free" }`.
 fn plan(value: &Value<'_>) -> Option<(Option<HeaderName>, String)> {
-    if value.is_text() || !value.is_set() {
+    if value.is_text() {
         return Some((None, value.string()?));
     }
-    let Some(table) = value.table() else { return Some((None, String::new())) };
+    let table = value.table()?;
     let header = header_name(&table.key("header"));
-    let default = table.key("default").required("the name of a plan").string();
-    Some((header, default.unwrap_or_default()))
+    Some((header, table.key("default").required("the name of a plan").string()?))
 }
 
 /// `{ after = "20/min", for = "10min" }`.
@@ -151,4 +154,90 @@ fn ban(value: &Value<'_>) -> Option<Ban> {
     let length = table.key("for").parsed::<Period>();
     let ban = Ban::after(after?);
     Some(length.map_or(ban, |length| ban.lasting(length.0)))
+}
+
+/// `[exempt]`, `[blocked]` or the exemptions of a policy.
+pub(super) fn access_list(table: &Value<'_>) -> AccessList {
+    let secrets = |key| {
+        let (value, text) = (table.key(key), "secrets in the file");
+        let secrets = value.each(Value::secret);
+        if !secrets.is_empty() {
+            value.warn_of_secret(format!("{text}: make sure that only the server can read it"));
+        }
+        secrets
+    };
+    let mut list = AccessList::new();
+    list = table.key("users").each(Value::text).into_iter().fold(list, AccessList::user);
+    list = secrets("api_keys").iter().fold(list, |list, key| list.api_key(key.reveal()));
+    for value in secrets("authorizations") {
+        list = list.authorization(value.reveal());
+    }
+    for network in table.key("networks").each(Value::parsed::<Network>) {
+        list = list.network(network);
+    }
+    list = table.key("paths").each(Value::text).into_iter().fold(list, AccessList::path);
+    for (name, value) in table.key("headers").names() {
+        let Ok(header) = name.parse::<HeaderName>() else {
+            value.hidden().report("expected the name of a header, such as x-tenant");
+            continue;
+        };
+        for value in value.each(Value::secret) {
+            list = list.header(header.clone(), value.reveal());
+        }
+    }
+    list
+}
+
+/// `[headers]`, `[refusal]` and the refusals of policies.
+pub(super) fn responder(root: &Value<'_>, policies: &[PolicyConfig<'_>]) -> Responder {
+    let table = root.section("headers");
+    let dialects = table.key("dialects");
+    let mut headers = match dialects.is_set() {
+        // An empty list is not the default.
+        true => Headers::new(dialects.each(Value::parsed)),
+        false => Headers::default(),
+    };
+    if table.key("on_redirects").boolean() == Some(false) {
+        headers = headers.not_on_redirects();
+    }
+    let mut responder = Responder::new().headers(headers);
+    if let Some(refusal) = refusal(&root.key("refusal")) {
+        responder = responder.refusal(refusal);
+    }
+    for policy in policies {
+        if let Some(refusal) = refusal(&policy.table.key("refusal")) {
+            responder = responder.refusal_for(policy.name.as_str(), refusal);
+        }
+    }
+    responder
+}
+
+/// A shape's name, or a table with a shape or a template.
+fn refusal(value: &Value<'_>) -> Option<Refusal> {
+    if value.is_text() {
+        return value.parsed::<Shape>().map(Refusal::from);
+    }
+    let table = value.table()?;
+    let [named, text, content_type] =
+        ["shape", "template", "content_type"].map(|key| table.key(key));
+    if text.is_set() {
+        if named.is_set() {
+            named.report("a template is given too: expected a shape or a template, not both");
+        }
+        return template(&content_type, &text);
+    }
+    if named.is_set() && content_type.is_set() {
+        content_type.report("a shape has its own: expected it with a template only");
+    }
+    let named = named.required("shape = \"problem\" or a template");
+    named.parsed::<Shape>().map(Refusal::from)
+}
+
+fn template(content_type: &Value<'_>, text: &Value<'_>) -> Option<Refusal> {
+    let kind = content_type.text().unwrap_or("text/plain; charset=utf-8");
+    let report = |error| match error {
+        TemplateError::ContentType(_) => content_type.report(error),
+        _ => text.report(error),
+    };
+    Refusal::template(kind, text.text()?).map_err(report).ok()
 }

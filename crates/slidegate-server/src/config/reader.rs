@@ -16,6 +16,9 @@ use crate::config::values::{Period, Secret};
 /// Collects the errors and warnings of a tree that is read.
 #[derive(Default)]
 pub(super) struct Reader {
+    /// Whether the server is to start, so that the files and folders that it needs are checked too.
+    /// They are not for a reload: policies can be changed while a disk is full.
+    is_start: bool,
     errors: RefCell<Vec<Diagnostic>>,
     /// Those of a text itself.
     syntax_errors: RefCell<Vec<Diagnostic>>,
@@ -35,6 +38,11 @@ pub(super) struct Value<'t> {
 }
 
 impl Reader {
+    /// For a server that is to start.
+    pub(super) fn for_start() -> Self {
+        Self { is_start: true, ..Self::default() }
+    }
+
     pub(super) fn root<'t>(&'t self, node: &'t Node) -> Value<'t> {
         Value { node: Some(node), ..self.nothing() }
     }
@@ -79,11 +87,6 @@ impl Reader {
             };
             self.report(Diagnostic::new(node.location.clone(), expected));
         }
-    }
-
-    /// Whether there is an error about this key or one below it.
-    pub(super) fn has_error(&self, location: &Location) -> bool {
-        self.errors.borrow().iter().any(|error| location.contains(&error.location))
     }
 
     /// All errors and all warnings. Of a text that is not TOML, parts may have been lost or torn
@@ -145,10 +148,8 @@ impl<'t> Value<'t> {
 
     /// This value, if it is a table. What is in it is shown again.
     pub(super) fn table(&self) -> Option<Self> {
-        if self.is_set() && !self.is_table() {
-            self.report_kind("a table");
-        }
-        self.is_table().then(|| Self { is_secret: false, ..self.clone() })
+        let table = self.is_table().then(|| Self { is_secret: false, ..self.clone() });
+        table.or_else(|| self.reject_kind("a table"))
     }
 
     /// The table of a key, or the place of one.
@@ -194,11 +195,7 @@ impl<'t> Value<'t> {
     }
 
     pub(super) fn text(&self) -> Option<&'t str> {
-        let text = self.node?.text();
-        if text.is_none() {
-            self.report_kind("a string");
-        }
-        text
+        self.node?.text().or_else(|| self.reject_kind("a string"))
     }
 
     pub(super) fn string(&self) -> Option<String> {
@@ -207,25 +204,25 @@ impl<'t> Value<'t> {
 
     /// A string that stands for something.
     pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
-        let result = self.text()?.parse();
-        result.map_err(|error: T::Err| self.report(error)).ok()
+        match self.text()?.parse() {
+            Ok(parsed) => Some(parsed),
+            Err(error) => self.reject(error),
+        }
     }
 
     /// The same, with an error of our own.
     pub(super) fn parsed_as<T: FromStr>(&self, expected: &str) -> Option<T> {
-        let result = self.text()?.parse();
-        result.map_err(|_| self.report(expected)).ok()
+        self.text()?.parse().ok().or_else(|| self.reject(expected))
     }
 
     /// One of some words.
     pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
-        let found = words.iter().find(|(word, _)| *word == text);
-        if found.is_none() {
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
+        found.or_else(|| {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            self.report(format!("expected {}", any_of(&known)));
-        }
-        found.map(|(_, meaning)| *meaning)
+            self.reject(format!("expected {}", any_of(&known)))
+        })
     }
 
     /// One of the words that a flag takes too.
@@ -237,11 +234,10 @@ impl<'t> Value<'t> {
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
-        if let Content::Boolean(value) = self.node?.content {
-            return Some(value);
+        match self.node?.content {
+            Content::Boolean(value) => Some(value),
+            _ => self.reject("expected true or false"),
         }
-        self.report("expected true or false");
-        None
     }
 
     pub(super) fn is_true(&self) -> bool {
@@ -256,30 +252,23 @@ impl<'t> Value<'t> {
             Content::Integer(number) => N::try_from(number).ok(),
             _ => None,
         };
-        let number = number.filter(|number| range.contains(number));
-        if number.is_none() {
+        number.filter(|number| range.contains(number)).or_else(|| {
             let (least, most) = (range.start(), range.end());
-            self.report(format!("expected a whole number from {least} to {most}"));
-        }
-        number
+            self.reject(format!("expected a whole number from {least} to {most}"))
+        })
     }
 
     /// A length of time that is at most `most`.
     pub(super) fn period(&self, most: Duration) -> Option<Duration> {
         let Period(period) = self.parsed()?;
-        if period > most {
-            self.report(format!("expected at most {}", Period(most)));
-        }
-        Some(period)
+        let expected = || self.reject(format!("expected at most {}", Period(most)));
+        Some(period).filter(|period| *period <= most).or_else(expected)
     }
 
     /// A file; relative paths start where the file is that names it.
     pub(super) fn file(&self) -> Option<PathBuf> {
-        let text = self.text()?;
-        if text.is_empty() {
-            self.report("expected the path of a file");
-            return None;
-        }
+        let text = Some(self.text()?).filter(|text| !text.is_empty());
+        let text = text.or_else(|| self.reject("expected the path of a file"))?;
         let folder = self.location.file().and_then(|file| file.parent());
         Some(folder.unwrap_or(Path::new("")).join(text))
     }
@@ -292,39 +281,47 @@ impl<'t> Value<'t> {
 
     /// The secret that is in a file.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
-        let text = std::fs::read_to_string(self.file()?);
-        let text = text.map_err(|e| self.report(format!("the file cannot be read: {e}"))).ok()?;
-        self.not_empty(Secret::new(&text))
+        match std::fs::read_to_string(self.file()?) {
+            Ok(text) => self.not_empty(Secret::new(&text)),
+            Err(error) => self.reject(format!("the file cannot be read: {error}")),
+        }
     }
 
     fn not_empty(&self, secret: Secret) -> Option<Secret> {
-        if secret.is_empty() {
-            self.report("expected at least one character");
-            return None;
-        }
-        Some(secret)
+        let secret = Some(secret).filter(|secret| !secret.is_empty());
+        secret.or_else(|| self.reject("expected at least one character"))
     }
 
     /// Reports what was expected instead of this value, or where there is none.
     pub(super) fn report(&self, expected: impl Display) {
         match self.node.and_then(Node::text).filter(|_| !self.is_secret) {
             Some(text) => self.report_with(expected, Some(text)),
-            None => self.report_shown(expected),
+            None => self.report_kind(expected),
         }
     }
 
-    /// The same, with a text in place of the value.
+    /// The same for a value that reads as `None` then.
+    pub(super) fn reject<T>(&self, expected: impl Display) -> Option<T> {
+        self.report(expected);
+        None
+    }
+
+    /// The same for a value of the wrong kind, if there is one.
+    fn reject_kind<T>(&self, expected: &str) -> Option<T> {
+        if self.is_set() {
+            self.report_kind(format!("expected {expected}"));
+        }
+        None
+    }
+
+    /// Reports an error with a text in place of the value.
     pub(super) fn report_with(&self, expected: impl Display, text: Option<&str>) {
         let error = Diagnostic::new(self.location.clone(), expected);
         self.reader.report(error.with_text(text));
     }
 
-    /// The same for a value of the wrong kind: a string may be a secret in the wrong place.
-    fn report_kind(&self, expected: &str) {
-        self.report_shown(format!("expected {expected}"));
-    }
-
-    fn report_shown(&self, expected: impl Display) {
+    /// Reports an error without a string, which may be a secret in the wrong place.
+    fn report_kind(&self, expected: impl Display) {
         // A secret that the place alone identifies, such as a flag or a line of a list, has no value.
         let is_named = !(self.is_secret && self.location.key.is_empty());
         let value = self.node.filter(|_| is_named).map(|node| match &node.content {
@@ -336,8 +333,22 @@ impl<'t> Value<'t> {
             Content::List(_) => "(a list)".to_owned(),
             Content::Table(_) => "(a table)".to_owned(),
         });
-        let error = Diagnostic::new(self.location.clone(), expected);
-        self.reader.report(Diagnostic { value, ..error });
+        let location = self.location.clone();
+        self.reader.report(Diagnostic { location, value, text: expected.to_string() });
+    }
+
+    /// Reports what would keep the server from starting, perhaps with the path of a file.
+    pub(super) fn check_start(
+        &self,
+        file: Option<&Path>,
+        check: impl FnOnce() -> anyhow::Result<()>,
+    ) {
+        if self.reader.is_start
+            && let Err(error) = check()
+        {
+            let file = file.map(|file| file.display().to_string());
+            self.report_with(format!("{error:#}"), file.as_deref());
+        }
     }
 
     /// Warns of a secret, if it is in a file.

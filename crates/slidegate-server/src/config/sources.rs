@@ -152,6 +152,11 @@ impl Environment {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
+
+    /// An error about a variable's value.
+    pub(super) fn error(&self, name: &'static str, expected: &str) -> Diagnostic {
+        Diagnostic::new(Origin::Variable(name), expected).with_text(self.get(name))
+    }
 }
 
 impl fmt::Debug for Environment {

@@ -15,6 +15,7 @@ use crate::config::error::Origin;
 use crate::config::gateway::TlsFiles;
 use crate::config::reader::Value;
 use crate::config::tree::Node;
+use crate::{disk, server};
 
 /// Where accounts are kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,9 +102,11 @@ impl StoreConfig {
 
 impl SnapshotConfig {
     fn read(table: &Value<'_>) -> Option<Self> {
-        let file = table.key("file").required("the path of a file").file();
+        let value = table.key("file").required("the path of a file");
         let every = table.key("every").period(LONGEST_INTERVAL);
-        Some(Self { file: file?, every })
+        let file = value.file()?;
+        value.check_start(Some(&file), || disk::try_writing(&file));
+        Some(Self { file, every })
     }
 }
 
@@ -154,19 +157,24 @@ impl RedisConfig {
 
     /// Builds the store, which connects to nothing, to check the keys together.
     fn check(&self, table: &Value<'_>) {
+        let first_of = |keys: &[&'static str]| {
+            let mut values = keys.iter().map(|key| table.key(key));
+            values.find(Value::is_set).unwrap_or(table.key("url"))
+        };
+        let certificates = &["ca", "certificate"];
         let mut builder = self.builder();
         if self.ca.is_some() || self.client.is_some() {
             builder = builder.tls(RedisTls::new());
         }
-        let Err(error) = builder.build() else { return };
-        let keys: &[&'static str] = match error {
-            BuildError::ClusterTemplate(_) => &["key_template", "key_templates"],
-            BuildError::UnusedCertificates => &["ca", "certificate"],
-            BuildError::NoScores(_) => &["score_unit"],
-            _ => &[],
+        let Err(error) = builder.build() else {
+            return first_of(certificates).check_start(None, || server::check_redis(self));
         };
-        let mut values = keys.iter().map(|key| table.key(key));
-        let value = values.find(Value::is_set).unwrap_or(table.key("url"));
+        let value = match error {
+            BuildError::ClusterTemplate(_) => first_of(&["key_template", "key_templates"]),
+            BuildError::UnusedCertificates => first_of(certificates),
+            BuildError::NoScores(_) => table.key("score_unit"),
+            _ => table.key("url"),
+        };
         value.report_with(error, None);
     }
 

@@ -1,9 +1,11 @@
 //! Summaries of policies and plans, for `slidegate check`.
 
-use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
-use slidegate::{Cost, OnStoreError, Policies, Quota, Scope};
+use slidegate::policy::{CheckedPlan, CheckedPolicy, Network, UnknownKeys};
+use slidegate::{Cost, OnStoreError, Policies, Quota, Scope, Source};
 
-use crate::config::policy::PolicyConfig;
+use crate::config::limiter::LimiterSections;
+use crate::config::policy::{self, PolicyConfig};
+use crate::config::reader::Value;
 use crate::config::values::Period;
 
 /// A summary of all limits, without secrets.
@@ -32,15 +34,21 @@ pub(crate) struct LimitSummary {
 
 impl ConfigSummary {
     /// Of policies as they were checked and as they are written; plans in the order of the file.
-    pub(super) fn new(policies: &Policies, written: &[PolicyConfig<'_>], plans: &[&str]) -> Self {
-        let mut checked = policies.plans();
-        checked.sort_by_key(|plan| plans.iter().position(|name| **plan.name() == **name));
+    pub(super) fn new(
+        root: &Value<'_>,
+        policies: &Policies,
+        written: &LimiterSections<'_>,
+    ) -> Self {
+        let mut plans = policies.plans();
+        plans
+            .sort_by_key(|plan| written.plans.iter().position(|(name, _)| **plan.name() == **name));
         Self {
-            policies: policies.iter().zip(written).map(of_policy).collect(),
-            plans: checked.into_iter().map(of_plan).collect(),
+            policies: policies.iter().zip(&written.policies).map(of_policy).collect(),
+            plans: plans.into_iter().map(of_plan).collect(),
             api_keys: policies.plan_keys().count(),
             ignores_unknown_keys: policies.unknown_keys() == UnknownKeys::Ignore,
-            ..Self::default()
+            exempt: of_list(&root.named("exempt")),
+            blocked: of_list(&root.named("blocked")),
         }
     }
 }
@@ -51,9 +59,18 @@ fn of_policy((policy, written): (&CheckedPolicy, &PolicyConfig<'_>)) -> LimitSum
         (Some(default), None) => format!("by plan (else {default})"),
         (None, _) => list(policy.quotas()),
     };
-    let whom = match written.identity.as_slice() {
-        [all] if all == "everyone" => "everyone together".to_owned(),
-        sources => format!("each {}", sources.join(", else ")),
+    let identity = written.table.named("identity").elements();
+    let source = |(i, source): (usize, &Source)| {
+        let prefixes = identity.get(i).and_then(|value| value.named("ip").table());
+        prefixes.as_ref().map(policy::prefixes).map_or_else(
+            || source.to_string(),
+            |(v4, v6)| format!("ip (/{v4} of IPv4, /{v6} of IPv6)"),
+        )
+    };
+    let sources: Vec<String> = policy.identity.iter().enumerate().map(source).collect();
+    let whom = match policy.identity.as_slice() {
+        [Source::Everyone] => "everyone together".to_owned(),
+        _ => format!("each {}", sources.join(", else ")),
     };
     let methods: Vec<&str> = policy.methods.iter().map(|method| method.as_str()).collect();
     let requests = match (methods.join(", "), policy.paths().join(", ")) {
@@ -79,7 +96,10 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
     let tuned = quotas.find(|quota| quota.location.file().is_none());
     let tuned = tuned.filter(|_| written.table.location.file().is_some());
     let on_store_error = Some(policy.on_store_error).filter(|e| *e != OnStoreError::default());
-    let exempt = written.exempt.shown.join(", ");
+    let refusal = written.table.named("refusal");
+    let shape = if refusal.is_text() { refusal.text() } else { refusal.named("shape").text() };
+    let refusal = refusal.is_set().then(|| format!("refusal: {}", shape.unwrap_or("template")));
+    let exempt = of_list(&written.table.named("exempt")).join(", ");
     [
         note(is_local, "in this process, before everything else"),
         note(policy.shadow, "only watching"),
@@ -98,7 +118,7 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
         }),
         tuned.map(|quota| format!("{} by {}", quota.text().unwrap_or_default(), quota.location)),
         on_store_error.map(|action| format!("on a store's error: {action}")),
-        written.refusal.as_ref().map(|(_, shown)| format!("refusal: {shown}")),
+        refusal,
         note(!exempt.is_empty(), &format!("not for {exempt}")),
     ]
     .into_iter()
@@ -112,6 +132,24 @@ fn of_plan(plan: &CheckedPlan) -> LimitSummary {
     }
     let (name, quotas) = (plan.name().to_string(), plan.quotas().to_vec());
     LimitSummary { name, quotas, is_local: false, text }
+}
+
+/// Who is on a list of exempt or blocked identities, without secrets.
+fn of_list(table: &Value<'_>) -> Vec<String> {
+    let texts = |key| table.named(key).each(Value::text);
+    let count = |key, what: &str| match table.named(key).elements().len() {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        many => Some(format!("{many} {what}s")),
+    };
+    let users = texts("users").into_iter().map(|user| format!("user {user:?}"));
+    let secrets = [count("api_keys", "API key"), count("authorizations", "Authorization value")];
+    let networks = table.named("networks").each(Value::parsed::<Network>);
+    let networks = networks.into_iter().map(|network| format!("network {network}"));
+    let paths = texts("paths").into_iter().map(|path| format!("path {path}"));
+    let headers = table.named("headers").names().into_iter();
+    let headers = headers.map(|(name, _)| format!("values of {}", name.to_ascii_lowercase()));
+    users.chain(secrets.into_iter().flatten()).chain(networks).chain(paths).chain(headers).collect()
 }
 
 fn list(quotas: &[Quota]) -> String {

@@ -52,27 +52,22 @@ impl ListenAddress {
 }
 
 impl FromStr for ListenAddress {
-    type Err = ListenAddressError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ListenAddressError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         if let Some(path) = text.strip_prefix("unix:") {
             let is_absolute = path.starts_with('/');
-            return is_absolute.then(|| Self::Unix(path.into())).ok_or(ListenAddressError);
+            return is_absolute.then(|| Self::Unix(path.into())).ok_or(EXPECTED_ADDRESS);
         }
         let address = match text.strip_prefix("localhost:") {
             Some(port) => port.parse().map(|port| (Ipv4Addr::LOCALHOST, port).into()).ok(),
             None => text.parse().ok(),
         };
-        address.map(Self::Tcp).ok_or(ListenAddressError)
+        address.map(Self::Tcp).ok_or(EXPECTED_ADDRESS)
     }
 }
 
-/// A text that is nowhere to listen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected an address and a port such as 127.0.0.1:8080, localhost:8080 or [::]:80, or unix:/path"
-)]
-pub(crate) struct ListenAddressError;
+const EXPECTED_ADDRESS: &str = "expected an address and a port such as 127.0.0.1:8080, localhost:8080 or [::]:80, or unix:/path";
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,20 +84,18 @@ impl fmt::Display for ListenAddress {
 pub(crate) struct Period(pub(crate) Duration);
 
 impl FromStr for Period {
-    type Err = PeriodError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, PeriodError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         let counted = text.starts_with(|c: char| c.is_ascii_digit());
         // A quota's window may be written without a number; a length of time may not.
         let window = counted.then(|| format!("1/{text}").parse::<Quota>().ok()).flatten();
-        window.map(|quota| Self(quota.window())).ok_or(PeriodError)
+        window.map(|quota| Self(quota.window())).ok_or(EXPECTED_PERIOD)
     }
 }
 
-/// A text that is no length of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected a length of time such as 50ms, 10s, 5min, 1h or 7d, at most 366 days")]
-pub(crate) struct PeriodError;
+const EXPECTED_PERIOD: &str =
+    "expected a length of time such as 50ms, 10s, 5min, 1h or 7d, at most 366 days";
 
 impl fmt::Display for Period {
     /// Written as it would be in a quota.
@@ -162,7 +155,7 @@ mod tests {
         assert!(local.to_string() == "127.0.0.1:80" && local.is_of_this_machine());
         for text in ["", "8080", ":8080", "localhost", "localhost:x", "a:80", "127.0.0.1", "unix:x"]
         {
-            assert_eq!(text.parse::<ListenAddress>(), Err(ListenAddressError), "{text}");
+            assert_eq!(text.parse::<ListenAddress>(), Err(EXPECTED_ADDRESS), "{text}");
         }
     }
 
@@ -208,7 +201,7 @@ mod tests {
             "+1s",
             "9".repeat(40).as_str(),
         ] {
-            assert_eq!(text.parse::<Period>(), Err(PeriodError), "{text}");
+            assert_eq!(text.parse::<Period>(), Err(EXPECTED_PERIOD), "{text}");
         }
     }
 }

@@ -1,14 +1,121 @@
-//! Policies and plans that no request has, quotas that do not matter, and bans that hit others.
+//! Warnings: what is valid, but probably not meant.
 
 use http::Method;
 use slidegate::policy::{CheckedPlan, CheckedPolicy};
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
+use slidegate_tower::AddressSource;
 
-use super::Lint;
+use crate::config::limiter::LimiterSections;
+use crate::config::policy::PolicyConfig;
 use crate::config::reader::Value;
 
-impl Lint<'_> {
-    pub(super) fn lint_policies(&self) {
+const REMEDY: &str = "say in gateway.user_header which header of a trusted proxy names the user";
+
+/// A configuration without errors, to be warned of.
+pub(super) struct Lint<'c> {
+    pub(super) root: &'c Value<'c>,
+    pub(super) limiter: &'c LimiterSections<'c>,
+    /// All policies, whether they are enforced or not.
+    pub(super) policies: &'c Policies,
+    pub(super) has_gateway: bool,
+    pub(super) has_decisions: bool,
+}
+
+impl<'c> Lint<'c> {
+    pub(super) fn run(&self) {
+        self.lint_addresses();
+        self.lint_policies();
+        self.lint_plans();
+    }
+
+    /// Each policy as it is written and as it was checked.
+    fn policies(&self) -> impl Iterator<Item = (&'c PolicyConfig<'c>, &'c CheckedPolicy)> {
+        self.limiter.policies.iter().zip(self.policies.iter())
+    }
+
+    /// `[exempt]`, `[blocked]` and the exemptions of policies.
+    fn lists(&self) -> impl Iterator<Item = Value<'c>> {
+        let own = self.limiter.policies.iter().map(|policy| policy.table.named("exempt"));
+        [self.root.named("exempt"), self.root.named("blocked")].into_iter().chain(own)
+    }
+
+    fn lint_addresses(&self) {
+        let gateway = self.root.named("gateway");
+        let (proxies, protocol) =
+            (gateway.named("trusted_proxies"), gateway.named("proxy_protocol"));
+        let source = self.limiter.config.client_address.source();
+        let is_peer = source == AddressSource::Peer;
+        let networks = proxies.each(Value::text);
+        if networks.is_empty() {
+            let text = format!(
+                "{source} is never believed, because there are no trusted proxies: name those that \
+                 set it in trusted_proxies"
+            );
+            gateway.named("client_address").warn_if(!is_peer, text);
+            let text = "PROXY headers are never believed, because there are no trusted proxies";
+            protocol.warn_if(protocol.is_true(), text);
+        } else {
+            let text = "all clients behind a trusted proxy share the proxy's account: say in \
+                        client_address which header tells their addresses, such as x-forwarded-for";
+            proxies.warn_if(is_peer && !protocol.is_true(), text);
+        }
+        let is_everybody = networks.iter().any(|text| matches!(*text, "0.0.0.0/0" | "::/0"));
+        proxies.warn_if(is_everybody, "everybody is trusted, so anybody can pass for any client");
+        // Programs that ask can say themselves whose headers are to be believed. A gateway cannot.
+        if self.has_gateway && networks.is_empty() {
+            self.lint_headers();
+        }
+        if self.has_gateway && !self.has_decisions && self.policies.user_header().is_none() {
+            self.lint_users();
+        }
+    }
+
+    /// Headers that are read from trusted proxies only, and there are none.
+    fn lint_headers(&self) {
+        let warn = |value: &Value<'_>, what: &str| {
+            let text = format!("the gateway never believes {what}: there are no trusted proxies");
+            value.warn_if(true, text);
+        };
+        if let Some(name) = self.policies.user_header() {
+            let value = self.root.named("gateway").named("user_header");
+            warn(&value, &format!("the header {name}"));
+        }
+        for (written, policy) in self.policies() {
+            for source in &policy.identity {
+                if let Source::Header(name) = source {
+                    warn(&written.table.named("identity"), &format!("the header {name}"));
+                }
+            }
+            if let Some(name) = policy.plan_header() {
+                warn(&written.table.named("plan"), &format!("the header {name}"));
+            }
+        }
+        for (_, value) in self.lists().flat_map(|list| list.named("headers").names()) {
+            warn(&value, "this header");
+        }
+    }
+
+    /// Users in policies and lists where the gateway has no source of user ids.
+    fn lint_users(&self) {
+        for (written, policy) in self.policies() {
+            let identity = written.table.named("identity");
+            let users = policy.identity.iter().filter(|source| **source == Source::User).count();
+            let is_all = users == policy.identity.len();
+            let text = format!(
+                "all requests are one anonymous: the gateway knows no users; {REMEDY}, or add a \
+                 source such as api-key or ip"
+            );
+            identity.warn_if(is_all, text);
+            let text = format!("nobody is counted by user: the gateway knows no users; {REMEDY}");
+            identity.warn_if(users > 0 && !is_all, text);
+        }
+        for users in self.lists().map(|list| list.named("users")) {
+            let text = format!("nobody is listed by user: the gateway knows no users; {REMEDY}");
+            users.warn_if(!users.elements().is_empty(), text);
+        }
+    }
+
+    fn lint_policies(&self) {
         for (i, (written, policy)) in self.policies().enumerate() {
             let table = &written.table;
             lint_quotas(table, policy.quotas());
@@ -63,7 +170,7 @@ impl Lint<'_> {
     }
 
     /// Plans that no request can have, and their quotas.
-    pub(super) fn lint_plans(&self) {
+    fn lint_plans(&self) {
         let defaults: Vec<_> =
             self.policies.iter().filter_map(CheckedPolicy::default_plan).collect();
         let is_named =
