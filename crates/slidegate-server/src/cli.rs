@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::check::{self, CheckArguments};
-use crate::config::{Environment, File, Flags, Sources};
+use crate::config::{Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::remote::RemoteCommand;
@@ -116,7 +116,9 @@ impl Cli {
     /// Does what was asked for.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Serve(serve) => server::run(serve.sources()?),
+            Command::Serve(Serve { file, config, flags }) => {
+                server::run(Sources::of_command(file.or(config).as_deref(), flags)?)
+            }
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Remote(command) => command.run(),
@@ -124,15 +126,6 @@ impl Cli {
             Command::Digest => digest::run(),
             Command::Completions { shell } => completions(shell),
         }
-    }
-}
-
-impl Serve {
-    fn sources(self) -> anyhow::Result<Sources> {
-        let environment = Environment::of_this_process();
-        let path = self.file.or(self.config);
-        let file = path.map(|path| File::or_stdin(&path)).transpose()?;
-        Ok(Sources { file, flags: self.flags, environment })
     }
 }
 

@@ -11,7 +11,7 @@ use slidegate::Facts;
 use slidegate::policy::without_query;
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::config::{self, Environment, File, LimiterConfig, Sources};
+use crate::config::{self, Flags, LimiterConfig, Sources};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -71,9 +71,7 @@ pub(crate) struct ExplainArguments {
 
 /// Explains the request.
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
-    let file = Some(File::or_stdin(&arguments.config)?);
-    let environment = Environment::of_this_process();
-    let sources = Sources { file, environment, ..Sources::default() };
+    let sources = Sources::of_command(Some(&arguments.config), Flags::default())?;
     let rules = config::load(&sources)?.config.rules;
     terminal::show(&arguments.explain(&rules)?)
 }

@@ -10,8 +10,8 @@ use slidegate::{Policies, Quota};
 use slidegate_redis::KeyTemplate;
 
 use crate::config::{
-    self, Config, ConfigSummary, Environment, File, GatewayConfig, LimitSummary, ListenAddress,
-    Loaded, Period, RedisConfig, RouteConfig, Sources, StoreConfig,
+    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, ListenAddress, Loaded, Period,
+    RedisConfig, RouteConfig, Sources, StoreConfig,
 };
 use crate::terminal;
 
@@ -53,9 +53,7 @@ pub(crate) struct CheckArguments {
 /// Prints what the file means; an error if it is invalid.
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     let path = arguments.file.as_ref().or(arguments.config.as_ref());
-    let file = path.map(|path| File::or_stdin(path)).transpose()?;
-    let environment = Environment::of_this_process();
-    let sources = Sources { file, environment, ..Sources::default() };
+    let sources = Sources::of_command(path.map(PathBuf::as_path), Flags::default())?;
     let loaded = match arguments.skip_files {
         true => config::load(&sources)?,
         false => config::load_to_start(&sources)?,

@@ -159,16 +159,3 @@ fn paths(gateway: &Value<'_>) -> PathReading {
     }
     paths
 }
-
-#[cfg(test)]
-impl LimiterConfig {
-    /// Rules that are otherwise as by default.
-    pub(crate) fn new(
-        policies: Policies,
-        answers: Responder,
-        client_address: ClientAddress,
-    ) -> Self {
-        let (paths, outline) = (PathReading::normal(), ConfigSummary::default());
-        Self { policies, answers, client_address, paths, enforced: true, outline }
-    }
-}

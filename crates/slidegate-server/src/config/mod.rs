@@ -1,10 +1,10 @@
 //! The configuration: a file, flags and the environment, checked together.
 //!
 //! A flag outweighs the environment, which outweighs the file, which outweighs the defaults: the
-//! file is parsed into a `tree`, in which `overlay` sets what flags and variables say. Each section
-//! is a struct that a `reader` builds from its table, with its keys and defaults in one place. All
-//! errors are collected and reported at once, each with its line. A reload calls [`load`] again
-//! with the same [`Sources`].
+//! file is parsed into a `tree`, in which `overlay` sets what flags and variables say, and to which
+//! the tables of the keys file are added. Each section is a struct that a `reader` builds from its
+//! table, with its keys and defaults in one place. All errors are collected and reported at once,
+//! each with its line. A reload calls [`load`] again with the same [`Sources`].
 
 mod api_keys;
 mod endpoints;
@@ -35,7 +35,7 @@ pub(crate) use self::gateway::{
 };
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
-pub(crate) use self::sources::{Environment, File, Sources};
+pub(crate) use self::sources::{File, Sources};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
 pub(crate) use self::values::{ListenAddress, Period, Secret};

@@ -35,13 +35,17 @@ pub(super) fn overlay(root: &mut Node, flags: &Flags, environment: &Environment,
 pub(super) fn enforced(environment: &Environment, reader: &Reader) -> bool {
     let text = environment.get(sources::ENABLED).unwrap_or("true").to_ascii_lowercase();
     match text.as_str() {
-        "true" | "1" | "yes" | "on" => return true,
-        "false" | "0" | "no" | "off" => {}
-        _ => reader.report(environment.error(sources::ENABLED, "expected true or false")),
+        "true" | "1" | "yes" | "on" => true,
+        "false" | "0" | "no" | "off" => {
+            let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
+            reader.warn(Origin::Variable(sources::ENABLED), text);
+            false
+        }
+        _ => {
+            reader.report(environment.error(sources::ENABLED, "expected true or false"));
+            true
+        }
     }
-    let text = "NO POLICY IS ENFORCED: every request that is not blocked passes, uncounted";
-    reader.warn(Origin::Variable(sources::ENABLED), text);
-    false
 }
 
 fn text(text: impl ToString, origin: Origin) -> Node {

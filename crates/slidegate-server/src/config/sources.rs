@@ -52,7 +52,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 impl File {
     /// The file of a path, or for `-` what comes from standard input.
-    pub(crate) fn or_stdin(path: &Path) -> anyhow::Result<Self> {
+    fn or_stdin(path: &Path) -> anyhow::Result<Self> {
         if path.as_os_str() != "-" {
             return Ok(Self::Path(path.to_owned()));
         }
@@ -66,6 +66,12 @@ impl File {
 }
 
 impl Sources {
+    /// Those of a command: the file of a path, or standard input, its flags and the environment.
+    pub(crate) fn of_command(path: Option<&Path>, flags: Flags) -> anyhow::Result<Self> {
+        let file = path.map(File::or_stdin).transpose()?;
+        Ok(Self { file, flags, environment: Environment::of_this_process() })
+    }
+
     /// The file to watch, if there is one.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match &self.file {
@@ -123,7 +129,7 @@ pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> io::Result<(Vec<u8>, bo
 
 /// Environment variables, with what they were when the server was started.
 #[derive(Clone, Default)]
-pub(crate) struct Environment(BTreeMap<String, String>);
+pub(crate) struct Environment(pub(super) BTreeMap<String, String>);
 
 pub(super) const CONFIG: &str = "SLIDEGATE_CONFIG";
 pub(super) const ADMIN_TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
@@ -137,15 +143,9 @@ pub(super) const REDIS_URL: &str = "REDIS_URL";
 
 impl Environment {
     /// That of this process.
-    pub(crate) fn of_this_process() -> Self {
+    fn of_this_process() -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         Self(std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
-        let variables = variables.into_iter();
-        Self(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// A variable's value; one that is empty counts as not set, as in a Compose file.

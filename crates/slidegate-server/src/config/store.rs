@@ -120,9 +120,10 @@ impl RedisConfig {
             }
         }
         let mut url = table.key("url");
-        // It is missing at the kind, which asks for it.
-        url.location.origin =
-            if url.is_set() { url.location.origin } else { table.key("kind").location.origin };
+        if !url.is_set() {
+            // It is missing at the kind, which asks for it.
+            url.location.origin = table.key("kind").location.origin;
+        }
         let url = url.required("where Redis is, such as redis://127.0.0.1:6379");
         if url.node.and_then(Node::text).is_some_and(has_password) {
             url.warn_of_secret("a password in the file: set REDIS_URL instead");
@@ -132,6 +133,7 @@ impl RedisConfig {
         }
         let url = url.secret();
         let client = certificate.file().zip(key.file());
+        let templates = table.key("key_templates").names();
         let template = |(name, value): (&str, Value<'_>)| Some((name.to_owned(), value.parsed()?));
         let config = Self {
             url: url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default(),
@@ -139,12 +141,7 @@ impl RedisConfig {
             score_unit: table.key("score_unit").parsed(),
             deadline: table.key("deadline").period(LONGEST_DEADLINE).unwrap_or(DEADLINE),
             key_template: table.key("key_template").parsed(),
-            key_templates: table
-                .key("key_templates")
-                .names()
-                .into_iter()
-                .filter_map(template)
-                .collect(),
+            key_templates: templates.into_iter().filter_map(template).collect(),
             share: table.key("share").parsed(),
             capacity,
             ca: table.key("ca").file(),

@@ -7,7 +7,11 @@ mod lints;
 mod page;
 mod precedence;
 
-use crate::config::{Environment, File, Flags, Loaded, Sources, load};
+use slidegate::Policies;
+use slidegate_tower::{ClientAddress, PathReading, Responder};
+
+use crate::config::sources::Environment;
+use crate::config::{ConfigSummary, File, Flags, LimiterConfig, Loaded, Sources, load};
 
 /// What a file by itself comes to.
 fn file(text: &str) -> Result<Loaded, String> {
@@ -19,4 +23,23 @@ fn with(text: &str, flags: Flags, variables: &[(&str, &str)]) -> Result<Loaded, 
     let environment = Environment::of(variables.iter().copied());
     let sources = Sources { file: Some(file), flags, environment };
     load(&sources).map_err(|problems| problems.to_string())
+}
+
+impl LimiterConfig {
+    /// Rules that are otherwise as by default.
+    pub(crate) fn new(
+        policies: Policies,
+        answers: Responder,
+        client_address: ClientAddress,
+    ) -> Self {
+        let (paths, outline) = (PathReading::normal(), ConfigSummary::default());
+        Self { policies, answers, client_address, paths, enforced: true, outline }
+    }
+}
+
+impl Environment {
+    fn of<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
+        let variables = variables.into_iter();
+        Self(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
 }

@@ -4,7 +4,8 @@ use clap::Parser;
 use slidegate::Facts;
 
 use super::with;
-use crate::config::{Config, Environment, File, Flags, LogFormat, Sources, StoreConfig, load};
+use crate::config::sources::Environment;
+use crate::config::{Config, File, Flags, LogFormat, Sources, StoreConfig, load};
 
 #[derive(Parser)]
 struct Line {
