@@ -34,20 +34,13 @@ pub(crate) struct HttpSettings<S> {
 }
 
 impl<S: Store> LiveConfig<S> {
-    /// Puts rules in force, whose policies the gate has from now on.
-    pub(crate) fn new(rules: &mut LimiterConfig, store: S) -> Self {
+    /// Puts rules in force, whose policies the gate has from now on. Bans that begin are queued.
+    pub(crate) fn new(rules: &mut LimiterConfig, store: S, queue: Option<BanQueue>) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
-        Self::with_gate(gate, rules)
-    }
-
-    /// The same, with a queue for the bans that begin.
-    pub(crate) fn queueing_bans(rules: &mut LimiterConfig, store: S, queue: Arc<BanQueue>) -> Self {
-        let gate = Gate::new(mem::take(&mut rules.policies), store);
-        Self::with_gate(gate.on_ban(move |ban| queue.push(ban)), rules)
-    }
-
-    fn with_gate(gate: Gate<S>, rules: &LimiterConfig) -> Self {
-        let gate = Arc::new(gate);
+        let gate = Arc::new(match queue {
+            Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
+            None => gate,
+        });
         let settings = HttpSettings::new(&gate, rules);
         Self { gate, settings: ArcSwap::from_pointee(settings) }
     }

@@ -80,10 +80,6 @@ impl<'t> IssuedKey<'t> {
         Some(Self { key: name.into_iter().fold(key, ApiKey::name), table })
     }
 
-    pub(super) fn plan(&self) -> Option<&'t str> {
-        self.table.named("plan").text()
-    }
-
     /// What an error is about, if it is about this key.
     pub(super) fn find(&self, error: &PolicyError) -> Option<Value<'t>> {
         match error.value.as_str() {

@@ -180,7 +180,9 @@ impl<'c> Lint<'c> {
             let table = self.root.named("plans").named(name);
             lint_quotas(&table, plan.quotas());
             let is_default = defaults.iter().any(|plan| plan.name() == name);
-            let has_key = || self.limiter.api_keys.iter().any(|key| key.plan() == Some(name));
+            let has_key = || {
+                self.limiter.api_keys.iter().any(|key| key.table.named("plan").text() == Some(name))
+            };
             let text = "no policy goes by plans: say plan = \"…\" in one";
             table.warn_if(defaults.is_empty(), text);
             let text = "nobody can have this plan: no API key has it, no header names it, and it is no default";

@@ -44,16 +44,10 @@ impl<S: Store + StoreReport> Server<S> {
         overrides: Persistence,
         ban_log: Option<EventLog>,
     ) -> anyhow::Result<Self> {
-        let (live, bans) = match ban_log {
-            Some(log) => {
-                let queue = Arc::<BanQueue>::default();
-                let live = LiveConfig::queueing_bans(&mut config.rules, store, queue.clone());
-                (live, Some((log, queue)))
-            }
-            None => (LiveConfig::new(&mut config.rules, store), None),
-        };
-        let live = Arc::new(live);
-        let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
+        let (queue, begun) = ban_log.is_some().then(shared_bans::queue).unzip();
+        let live = Arc::new(LiveConfig::new(&mut config.rules, store, queue));
+        let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
+        let recorder = audit.as_ref().map(Trail::recorder);
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
         let gateway = config.gateway.as_ref();
@@ -62,7 +56,7 @@ impl<S: Store + StoreReport> Server<S> {
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let overrides =
             OverrideService::open(live.gate().clone(), overrides).context("store.snapshot.file")?;
-        let bans = bans.map(|(log, begun)| {
+        let bans = ban_log.zip(begun).map(|(log, begun)| {
             Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
         });
         let overrides = Arc::new(overrides.sharing_bans(bans.clone()));

@@ -102,7 +102,7 @@ impl DecisionsApi {
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             seen.lock().unwrap().push(line);
         };
-        let live = Arc::new(LiveConfig::new(&mut rules, store));
+        let live = Arc::new(LiveConfig::new(&mut rules, store, None));
         let clock = Arc::new(SystemClock::new());
         let decisions = Decisions { live, observe: Box::new(observe), clock };
         Self { router: router(decisions, token), observed }
