@@ -48,8 +48,8 @@ pub(super) fn enforced(environment: &Environment, reader: &Reader) -> bool {
     }
 }
 
-fn text(text: impl ToString, origin: Origin) -> Node {
-    Content::Text(text.to_string()).at(origin)
+fn text(text: impl Into<String>, origin: Origin) -> Node {
+    Content::Text(text.into()).at(origin)
 }
 
 fn set_flags(root: &mut Node, flags: &Flags) {
@@ -195,7 +195,7 @@ fn change_quotas(
     // What is missing or wrong is reported when it is read.
     let (Some(quotas), Some(list)) = (quotas, policy.get_mut("quotas")) else { return Ok(()) };
     if !by_flag.is_empty() {
-        let nodes = by_flag.iter().map(|quota| text(quota, origin.clone())).collect();
+        let nodes = by_flag.iter().map(|quota| text(quota.to_string(), origin.clone())).collect();
         *list = Content::List(nodes).at(origin);
     } else if !quotas.is_empty() {
         let window = window.map(|(_, window)| window);
@@ -218,7 +218,8 @@ fn change_quotas(
         })?;
         let old = quotas[index];
         let quota = Quota::new(units.unwrap_or(old.units()), window.unwrap_or(old.window()));
-        nodes[index] = text(quota.map_err(|problem| error(problem.to_string()))?, origin.clone());
+        let quota = quota.map_err(|problem| error(problem.to_string()))?;
+        nodes[index] = text(quota.to_string(), origin.clone());
         list.content = Content::List(nodes);
     }
     Ok(())

@@ -163,9 +163,11 @@ impl RedisConfig {
         if self.ca.is_some() || self.client.is_some() {
             builder = builder.tls(RedisTls::new());
         }
-        let Err(error) = builder.build() else {
-            return first_of(certificates).check_start(None, || server::check_redis(self));
-        };
+        let result = builder.build();
+        if matches!(result, Ok(_) | Err(BuildError::UnusedCertificates)) {
+            first_of(certificates).check_start(None, || server::check_redis(self));
+        }
+        let Err(error) = result else { return };
         let value = match error {
             BuildError::ClusterTemplate(_) => first_of(&["key_template", "key_templates"]),
             BuildError::UnusedCertificates => first_of(certificates),

@@ -42,10 +42,10 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
 }
 
 /// A name, and settings with their labels.
-type Settings<'p> = (&'p str, Vec<(&'static str, String)>);
+type NamedSettings<'p> = (&'p str, Vec<(&'static str, String)>);
 
 /// The settings of a policy, except for its list of exemptions.
-fn policy(policy: &CheckedPolicy) -> Settings<'_> {
+fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
     let settings = vec![
         ("method", list(&policy.methods)),
         ("path", list(policy.paths())),
@@ -72,19 +72,17 @@ fn source(source: &Source) -> String {
     }
 }
 
-fn plan<'p>(plan: &&'p CheckedPlan) -> Settings<'p> {
-    let settings = vec![
-        ("quotas", list(plan.quotas.as_slice())),
-        ("upgrade_url", option(plan.upgrade_url.as_ref())),
-    ];
-    (&plan.name, settings)
+fn plan<'p>(plan: &&'p CheckedPlan) -> NamedSettings<'p> {
+    let settings =
+        vec![("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))];
+    (plan.name(), settings)
 }
 
 /// Compares what has the same name, in the order of names.
 fn compare<'p>(
     kind: &str,
-    old: impl Iterator<Item = Settings<'p>>,
-    new: impl Iterator<Item = Settings<'p>>,
+    old: impl Iterator<Item = NamedSettings<'p>>,
+    new: impl Iterator<Item = NamedSettings<'p>>,
     changes: &mut Vec<String>,
 ) {
     let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (old.collect(), new.collect());
