@@ -225,9 +225,10 @@ impl Default for Timeouts {
 impl Bounds {
     fn read(table: &Value<'_>) -> Self {
         let at_once = |key, default| table.key(key).number(1..=10_000_000).unwrap_or(default);
-        let for_each = |key, total_key, total: usize| {
+        let for_each = |key: &'static str, total: usize| {
             let each = at_once(key, total.div_ceil(10));
             if each > total {
+                let total_key = key.trim_end_matches("_per_address");
                 table.key(key).report(format!("expected at most {total_key}, which is {total}"));
             }
             each
@@ -239,13 +240,9 @@ impl Bounds {
         Self {
             head_bytes: head_bytes.unwrap_or(64 * 1024),
             connections,
-            connections_per_address: for_each(
-                "connections_per_address",
-                "connections",
-                connections,
-            ),
+            connections_per_address: for_each("connections_per_address", connections),
             in_flight,
-            in_flight_per_address: for_each("in_flight_per_address", "in_flight", in_flight),
+            in_flight_per_address: for_each("in_flight_per_address", in_flight),
             idle_upstream: at_once("idle_upstream", 256),
             body_bytes: table.key("body_bytes").number(0..=u64::MAX >> 1),
             body_rate: table.key("body_rate").number(0..=u32::MAX).unwrap_or(100),

@@ -94,13 +94,12 @@ impl Reader {
     pub(super) fn finish(self) -> (Vec<Diagnostic>, Vec<Diagnostic>) {
         let (mut errors, syntax_errors) =
             (self.errors.into_inner(), self.syntax_errors.into_inner());
-        errors.retain(|Diagnostic { location, value, .. }| {
-            let mut torn = syntax_errors.iter().map(|error| &error.location);
-            location.file().is_none()
-                || !torn.any(|torn| match value {
-                    Some(_) => torn.origin == location.origin,
-                    None => torn.file() == location.file(),
-                })
+        errors.retain(|error| {
+            let mut torn = syntax_errors.iter().map(|torn| &torn.location);
+            !torn.any(|torn| match error.value {
+                Some(_) => torn.origin == error.location.origin,
+                None => torn.file() == error.location.file(),
+            })
         });
         errors.extend(syntax_errors);
         (errors, self.warnings.into_inner())
