@@ -396,6 +396,10 @@ const BAD: &[(&str, &str)] = &[
     ),
     ("[[api_key]]\nkey = 'hunter2'\n", "test.toml:1: api_key[0].plan: missing"),
     (
+        "[[api_key]]\nname = 'a'\ndigest = 5\nplan = 'p'\n[plans.p]\nquotas = '1/s'",
+        "test.toml:3: api_key[0].digest = (hidden): expected a string",
+    ),
+    (
         "[[api_key]]\nkey = 'hunter2'\nplan = 'gold'",
         "test.toml:3: api_key[0].plan = \"gold\": there is no such plan",
     ),

@@ -147,6 +147,13 @@ fn all_that_is_wrong_in_both_files_is_told_at_once() {
 }
 
 #[test]
+fn a_configuration_that_is_not_toml_does_not_hide_what_is_wrong_with_the_keys() {
+    let problems = Keys::new("k.csv", "key,plan\na,\n").problem("x = \n");
+    assert!(problems.starts_with("2 problems:\n"), "{problems}");
+    assert!(problems.contains("@:2: plan: missing"), "{problems}");
+}
+
+#[test]
 fn many_keys_in_the_configuration_are_one_warning() {
     let keys: String =
         (0..50).map(|n| format!("[[api_key]]\nkey = 'k-{n}'\nplan = 'free'\n")).collect();
