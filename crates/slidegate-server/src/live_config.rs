@@ -35,7 +35,7 @@ pub(crate) struct HttpSettings<S> {
 
 impl<S: Store> LiveConfig<S> {
     /// Puts rules in force, whose policies the gate has from now on. Bans that begin are queued.
-    pub(crate) fn new(rules: &mut LimiterConfig, store: S, queue: Option<BanQueue>) -> Self {
+    pub(crate) fn new(rules: &mut LimiterConfig, store: S, queue: Option<Arc<BanQueue>>) -> Self {
         let gate = Gate::new(mem::take(&mut rules.policies), store);
         let gate = Arc::new(match queue {
             Some(queue) => gate.on_ban(move |ban| queue.push(ban)),

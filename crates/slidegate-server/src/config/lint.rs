@@ -1,7 +1,7 @@
 //! Warnings: what is valid, but probably not meant.
 
 use http::Method;
-use slidegate::policy::{CheckedPlan, CheckedPolicy};
+use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
 use slidegate_tower::AddressSource;
 
@@ -176,10 +176,10 @@ impl<'c> Lint<'c> {
         let is_named =
             self.has_decisions || self.policies.iter().any(|policy| policy.plan_header().is_some());
         for plan in self.policies.plans() {
-            let name = plan.name();
+            let name = &plan.name;
             let table = self.root.named("plans").named(name);
-            lint_quotas(&table, plan.quotas());
-            let is_default = defaults.iter().any(|plan| plan.name() == name);
+            lint_quotas(&table, plan.quotas.as_slice());
+            let is_default = defaults.iter().any(|plan| plan.name == *name);
             let has_key = || {
                 self.limiter.api_keys.iter().any(|key| key.table.named("plan").text() == Some(name))
             };
@@ -259,7 +259,7 @@ fn is_same(one: &CheckedPolicy, other: &CheckedPolicy) -> bool {
         items.sort_unstable();
         items
     }
-    let plan = |policy: &CheckedPolicy| policy.default_plan().map(CheckedPlan::name).cloned();
+    let plan = |policy: &CheckedPolicy| policy.default_plan().map(|plan| plan.name.clone());
     sorted(&one.methods) == sorted(&other.methods)
         && sorted(one.paths()) == sorted(other.paths())
         && one.quotas() == other.quotas()

@@ -40,8 +40,7 @@ impl ConfigSummary {
         written: &LimiterSections<'_>,
     ) -> Self {
         let mut plans = policies.plans();
-        plans
-            .sort_by_key(|plan| written.plans.iter().position(|(name, _)| **plan.name() == **name));
+        plans.sort_by_key(|plan| written.plans.iter().position(|(name, _)| *plan.name == **name));
         Self {
             policies: policies.iter().zip(&written.policies).map(of_policy).collect(),
             plans: plans.into_iter().map(of_plan).collect(),
@@ -54,7 +53,7 @@ impl ConfigSummary {
 }
 
 fn of_policy((policy, written): (&CheckedPolicy, &PolicyConfig<'_>)) -> LimitSummary {
-    let limits = match (policy.default_plan().map(CheckedPlan::name), policy.plan_header()) {
+    let limits = match (policy.default_plan().map(|plan| &plan.name), policy.plan_header()) {
         (Some(default), Some(header)) => format!("by plan (header {header}, else {default})"),
         (Some(default), None) => format!("by plan (else {default})"),
         (None, _) => list(policy.quotas()),
@@ -113,9 +112,9 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
         note(is_local && policy.in_headers, "in the headers"),
         note(!is_local && !policy.in_headers, "not in the headers"),
         note(policy.count_denied, "denied requests count too"),
-        policy.ban.map(|ban| {
-            format!("banned for {} after {} denials", Period(ban.length()), ban.denials())
-        }),
+        policy
+            .ban
+            .map(|ban| format!("banned for {} after {} denials", Period(ban.length), ban.denials)),
         tuned.map(|quota| format!("{} by {}", quota.text().unwrap_or_default(), quota.location)),
         on_store_error.map(|action| format!("on a store's error: {action}")),
         refusal,
@@ -126,11 +125,11 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
 }
 
 fn of_plan(plan: &CheckedPlan) -> LimitSummary {
-    let mut text = format!("{}: {}", plan.name(), list(plan.quotas()));
-    if let Some(url) = plan.upgrade_url() {
+    let mut text = format!("{}: {}", plan.name, list(plan.quotas.as_slice()));
+    if let Some(url) = &plan.upgrade_url {
         text.push_str(&format!("; upgrade at {url}"));
     }
-    let (name, quotas) = (plan.name().to_string(), plan.quotas().to_vec());
+    let (name, quotas) = (plan.name.to_string(), plan.quotas.as_slice().to_vec());
     LimitSummary { name, quotas, is_local: false, text }
 }
 

@@ -73,9 +73,11 @@ fn source(source: &Source) -> String {
 }
 
 fn plan<'p>(plan: &&'p CheckedPlan) -> NamedSettings<'p> {
-    let settings =
-        vec![("quotas", list(plan.quotas())), ("upgrade_url", option(plan.upgrade_url()))];
-    (plan.name(), settings)
+    let settings = vec![
+        ("quotas", list(plan.quotas.as_slice())),
+        ("upgrade_url", option(plan.upgrade_url.as_deref())),
+    ];
+    (&plan.name, settings)
 }
 
 /// Compares what has the same name, in the order of names.

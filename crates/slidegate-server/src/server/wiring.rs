@@ -44,22 +44,20 @@ impl<S: Store + StoreReport> Server<S> {
         overrides: Persistence,
         ban_log: Option<EventLog>,
     ) -> anyhow::Result<Self> {
-        let (queue, begun) = ban_log.is_some().then(shared_bans::queue).unzip();
-        let live = Arc::new(LiveConfig::new(&mut config.rules, store, queue));
-        let audit = config.audit.as_ref().map(Trail::begin).transpose()?;
-        let recorder = audit.as_ref().map(Trail::recorder);
+        let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
+        let live = Arc::new(LiveConfig::new(&mut config.rules, store, queue.clone()));
+        let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
-        let overrides =
-            OverrideService::open(live.gate().clone(), overrides).context("store.snapshot.file")?;
-        let bans = ban_log.zip(begun).map(|(log, begun)| {
-            Arc::new(SharedBans::new(live.gate().clone(), log, begun, observer.clone()))
+        let bans = ban_log.zip(queue).map(|(log, queue)| {
+            Arc::new(SharedBans::new(live.gate().clone(), log, queue, observer.clone()))
         });
-        let overrides = Arc::new(overrides.sharing_bans(bans.clone()));
+        let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
+        let overrides = Arc::new(overrides.context("store.snapshot.file")?);
         Ok(Self { live, gateway, observer, overrides, bans, tls, clock, audit, config, sources })
     }
 
