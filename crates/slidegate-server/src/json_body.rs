@@ -1,6 +1,5 @@
 //! JSON bodies of requests to the admin and decision APIs.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -12,16 +11,10 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
-use crate::problem::{InvalidMember, Problem};
+use crate::problem::Problem;
 
 /// For all of a body. Callers are near, and what they send is small.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The most characters of a request's text that a message repeats.
-const MAX_SHOWN_CHARS: usize = 64;
-
-/// The most characters of what is wrong with a member.
-const MAX_PROBLEM_CHARS: usize = 256;
 
 /// Reads a whole body of at most `max_bytes`, whose content type must be JSON.
 pub(crate) async fn read(request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
@@ -55,17 +48,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
+/// Whether a body is a list. Where an object is expected, serde reads a list as the values of the
+/// object's members.
+pub(crate) fn is_list(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"[")
+}
+
 /// Parses a body. The error names the member that is wrong.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let parsed = serde_path_to_error::deserialize(&mut json);
     let parsed = parsed.map_err(|error| match error.inner().classify() {
-        Category::Data => {
-            let member = error.path().to_string();
-            let member = if member == "." { String::new() } else { member };
-            let problem = cut(&error.inner().to_string(), MAX_PROBLEM_CHARS).into_owned();
-            Problem::invalid(vec![InvalidMember { member, problem }])
-        }
+        Category::Data => Problem::from(&error),
         _ => syntax_error(error.inner()),
     })?;
     json.end().map_err(|error| syntax_error(&error))?;
@@ -73,22 +67,10 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// Where a syntax error is, without any of the text, which may be a secret.
-pub(crate) fn syntax_error(error: &serde_json::Error) -> Problem {
+fn syntax_error(error: &serde_json::Error) -> Problem {
     let what = if error.classify() == Category::Eof { "incomplete JSON" } else { "not JSON" };
     let (line, column) = (error.line(), error.column());
     Problem::invalid_body(format_args!("{what}, at line {line} column {column}"))
-}
-
-/// A caller's text, short enough for a message.
-pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    cut(text, MAX_SHOWN_CHARS)
-}
-
-fn cut(text: &str, most_chars: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most_chars) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
 }
 
 #[cfg(test)]

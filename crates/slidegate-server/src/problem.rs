@@ -1,7 +1,10 @@
 //! Problem details (RFC 9457): the body of error responses of the admin and decision APIs.
 
+use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::{self, Display};
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::{Serialize, Serializer};
@@ -27,6 +30,12 @@ pub(crate) struct InvalidMember {
     pub(crate) problem: String,
 }
 
+/// The most characters of a request's text that a message repeats.
+const MAX_SHOWN_CHARS: usize = 64;
+
+/// The most characters of what is wrong with a member.
+const MAX_PROBLEM_CHARS: usize = 256;
+
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Display) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
@@ -44,7 +53,12 @@ impl Problem {
 
     /// A bad request whose body or query is wrong as a whole.
     pub(crate) fn invalid_body(problem: impl Display) -> Self {
-        Self::invalid(vec![InvalidMember { member: String::new(), problem: problem.to_string() }])
+        Self::invalid_member("", problem)
+    }
+
+    pub(crate) fn invalid_member(member: &str, problem: impl Display) -> Self {
+        let (member, problem) = (member.to_owned(), problem.to_string());
+        Self::invalid(vec![InvalidMember { member, problem }])
     }
 
     /// A bad request with everything that is wrong with its members.
@@ -63,10 +77,48 @@ impl Display for InvalidMember {
     }
 }
 
+impl<E: Display> From<&serde_path_to_error::Error<E>> for Problem {
+    fn from(error: &serde_path_to_error::Error<E>) -> Self {
+        let member = error.path().to_string();
+        let member = if member == "." { Cow::Borrowed("") } else { shortened(&member) };
+        Self::invalid_member(&member, cut(&error.inner().to_string(), MAX_PROBLEM_CHARS))
+    }
+}
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        type QueryError = serde_path_to_error::Error<serde_urlencoded::de::Error>;
+        // Below axum's own errors is the one that names the parameter.
+        let cause = rejection.source().and_then(Error::source);
+        match cause.and_then(|cause| cause.downcast_ref::<QueryError>()) {
+            Some(error) => error.into(),
+            None => Self::invalid_body(rejection.body_text()),
+        }
+    }
+}
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         (self.status, content_type, axum::Json(self)).into_response()
+    }
+}
+
+/// A caller's text, short enough for a message.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    cut(text, MAX_SHOWN_CHARS)
+}
+
+fn cut(text: &str, most_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most_chars) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }
 

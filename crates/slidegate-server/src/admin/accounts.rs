@@ -3,41 +3,48 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use serde_json::Value;
+use serde::Deserialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
 
 use super::Operator;
-use super::fields::{Fields, expected, text};
 use super::views::{AccountList, AccountSort, AccountView, IdentityView};
 use crate::decisions::identity::{IdentityTextError, from_text};
 use crate::overrides::OverrideError;
-use crate::problem::{InvalidMember, Problem};
+use crate::problem::Problem;
 
 const DEFAULT_LIMIT: usize = 20;
 /// Each is a call to the store.
 const MAX_LIMIT: usize = 100;
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParameters {
+    #[serde(default)]
+    sort: AccountSort,
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InspectParameters {
+    policy: Option<String>,
+    plan: Option<String>,
+}
+
 /// `GET /v1/accounts`
 pub(super) async fn list<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
-    Query(parameters): Query<Vec<(String, String)>>,
+    query: Result<Query<ListParameters>, QueryRejection>,
 ) -> Result<Json<AccountList>, Problem> {
-    let mut query = Fields::of_query(parameters);
-    let sort = query.read("sort", |value| match value.as_str() {
-        Some("nearest") => Ok(AccountSort::Nearest),
-        Some("denied") => Ok(AccountSort::Denied),
-        _ => Err(expected("nearest or denied", value)),
-    });
-    let limit = query.read("limit", |value: &Value| {
-        let limit = value.as_str().and_then(|text| text.parse().ok());
-        let what = format_args!("a whole number from 1 to {MAX_LIMIT}");
-        limit.filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| expected(what, value))
-    });
-    query.finish(Some(()))?;
-    let (sort, limit) = (sort.unwrap_or(AccountSort::Nearest), limit.unwrap_or(DEFAULT_LIMIT));
+    let Query(ListParameters { sort, limit }) = query?;
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        let problem = format_args!("expected a whole number from 1 to {MAX_LIMIT}, not {limit}");
+        return Err(Problem::invalid_member("limit", problem));
+    }
     let (top, now) = operator.observer.accounts();
     let mut accounts = Vec::new();
     match sort {
@@ -69,15 +76,12 @@ pub(super) async fn list<S: Store>(
 pub(super) async fn inspect<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
     path: Result<Path<String>, PathRejection>,
-    Query(parameters): Query<Vec<(String, String)>>,
+    query: Result<Query<InspectParameters>, QueryRejection>,
 ) -> Result<Json<IdentityView>, Problem> {
     let policies = operator.policies();
     let Path(identity_text) = path?;
     let identity = identity(&identity_text, &policies)?;
-    let mut query = Fields::of_query(parameters);
-    let policy = query.read("policy", |value| text(value).map(str::to_owned));
-    let plan = query.read("plan", |value| text(value).map(str::to_owned));
-    query.finish(Some(()))?;
+    let Query(InspectParameters { policy, plan }) = query?;
     let plans: Vec<&str> = policies.plans().iter().map(|plan| &*plan.name).collect();
     if let Some(plan) = plan.as_deref().filter(|plan| !plans.contains(plan)) {
         let known = plans.join(", ");
@@ -135,10 +139,7 @@ fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
 pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
     let parse = |text: &str| {
         // There may be a secret in it, so it is not repeated.
-        from_text(text).map_err(|error| {
-            let (member, problem) = ("identity".to_owned(), in_a_path(error));
-            Problem::invalid(vec![InvalidMember { member, problem }])
-        })
+        from_text(text).map_err(|error| Problem::invalid_member("identity", in_a_path(error)))
     };
     let Some(name) = text.strip_prefix("api-key:") else { return parse(text) };
     let named = match name.strip_prefix('~') {

@@ -1,73 +1,126 @@
 //! Changes to accounts: resets, and overrides that hold until a time.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use slidegate::policy::Action;
 use slidegate::{Name, Store};
 
 use super::Operator;
-use super::fields::{Fields, expected, parsed, text};
-use super::views::{OverrideLifted, OverrideList};
+use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
+use crate::json_body;
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
 use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
-use crate::problem::Problem;
+use crate::problem::{Problem, shortened};
 
 /// Longer reasons belong into a ticket, which the reason can name.
 const MAX_REASON_CHARS: usize = 200;
 /// Of an id in the audit trail: one that is not ours may have any length.
 const MAX_ID_CHARS: usize = 64;
+/// No valid body has a tenth of it.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct ResetBody {
+    #[serde(default, deserialize_with = "parsed")]
+    policy: Option<Name>,
+    #[serde(deserialize_with = "reason")]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct OverrideBody {
+    #[serde(default, deserialize_with = "parsed")]
+    policy: Option<Name>,
+    /// Of a grant.
+    units: Option<NonZeroU32>,
+    #[serde(default, deserialize_with = "parsed")]
+    r#for: Option<Period>,
+    #[serde(default, deserialize_with = "parsed")]
+    until: Option<Rfc3339>,
+    #[serde(deserialize_with = "reason")]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct LiftBody {
+    #[serde(deserialize_with = "reason")]
+    reason: String,
+}
 
 /// `GET /v1/overrides`
 pub(super) async fn list<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
-    Query(parameters): Query<Vec<(String, String)>>,
+    query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<OverrideList>, Problem> {
-    Fields::of_query(parameters).finish(Some(()))?;
+    query?;
     Ok(Json(operator.overrides.list(None).await))
 }
 
+/// `POST /v1/accounts/{identity}/reset`
+pub(super) async fn reset<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    path: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> Result<Json<AccountsReset>, Problem> {
+    let Path(identity) = path?;
+    let identity = super::accounts::identity(&identity, &operator.policies())?;
+    let (by, ResetBody { policy, reason }) = read(request).await?;
+    let (target, actor) = (Target { identity, policy }, Actor { by, reason });
+    let operation = operator.operation(OperatorAction::Reset, Some(&target), &actor);
+    let reset = operator.overrides.reset(target, actor).await;
+    operator.finish(operation, reset).map(Json)
+}
+
 /// `POST /v1/accounts/{identity}/{action}`
-pub(super) async fn act<S: Store>(
+pub(super) async fn create<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
     path: Result<Path<(String, String)>, PathRejection>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Json<OverrideCreated>, Problem> {
     let Path((identity, action)) = path?;
-    if !["reset", "grant", "exempt", "ban"].contains(&action.as_str()) {
+    if !["grant", "exempt", "ban"].contains(&action.as_str()) {
         let detail = "there is reset, grant, exempt and ban to be done to an account";
         return Err(Problem::not_found(detail));
     }
     let identity = super::accounts::identity(&identity, &operator.policies())?;
-    let (by, mut body) = read(request).await?;
-    let policy =
-        body.read("policy", |value| text(value)?.parse::<Name>().map_err(|e| e.to_string()));
-    let target = Target { identity, policy };
-    let action = match action.as_str() {
-        "grant" => body.require("units", "how many more", units).map(Action::Grant),
-        "exempt" => Some(Action::Exempt),
-        "ban" => Some(Action::Ban),
+    let (by, OverrideBody { policy, units, r#for, until, reason }) = read(request).await?;
+    let action = match (action.as_str(), units) {
+        ("grant", Some(units)) => Action::Grant(units),
+        ("grant", None) => return Err(Problem::invalid_member("units", "missing from a grant")),
+        (_, Some(_)) => return Err(Problem::invalid_member("units", "only a grant has units")),
+        ("exempt", None) => Action::Exempt,
+        (_, None) => Action::Ban,
+    };
+    let expiry = match (r#for, until) {
+        (Some(period), None) => Expiry::For(ceil_ms(period.0)),
+        (None, Some(until)) => Expiry::At(until.0.as_millis()),
         _ => {
-            let reason = body.require("reason", "why it is done", reason);
-            let actor = Actor { by, reason: body.finish(reason)? };
-            let operation = operator.operation(OperatorAction::Reset, Some(&target), &actor);
-            let reset = operator.overrides.reset(target, actor).await;
-            return Ok(Json(operator.finish(operation, reset)?).into_response());
+            let example = "expected one of for, such as \"1h\", and until, such as \
+                           \"2026-01-01T12:00:00Z\"";
+            return Err(Problem::invalid_member("for", example));
         }
     };
-    let expiry = expiry(&mut body);
-    let reason = body.require("reason", "why it is done", reason);
-    let ((action, expiry), reason) = body.finish(action.zip(expiry).zip(reason))?;
+    let target = Target { identity, policy };
     let (kind, actor) = (OperatorAction::Override(action), Actor { by, reason });
     let operation = Operation {
         override_id: Some(OverrideRecord::id_of(action, &target)),
@@ -81,7 +134,7 @@ pub(super) async fn act<S: Store>(
         Err(_) => Rfc3339::from_millis(expiry.end_ms(operator.overrides.now_ms().await)),
     };
     let operation = Operation { until: Some(until), ..operation };
-    Ok(Json(operator.finish(operation, created)?).into_response())
+    operator.finish(operation, created).map(Json)
 }
 
 /// `DELETE /v1/overrides/{id}`
@@ -91,9 +144,8 @@ pub(super) async fn lift<S: Store>(
     request: Request,
 ) -> Result<Json<OverrideLifted>, Problem> {
     let Path(id) = path?;
-    let (by, mut body) = read(request).await?;
-    let reason = body.require("reason", "why it is done", reason);
-    let actor = Actor { by, reason: body.finish(reason)? };
+    let (by, LiftBody { reason }) = read(request).await?;
+    let actor = Actor { by, reason };
     let known = operator.overrides.find(&id).await;
     let operation = operator.operation(OperatorAction::Lift, None, &actor);
     let lifted = operator.overrides.lift(&id, actor).await;
@@ -110,37 +162,35 @@ pub(super) async fn lift<S: Store>(
     operator.finish(operation, lifted).map(Json)
 }
 
-/// The operator's address and the members of the body.
-async fn read(request: Request) -> Result<(Option<IpAddr>, Fields), Problem> {
+/// The operator's address and the body.
+async fn read<T: DeserializeOwned>(request: Request) -> Result<(Option<IpAddr>, T), Problem> {
     let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
-    let Query(parameters) = Query::try_from_uri(request.uri()).map_err(Problem::bad_request)?;
-    Fields::of_query(parameters).finish(Some(()))?;
-    Ok((by, Fields::of_body(request).await?))
-}
-
-fn expiry(body: &mut Fields) -> Option<Expiry> {
-    if body.has("for") == body.has("until") {
-        let example = "expected one of for, such as \"1h\", and until, such as \
-                       \"2026-01-01T12:00:00Z\"";
-        body.reject("for", example);
+    Query::<NoParameters>::try_from_uri(request.uri())?;
+    let body = json_body::read(request, MAX_BODY_BYTES).await?;
+    if json_body::is_list(&body) {
+        return Err(Problem::invalid_body("expected an object, not a list"));
     }
-    let lasting = body.read("for", parsed::<Period>).map(|period| Expiry::For(ceil_ms(period.0)));
-    let until = body.read("until", parsed::<Rfc3339>);
-    lasting.or(until.map(|until| Expiry::At(until.0.as_millis())))
+    Ok((by, json_body::parse(&body)?))
 }
 
-fn units(value: &Value) -> Result<NonZeroU32, String> {
-    let units = value.as_u64().and_then(|units| u32::try_from(units).ok());
-    let what = format_args!("a whole number from 1 to {}", u32::MAX);
-    units.and_then(NonZeroU32::new).ok_or_else(|| expected(what, value))
+/// Reads what is written as a string.
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    json: D,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(json)?;
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|error| D::Error::custom(format_args!("{error}, not {:?}", shortened(&text))))
 }
 
-fn reason(value: &Value) -> Result<String, String> {
-    let reason = text(value)?.trim();
+fn reason<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
+    let text = String::deserialize(json)?;
+    let reason = text.trim();
     let is_good = (1..=MAX_REASON_CHARS).contains(&reason.chars().count())
         && !reason.chars().any(char::is_control);
     is_good.then(|| reason.to_owned()).ok_or_else(|| {
-        format!("expected 1 to {MAX_REASON_CHARS} characters, none of them a control character")
+        D::Error::custom(format_args!(
+            "expected 1 to {MAX_REASON_CHARS} characters, none of them a control character"
+        ))
     })
 }
 
@@ -195,11 +245,5 @@ impl From<OverrideError> for Problem {
             | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, format_args!("{:#}", anyhow::Error::from(error)))
-    }
-}
-
-impl From<PathRejection> for Problem {
-    fn from(rejection: PathRejection) -> Self {
-        Self::bad_request(rejection.body_text())
     }
 }

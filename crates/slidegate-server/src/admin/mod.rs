@@ -2,7 +2,6 @@
 
 mod accounts;
 mod changes;
-mod fields;
 mod readiness;
 #[cfg(test)]
 mod tests;
@@ -75,7 +74,8 @@ pub(crate) fn router<S: Store>(
     let guarded = Router::new()
         .route("/v1/accounts", get(accounts::list::<S>))
         .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
-        .route("/v1/accounts/{identity}/{action}", post(changes::act::<S>))
+        .route("/v1/accounts/{identity}/reset", post(changes::reset::<S>))
+        .route("/v1/accounts/{identity}/{action}", post(changes::create::<S>))
         .route("/v1/overrides", get(changes::list::<S>))
         .route("/v1/overrides/{id}", delete(changes::lift::<S>))
         .with_state(Arc::new(operator))

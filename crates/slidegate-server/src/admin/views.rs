@@ -11,10 +11,11 @@ use crate::calendar::{Rfc3339, ceil_ms};
 use crate::overrides::OverrideRecord;
 
 /// The order of a list of accounts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AccountSort {
     /// Nearest to a quota first
+    #[default]
     Nearest,
     /// Most often denied first
     Denied,

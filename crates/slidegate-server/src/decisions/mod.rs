@@ -96,10 +96,10 @@ async fn decide<S: Store>(
     match &*answers {
         // The only question is about a malformed request. In a list such a request is refused like
         // any other, because the rest was decided.
-        [answer] if !question::is_list(&body) && answer.is_bad_request() => {
+        [answer] if !json_body::is_list(&body) && answer.is_bad_request() => {
             Ok(json_response(StatusCode::BAD_REQUEST, answer))
         }
-        [answer] if !question::is_list(&body) => Ok(json_response(StatusCode::OK, answer)),
+        [answer] if !json_body::is_list(&body) => Ok(json_response(StatusCode::OK, answer)),
         answers => Ok(json_response(StatusCode::OK, answers)),
     }
 }

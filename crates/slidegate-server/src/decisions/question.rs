@@ -13,8 +13,8 @@ use serde_json::Value;
 use slidegate::{Facts, Identity, NamedCharge, Policies};
 
 use super::identity;
-use crate::json_body::{self, shortened};
-use crate::problem::{InvalidMember, Problem};
+use crate::json_body;
+use crate::problem::{Problem, shortened};
 
 /// One question: about a request as its caller describes it, or about charges.
 #[derive(Debug, Default, Deserialize)]
@@ -31,13 +31,13 @@ pub(super) struct Question {
     plan: Option<String>,
     cost: Option<NonZeroU32>,
     trusted: Option<bool>,
-    charges: Option<AtMost<MAX_CHARGES, Charge>>,
+    charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
 }
 
 /// Units to spend from one account.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct Charge {
+struct ChargeBody {
     policy: String,
     #[serde(deserialize_with = "identity::deserialize")]
     identity: Identity,
@@ -60,15 +60,10 @@ const MAX_HEADERS: usize = 256;
 /// The longest path, as the gateway has it.
 const MAX_PATH_BYTES: usize = 65_534;
 
-/// Whether a body has a list of questions.
-pub(super) fn is_list(body: &[u8]) -> bool {
-    body.trim_ascii_start().starts_with(b"[")
-}
-
 impl Question {
     /// Reads one question, or a list of them. The policies are those that charges can be under.
     pub(super) fn read(body: &[u8], policies: &Policies) -> Result<Vec<Self>, Problem> {
-        let is_list = is_list(body);
+        let is_list = json_body::is_list(body);
         let questions = if is_list {
             json_body::parse::<AtMost<MAX_QUESTIONS, Self>>(body)?.0
         } else {
@@ -77,7 +72,7 @@ impl Question {
         for (index, question) in questions.iter().enumerate() {
             question.check(policies).map_err(|(member, problem)| {
                 let member = if is_list { format!("[{index}].{member}") } else { member };
-                Problem::invalid(vec![InvalidMember { member, problem }])
+                Problem::invalid_member(&member, problem)
             })?;
         }
         Ok(questions)
@@ -93,7 +88,7 @@ impl Question {
         if charges.is_empty() {
             return wrong("charges", "expected at least one charge");
         }
-        for (index, Charge { policy, .. }) in charges.iter().enumerate() {
+        for (index, ChargeBody { policy, .. }) in charges.iter().enumerate() {
             let member = format!("charges[{index}].policy");
             if !policies.names().any(|name| **name == **policy) {
                 let problem = format!("there is no policy {:?}", shortened(policy));

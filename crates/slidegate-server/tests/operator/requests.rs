@@ -20,7 +20,15 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
     for (method, path, body, status, expected) in [
         ("POST", BAN, "", 400, "incomplete JSON"),
         ("POST", BAN, "[]", 400, "expected an object, not a list"),
-        ("POST", BAN, "{}", 400, "reason: missing"),
+        (
+            "POST",
+            BAN,
+            "[\"api\", null, \"1h\", null, \"x\"]",
+            400,
+            "expected an object, not a list",
+        ),
+        ("POST", BAN, "7", 400, "invalid type: integer `7`, expected an object"),
+        ("POST", BAN, "{}", 400, "missing field `reason`"),
         ("POST", BAN, "{\"reason\":\"x\"}", 400, "for: expected one of for"),
         (
             "POST",
@@ -34,22 +42,23 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             BAN,
             "{\"reason\":\"x\",\"for\":\"1 parsec\"}",
             400,
-            "for: \"1 parsec\": expected a length",
+            "for: expected a length of time such as 50ms, 10s, 5min, 1h or 7d, at most 366 days, \
+             not \"1 parsec\"",
         ),
+        ("POST", BAN, "{\"reason\":\"x\",\"for\":\"400d\"}", 400, "at most 366 days, not \"400d\""),
         (
             "POST",
             BAN,
-            "{\"reason\":\"x\",\"for\":\"400d\"}",
+            "{\"reason\":\"x\",\"for\":60}",
             400,
-            "for: \"400d\": expected a length",
+            "for: invalid type: integer `60`, expected a string",
         ),
-        ("POST", BAN, "{\"reason\":\"x\",\"for\":60}", 400, "for: expected a string, not 60"),
         (
             "POST",
             BAN,
             "{\"reason\":\"x\",\"until\":\"noon\"}",
             400,
-            "until: \"noon\": expected an instant",
+            "until: expected an instant such as 2026-01-01T12:00:00Z, not \"noon\"",
         ),
         (
             "POST",
@@ -85,9 +94,15 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             BAN,
             "{\"reason\":\"x\",\"for\":\"1h\",\"units\":1}",
             400,
-            "units: unknown member; expected policy",
+            "units: only a grant has units",
         ),
-        ("POST", BAN, "{\"reason\":\"x\",\"for\":\"1h\",\"for\":\"2h\"}", 400, "for: given twice"),
+        (
+            "POST",
+            BAN,
+            "{\"reason\":\"x\",\"for\":\"1h\",\"for\":\"2h\"}",
+            400,
+            "duplicate field `for`",
+        ),
         (
             "POST",
             BAN,
@@ -102,27 +117,27 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             404,
             "there is no policy \"web\"; there is api",
         ),
-        ("POST", grant, "{\"reason\":\"x\",\"for\":\"1h\"}", 400, "units: missing"),
+        ("POST", grant, "{\"reason\":\"x\",\"for\":\"1h\"}", 400, "units: missing from a grant"),
         (
             "POST",
             grant,
             "{\"reason\":\"x\",\"for\":\"1h\",\"units\":0}",
             400,
-            "units: expected a whole number from 1",
+            "units: invalid value: integer `0`, expected a nonzero u32",
         ),
         (
             "POST",
             grant,
             "{\"reason\":\"x\",\"for\":\"1h\",\"units\":\"5\"}",
             400,
-            "units: expected a whole number from 1",
+            "units: invalid type: string \"5\", expected a nonzero u32",
         ),
         (
             "POST",
             "/v1/accounts/ip:10.0.0.1/reset",
             "{\"reason\":\"x\",\"for\":\"1h\"}",
             400,
-            "for: unknown member",
+            "for: unknown field `for`, expected `policy` or `reason`",
         ),
         (
             "POST",
@@ -146,21 +161,28 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             "/v1/accounts?sort=best",
             "",
             400,
-            "sort: expected nearest or denied, not \"best\"",
+            "sort: unknown variant `best`, expected `nearest` or `denied`",
         ),
         (
             "GET",
             "/v1/accounts?limit=0",
             "",
             400,
-            "limit: expected a whole number from 1 to 100, not \"0\"",
+            "limit: expected a whole number from 1 to 100, not 0",
         ),
         ("GET", "/v1/accounts?limit=101", "", 400, "limit: expected a whole number"),
-        ("GET", "/v1/accounts?page=2", "", 400, "page: unknown parameter; expected sort, limit"),
-        ("GET", "/v1/accounts?sort=denied&sort=nearest", "", 400, "sort: given twice"),
+        ("GET", "/v1/accounts?limit=x", "", 400, "limit: invalid digit"),
+        (
+            "GET",
+            "/v1/accounts?page=2",
+            "",
+            400,
+            "page: unknown field `page`, expected `sort` or `limit`",
+        ),
+        ("GET", "/v1/accounts?sort=denied&sort=nearest", "", 400, "duplicate field `sort`"),
         ("GET", "/v1/accounts/ip:10.0.0.1?policy=web", "", 404, "there is no policy \"web\""),
         ("GET", "/v1/accounts/ip:10.0.0.1?plan=gold", "", 404, "there is no plan \"gold\""),
-        ("GET", "/v1/overrides?x=1", "", 400, "x: unknown parameter"),
+        ("GET", "/v1/overrides?x=1", "", 400, "x: unknown field `x`"),
         (
             "DELETE",
             "/v1/overrides/1",
@@ -168,7 +190,16 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             404,
             "there is no override \"1\" in force",
         ),
-        ("DELETE", "/v1/overrides/1", "{}", 400, "reason: missing"),
+        ("DELETE", "/v1/overrides/1", "{}", 400, "missing field `reason`"),
+        (
+            "DELETE",
+            "/v1/overrides/1",
+            "{\"reason\":\"x\",\"policy\":\"api\"}",
+            400,
+            "policy: unknown field `policy`, expected `reason`",
+        ),
+        ("DELETE", "/v1/overrides/1?x=1", "{\"reason\":\"x\"}", 400, "x: unknown field `x`"),
+        ("POST", &format!("{BAN}?for=1h"), "{}", 400, "for: unknown field `for`"),
         ("PUT", "/v1/overrides", "", 405, "GET / tells what can"),
         ("GET", "/v1/accounts/ip:10.0.0.1/ban", "", 405, "GET / tells what can"),
     ] {
@@ -180,6 +211,12 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
         assert_eq!(problem["status"], status);
     }
     assert_eq!(operator.overrides(), [""; 0], "nothing of it was done");
+    for (method, path, body) in [("GET", "/v1/overrides?x=1", ""), ("POST", BAN, "{\"x\":1}")] {
+        let (_, problem) = operator.ask(method, path, body);
+        assert_eq!(problem["problems"][0]["member"], "x", "{problem}");
+    }
+    let long = format!("/v1/overrides?{}=1", "x".repeat(5000));
+    assert!(operator.ask("GET", &long, "").1.to_string().len() < 1000);
 }
 
 #[test]
