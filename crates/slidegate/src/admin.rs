@@ -66,7 +66,7 @@ impl<S: Store> Admin<'_, S> {
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let begun = self.gate.bans.retry_after(&counted);
         Ok(Inspection {
-            standings: receipt.standings.to_vec(),
+            standings: matched.standings(&receipt.standings).into_vec(),
             banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned),
             exempt: effect.exempt,
             granted: effect.granted,

@@ -15,17 +15,16 @@ pub struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) policies: Vec<PolicyStanding>,
     pub(crate) degraded: bool,
-    pub(crate) spent: SpentAt,
     banned_by: Option<Name>,
 }
 
-/// When a decision's charges were spent, on the clock of the store that they were spent in.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SpentAt {
-    pub(crate) local: Option<Timestamp>,
-    pub(crate) shared: Option<Timestamp>,
-    /// Shared charges, in the gate's own store.
-    pub(crate) fallback: Option<Timestamp>,
+/// Where a charge was spent, and when, by that store's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpentIn {
+    /// The gate's own store.
+    Local(Timestamp),
+    /// The store that the gate was given.
+    Shared(Timestamp),
 }
 
 /// The yes or no.
@@ -84,6 +83,8 @@ pub struct PolicyStanding {
     pub in_headers: bool,
     /// Where each of its quotas stands.
     pub standings: Standings,
+    /// None if nothing was spent.
+    pub(crate) spent: Option<SpentIn>,
 }
 
 impl Decision {
@@ -98,12 +99,14 @@ impl Decision {
         Self { verdict: Verdict::Block(block), banned_by, ..Self::default() }
     }
 
-    /// Adds the receipt for the charges of those policies that `is_meant` picks.
+    /// Adds the receipt for the charges of those policies that `is_meant` picks. If they were spent,
+    /// `spent` says where.
     pub(crate) fn add(
         &mut self,
         receipt: &Receipt,
         matches: &Matches<'_>,
         is_meant: impl Fn(&CheckedPolicy) -> bool,
+        spent: Option<SpentIn>,
     ) {
         let mut standings = receipt.standings.as_slice();
         for matched in matches.iter().filter(|matched| is_meant(matched.policy)) {
@@ -121,7 +124,8 @@ impl Decision {
                 plan_unknown: matched.unknown_plan.is_some(),
                 shadow: policy.shadow,
                 in_headers: policy.in_headers && !policy.shadow,
-                standings: Standings::from_slice(own),
+                standings: matched.standings(own),
+                spent: spent.filter(|_| receipt.spent),
             });
         }
         self.degraded |= receipt.degraded;

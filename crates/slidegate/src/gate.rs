@@ -7,12 +7,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 
 use crate::admin::Admin;
-use crate::decision::{Block, Decision, PolicyStanding};
+use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
-use crate::limit::{Charges, Name, Receipt, Spent, Store, StoreError};
+use crate::limit::{Name, Spent, Store, StoreError};
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
@@ -121,16 +122,7 @@ impl<S: Store> Gate<S> {
     pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
         let rules = self.rules.load();
         let matches = rules.policies.find_spent(facts, decision);
-        if let Some(at) = decision.spent.local {
-            self.local.refund_now(&matches.charges(is_local), Spent::At(at));
-        }
-        if let Some(at) = decision.spent.fallback {
-            self.local.refund_now(&matches.charges(falls_back), Spent::At(at));
-        }
-        match decision.spent.shared {
-            Some(at) => self.store.refund(&matches.charges(is_shared), Spent::At(at)).await,
-            None => Ok(()),
-        }
+        self.take_back(&matches, decision, |_| true).await
     }
 
     /// Spends every one of these charges, or none.
@@ -225,8 +217,8 @@ impl<S: Store> Gate<S> {
         is_any.then(|| rules.overrides.at(self.now()))
     }
 
-    /// Charges the local policies, then the shared ones. What the local ones have spent is taken
-    /// back if the shared ones deny.
+    /// Charges the local policies, then the shared ones. What the first have spent is taken back if a
+    /// later one denies.
     async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
         if matches.blocked {
             return Ok(Decision::blocked(Block::Listed, None));
@@ -251,70 +243,120 @@ impl<S: Store> Gate<S> {
         let local = matches.charges(is_local);
         if !local.is_empty() {
             let receipt = self.local.attempt(&local, commit)?;
-            decision.add(&receipt, &matches, is_local);
-            decision.spent.local = spent_at(&receipt, commit);
+            decision.add(&receipt, &matches, is_local, commit.spent(SpentIn::Local(receipt.at)));
         }
-        let shared = matches.charges(is_shared);
-        if decision.is_allowed() && !shared.is_empty() {
-            let answer = match commit {
-                Commit::Spend => self.store.spend(&shared).await,
-                Commit::Nothing => self.store.peek(&shared).await,
-            };
-            let answer = answer.map(|receipt| {
-                decision.add(&receipt, &matches, is_shared);
-                decision.spent.shared = spent_at(&receipt, commit);
-            });
-            let answer = answer
-                .or_else(|error| self.fall_back(&matches, &shared, commit, error, &mut decision));
-            if (answer.is_err() || !decision.is_allowed())
-                && let Some(at) = decision.spent.local.take()
-            {
-                self.take_back(&matches, at, &mut decision);
-            }
-            answer?;
+        let outcome = self.charge_shared(&matches, commit, &mut decision).await;
+        if commit == Commit::Spend && (outcome.is_err() || !decision.is_allowed()) {
+            self.undo(&matches, &mut decision).await;
         }
+        outcome?;
         if commit == Commit::Spend && !decision.is_allowed() {
             self.count_denial(&matches, &mut decision);
         }
         Ok(decision)
     }
 
-    /// Decides charges that the store could not count, each by its policy's `on_store_error`.
-    fn fall_back(
+    /// Charges the shared policies in one call, but for those whose units the store leases: each of
+    /// these is decided in this process first, nearly always without waiting.
+    async fn charge_shared(
         &self,
         matches: &Matches<'_>,
-        shared: &Charges<'_>,
         commit: Commit,
-        error: StoreError,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        if shared.deny_on_store_error() {
-            return Err(error);
+        let is_leased = |policy: &CheckedPolicy| S::LEASES && policy.lease.is_some();
+        for leased in matches.iter().filter(|matched| is_leased(matched.policy)) {
+            let is_it = |policy: &CheckedPolicy| policy.name == leased.policy.name;
+            self.charge_group(matches, is_it, commit, decision).await?;
         }
-        tracing::debug!(%error, "decided without the store");
-        decision.degraded = true;
-        let fallback = matches.charges(falls_back);
-        if !fallback.is_empty() {
-            let receipt = self.local.attempt(&fallback, commit)?;
-            decision.add(&receipt, matches, falls_back);
-            decision.spent.fallback = spent_at(&receipt, commit);
-        }
-        Ok(())
+        let is_other = |policy: &CheckedPolicy| is_shared(policy) && !is_leased(policy);
+        self.charge_group(matches, is_other, commit, decision).await
     }
 
-    /// Undoes a local spend whose request was denied after all, but for policies that count it.
-    fn take_back(&self, matches: &Matches<'_>, at: Timestamp, decision: &mut Decision) {
-        let is_undone = |policy: &CheckedPolicy| {
-            let has_spent = |own: &PolicyStanding| !own.is_violated();
-            is_local(policy)
-                && !policy.count_denied
-                && decision.under(&policy.name).is_some_and(has_spent)
+    /// Charges the shared policies that `is_meant` picks in one call, unless one before has denied.
+    async fn charge_group(
+        &self,
+        matches: &Matches<'_>,
+        is_meant: impl Fn(&CheckedPolicy) -> bool,
+        commit: Commit,
+        decision: &mut Decision,
+    ) -> Result<(), StoreError> {
+        let charges = matches.charges(&is_meant);
+        if charges.is_empty() || !decision.is_allowed() {
+            return Ok(());
+        }
+        let answer = match commit {
+            Commit::Spend => self.store.spend(&charges).await,
+            Commit::Nothing => self.store.peek(&charges).await,
         };
-        self.local.refund_now(&matches.charges(is_undone), Spent::At(at));
+        match answer {
+            Ok(receipt) => {
+                let spent = commit.spent(SpentIn::Shared(receipt.at));
+                decision.add(&receipt, matches, is_meant, spent);
+                Ok(())
+            }
+            // The store could not count: each policy's `on_store_error` decides.
+            Err(error) if charges.deny_on_store_error() => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "decided without the store");
+                decision.degraded = true;
+                let falls_back = |policy: &CheckedPolicy| {
+                    is_meant(policy) && policy.on_store_error == OnStoreError::Local
+                };
+                let fallback = matches.charges(falls_back);
+                if !fallback.is_empty() {
+                    let receipt = self.local.attempt(&fallback, commit)?;
+                    let spent = commit.spent(SpentIn::Local(receipt.at));
+                    decision.add(&receipt, matches, falls_back, spent);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Undoes what a request has spent that was denied after all, but for policies that count it.
+    async fn undo(&self, matches: &Matches<'_>, decision: &mut Decision) {
+        if decision.policies().iter().all(|policy| policy.spent.is_none()) {
+            return;
+        }
+        if let Err(error) = self.take_back(matches, decision, |policy| !policy.count_denied).await {
+            tracing::debug!(%error, "a denied request's units were not taken back");
+        }
         // If it cannot be told how they stand now, what was true a moment ago has to do.
         if let Ok(receipt) = self.local.peek_now(&matches.charges(is_local)) {
             decision.renew_first(&receipt);
         }
+        decision.policies.iter_mut().for_each(|policy| policy.spent = None);
+    }
+
+    /// Refunds what a decision has spent under those of its policies that `is_meant` picks.
+    async fn take_back(
+        &self,
+        matches: &Matches<'_>,
+        decision: &Decision,
+        is_meant: impl Fn(&CheckedPolicy) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut done: SmallVec<[SpentIn; 2]> = SmallVec::new();
+        let mut outcome = Ok(());
+        for spent in decision.policies().iter().filter_map(|policy| policy.spent) {
+            if done.contains(&spent) {
+                continue;
+            }
+            done.push(spent);
+            let is_spent = |policy: &CheckedPolicy| {
+                let own = decision.under(&policy.name);
+                is_meant(policy)
+                    && own.is_some_and(|own| own.spent == Some(spent) && !own.is_violated())
+            };
+            let charges = matches.charges(is_spent);
+            match spent {
+                SpentIn::Local(at) => self.local.refund_now(&charges, Spent::At(at)),
+                SpentIn::Shared(at) => {
+                    outcome = outcome.and(self.store.refund(&charges, Spent::At(at)).await);
+                }
+            }
+        }
+        outcome
     }
 
     /// The policy that bans one of a request's identities, and when to come back: of several, the
@@ -373,11 +415,6 @@ fn is_shared(policy: &CheckedPolicy) -> bool {
     policy.scope == Scope::Shared
 }
 
-/// Whether the gate's own store decides when the shared one cannot.
-fn falls_back(policy: &CheckedPolicy) -> bool {
-    is_shared(policy) && policy.on_store_error == OnStoreError::Local
-}
-
 impl Gate<MemoryStore> {
     /// [`decide`](Self::decide) for callers that are not async: a memory store never waits.
     pub fn decide_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
@@ -400,9 +437,4 @@ fn ready_now<T>(future: Pin<&mut impl Future<Output = T>>) -> T {
 
 fn banned((policy, retry_after): (Name, Duration)) -> Decision {
     Decision::blocked(Block::Banned { retry_after }, Some(policy))
-}
-
-/// When the charges of a receipt were spent, if they were.
-fn spent_at(receipt: &Receipt, commit: Commit) -> Option<Timestamp> {
-    (commit == Commit::Spend && receipt.spent).then_some(receipt.at)
 }

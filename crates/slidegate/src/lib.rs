@@ -71,8 +71,8 @@ pub use crate::limit::{
 };
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
-    AccessList, AccountError, Ban, Cost, Facts, Identity, NamedCharge, OnStoreError, Plan,
-    Policies, Policy, PolicyErrors, Scope, Source,
+    AccessList, AccountError, Ban, Consistency, Cost, Facts, Identity, NamedCharge, OnStoreError,
+    Plan, Policies, Policy, PolicyErrors, Scope, Source,
 };
 
 /// The project's README, whose examples are tests.

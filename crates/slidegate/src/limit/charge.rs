@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -18,6 +19,7 @@ pub struct Charge<'a> {
     count_denied: bool,
     shadow: bool,
     on_store_error: OnStoreError,
+    lease: Option<Duration>,
 }
 
 impl<'a> Charge<'a> {
@@ -31,6 +33,7 @@ impl<'a> Charge<'a> {
             count_denied: false,
             shadow: false,
             on_store_error: OnStoreError::Local,
+            lease: None,
         }
     }
 
@@ -56,6 +59,13 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub fn on_store_error(self, on_store_error: OnStoreError) -> Self {
         Self { on_store_error, ..self }
+    }
+
+    /// Lets a store that [leases](crate::Store::LEASES) take units of it ahead, and use each up to
+    /// this long after it was taken. The quotas' windows have to be longer by as much.
+    #[must_use]
+    pub fn leased(self, lease: Option<Duration>) -> Self {
+        Self { lease, ..self }
     }
 
     /// The policy's name.
@@ -91,6 +101,11 @@ impl<'a> Charge<'a> {
     /// What to do when it cannot be counted.
     pub fn store_error_action(&self) -> OnStoreError {
         self.on_store_error
+    }
+
+    /// How long after it was taken a unit may be used, if units may be taken ahead.
+    pub fn lease(&self) -> Option<Duration> {
+        self.lease
     }
 
     fn same_account(&self, other: &Self) -> bool {

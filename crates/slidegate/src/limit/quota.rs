@@ -262,6 +262,13 @@ impl Quotas {
         Self(self.0.iter().map(raise).collect())
     }
 
+    /// The same units over windows that are this much longer.
+    pub(crate) fn stretched(&self, by: Duration) -> Self {
+        let by_ms = by.as_millis() as u64;
+        let stretch = |quota: &Quota| Quota { window_ms: quota.window_ms + by_ms, ..*quota };
+        Self(self.0.iter().map(stretch).collect())
+    }
+
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.
     pub fn fewest_units(&self) -> NonZeroU32 {
         self.0.iter().map(|quota| quota.units).min().expect("there is at least one")

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+#[cfg(doc)]
+use crate::limit::Charge;
 use crate::limit::{Charges, Quota, Timestamp};
 
 /// Keeps the ledgers of all accounts, on one clock of its own.
@@ -27,6 +29,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether every future of this store is ready when it is first polled, so that callers need not
     /// be prepared to wait.
     const NEVER_WAITS: bool = false;
+
+    /// Whether this store takes units ahead for charges with a [lease](Charge::lease). A gate then
+    /// makes a call of its own for each of them, before the one for all others, and refunds them if a
+    /// later one is denied.
+    const LEASES: bool = false;
 
     /// Spends every charge, or none of them, atomically.
     fn spend(

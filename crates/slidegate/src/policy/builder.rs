@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, header};
 
@@ -11,7 +12,7 @@ use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::source::API_KEY;
 use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
-use crate::policy::{Cost, Policy, Scope, join};
+use crate::policy::{Consistency, Cost, Policy, Scope, join};
 
 /// A set of policies in the making.
 #[must_use]
@@ -224,22 +225,51 @@ impl Checker {
             let problem = format!("no request could ever pass a quota of {tightest} units");
             self.add(place, "cost", units, problem);
         }
+        let (windows, lease) = self.lease(place, &policy, windows?);
         Some(CheckedPolicy {
             name: name?,
             methods: policy.methods,
             paths: policy.paths,
             identity: policy.sources,
             limits,
-            windows: windows?,
+            windows,
             cost,
             count_denied: policy.count_denied,
             ban: policy.ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
+            lease,
             in_headers: policy.in_headers.unwrap_or(policy.scope == Scope::Shared),
             on_store_error: policy.on_store_error,
             exempt: policy.exempt,
         })
+    }
+
+    /// The windows of a policy's ledgers, and its lease if units may be taken ahead. A lease that is
+    /// long beside the window would hold units for much longer than the quota says.
+    fn lease(
+        &mut self,
+        place: &str,
+        policy: &Policy,
+        windows: Quotas,
+    ) -> (Quotas, Option<Duration>) {
+        let Consistency::Async { lease } = policy.consistency else { return (windows, None) };
+        let shortest = windows.as_slice().iter().min_by_key(|quota| quota.window());
+        let problem = if policy.scope == Scope::Local {
+            "a local policy never waits for the store: leave it out".to_owned()
+        } else if lease.is_zero() || !lease.subsec_nanos().is_multiple_of(1_000_000) {
+            "expected leases of whole milliseconds".to_owned()
+        } else if let Some(quota) = shortest.filter(|quota| lease > quota.window() / 10) {
+            format!(
+                "leases of {lease:?} need windows of at least {:?}, and {quota} has less: shorten \
+                 the lease, or use sync",
+                lease * 10
+            )
+        } else {
+            return (windows.stretched(lease), Some(lease));
+        };
+        self.add(place, "consistency", policy.consistency, problem);
+        (windows, None)
     }
 
     fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {

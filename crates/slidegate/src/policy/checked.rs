@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, Method};
 
@@ -25,7 +26,8 @@ pub struct CheckedPolicy {
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
     pub(crate) limits: Limits,
-    /// A quota for each window that an account may have a ledger for, under whichever plan.
+    /// A quota for each window that an account may have a ledger for, under whichever plan. If units
+    /// are leased, the windows are longer by the lease.
     pub windows: Quotas,
     /// What each request costs.
     pub cost: Cost,
@@ -37,6 +39,8 @@ pub struct CheckedPolicy {
     pub shadow: bool,
     /// Where its accounts are kept.
     pub scope: Scope,
+    /// How long after it was taken a unit may be used, if units may be taken ahead.
+    pub lease: Option<Duration>,
     /// Whether response headers tell of it.
     pub in_headers: bool,
     /// What happens when the store cannot count.

@@ -61,7 +61,7 @@ impl Policies {
     }
 
     fn explain_charge(&self, matched: &Match<'_>, facts: &Facts<'_>) -> String {
-        let Match { policy, identity, quotas, plan, unknown_plan, cost } = matched;
+        let Match { policy, identity, quotas, plan, unknown_plan, cost, .. } = matched;
         let unit = if cost.get() == 1 { "unit" } else { "units" };
         let mut text =
             format!("takes {cost} {unit} of {} from {identity}", join(quotas.as_slice(), ", "));

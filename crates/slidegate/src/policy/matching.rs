@@ -10,7 +10,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::decision::Decision;
-use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, StoreError};
+use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, Standings, StoreError};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
@@ -103,6 +103,8 @@ pub(crate) struct Match<'p> {
     pub(crate) policy: &'p CheckedPolicy,
     pub(crate) identity: Identity,
     pub(crate) quotas: Cow<'p, Quotas>,
+    /// The quotas that the ledgers are kept by, if units are leased: their windows are longer.
+    leased: Option<Quotas>,
     pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
     /// The plan that the request names and that there is not: `plan` is the default.
     pub(crate) unknown_plan: Option<String>,
@@ -230,7 +232,15 @@ impl Policies {
                 (&plan.quotas, Some(plan), is_unknown.then(unknown))
             }
         };
-        Match { policy, identity, quotas: Cow::Borrowed(quotas), plan, unknown_plan, cost }
+        Match {
+            policy,
+            identity,
+            leased: policy.lease.map(|lease| quotas.stretched(lease)),
+            quotas: Cow::Borrowed(quotas),
+            plan,
+            unknown_plan,
+            cost,
+        }
     }
 
     /// The policies that a decision has spent under, with the identities and the quotas that it was
@@ -246,9 +256,15 @@ impl Policies {
             let quotas = standing.standings.iter().map(Standing::quota);
             let Ok(quotas) = Quotas::new(quotas) else { continue };
             let cost = policy.cost.of_request(facts.cost).min(quotas.fewest_units());
-            let (identity, quotas) = (standing.identity, Cow::Owned(quotas));
-            let matched = Match { policy, identity, quotas, plan: None, unknown_plan: None, cost };
-            matches.list.push(matched);
+            matches.list.push(Match {
+                policy,
+                identity: standing.identity,
+                leased: policy.lease.map(|lease| quotas.stretched(lease)),
+                quotas: Cow::Owned(quotas),
+                plan: None,
+                unknown_plan: None,
+                cost,
+            });
         }
         matches
     }
@@ -345,15 +361,24 @@ impl Match<'_> {
     pub(crate) fn raise(&mut self, granted: u32) {
         if granted > 0 {
             self.quotas = Cow::Owned(self.quotas.raised(granted));
+            self.leased = self.leased.take().map(|quotas| quotas.raised(granted));
         }
     }
 
     pub(crate) fn charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy.name, &self.identity, &self.quotas)
+        let quotas = self.leased.as_ref().unwrap_or(&self.quotas);
+        Charge::new(&self.policy.name, &self.identity, quotas)
             .with_cost(self.cost)
             .expect("a policy matches only requests that it can charge")
             .count_denied(self.policy.count_denied)
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
+            .leased(self.policy.lease)
+    }
+
+    /// The standings of its own ledgers as those of its quotas.
+    pub(crate) fn standings(&self, ledgers: &[Standing]) -> Standings {
+        let quotas = self.quotas.as_slice().iter();
+        ledgers.iter().zip(quotas).map(|(standing, quota)| standing.with_quota(*quota)).collect()
     }
 }

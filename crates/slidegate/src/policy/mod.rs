@@ -23,6 +23,7 @@ pub(crate) mod source;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
+use std::time::Duration;
 
 use http::{HeaderName, Method};
 
@@ -73,6 +74,7 @@ pub struct Policy {
     pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
+    pub(crate) consistency: Consistency,
     /// None is as the scope has it.
     pub(crate) in_headers: Option<bool>,
     pub(crate) on_store_error: OnStoreError,
@@ -102,6 +104,7 @@ impl Policy {
             ban: None,
             shadow: false,
             scope: Scope::default(),
+            consistency: Consistency::default(),
             in_headers: None,
             on_store_error: OnStoreError::default(),
             exempt: AccessList::new(),
@@ -203,6 +206,12 @@ impl Policy {
         Self { scope, ..self }
     }
 
+    /// Whether each request waits for the store. Leases need windows of at least ten times their
+    /// length.
+    pub fn consistency(self, consistency: Consistency) -> Self {
+        Self { consistency, ..self }
+    }
+
     /// Tells clients in response headers where they stand under this policy, although it is
     /// [local](Scope::Local). Shared policies do so anyway.
     pub fn in_headers(self) -> Self {
@@ -284,6 +293,38 @@ impl fmt::Display for Scope {
             Self::Shared => "shared",
             Self::Local => "local",
         })
+    }
+}
+
+/// Whether each request of a shared policy waits for the store.
+///
+/// Both are exact: no window ever sees more than the units, at any number of gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Consistency {
+    /// Every request is decided in the store.
+    #[default]
+    Sync,
+    /// A store that shares its budget with other processes takes units ahead for busy accounts, and
+    /// decides from them at once. A unit is then held by up to `lease` longer than its window. Other
+    /// stores decide as ever.
+    Async {
+        /// How long after it was taken from the store a unit may be used.
+        lease: Duration,
+    },
+}
+
+impl Consistency {
+    /// [`Async`](Self::Async) with leases of 200 ms: long enough for some hundred calls to Redis, and
+    /// shorter than what a client notices.
+    pub const ASYNC: Self = Self::Async { lease: Duration::from_millis(200) };
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync => f.write_str("sync"),
+            Self::Async { lease } => write!(f, "async, leases of {lease:?}"),
+        }
     }
 }
 

@@ -402,3 +402,10 @@ pub(crate) enum Commit {
     Spend,
     Nothing,
 }
+
+impl Commit {
+    /// Where something is spent, if it is for real.
+    pub(crate) fn spent<T>(self, spent: T) -> Option<T> {
+        (self == Self::Spend).then_some(spent)
+    }
+}
