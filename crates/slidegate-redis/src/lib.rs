@@ -2,7 +2,8 @@
 //!
 //! [`RedisStore`] counts in Redis, exactly: at most one script call and one round trip for each
 //! decision, on the server's clock. [`ResilientStore`] wraps it with a circuit breaker and local
-//! ledgers for when Redis is slow or down.
+//! ledgers for when Redis is slow or down. [`LeasedStore`] around that takes units ahead for policies
+//! that are decided [without waiting](slidegate::Consistency::Async).
 //!
 //! ```no_run
 //! use slidegate::{Gate, Policies, Policy, Quota};
@@ -32,6 +33,7 @@ mod error;
 mod events;
 mod key;
 mod layout;
+mod leased;
 mod owned;
 mod resilient;
 mod script;
@@ -46,6 +48,7 @@ pub use error::{KeyErrorReason, RedisStoreError};
 pub use events::{EventBatch, EventLog, EventLogError, LoggedEvent, Position};
 pub use key::{KeyTemplate, KeyTemplateError};
 pub use layout::{Layout, LayoutError, ScoreUnit, ScoreUnitError};
+pub use leased::{LeaseStats, LeasedStore};
 pub use resilient::{
     BreakerState, KeyError, Latency, LocalShare, LocalShareError, ResilienceStats, ResilientStore,
     ResilientStoreBuilder,

@@ -1,6 +1,7 @@
 //! Charges that outlive the call that brought them.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use slidegate::limit::{Charge, Charges, Quotas};
 use slidegate::{Identity, Name, OnStoreError};
@@ -15,6 +16,7 @@ pub(crate) struct OwnedCharge {
     count_denied: bool,
     shadow: bool,
     on_store_error: OnStoreError,
+    lease: Option<Duration>,
 }
 
 impl OwnedCharge {
@@ -25,6 +27,7 @@ impl OwnedCharge {
             .count_denied(self.count_denied)
             .shadow(self.shadow)
             .on_store_error(self.on_store_error)
+            .leased(self.lease)
     }
 }
 
@@ -38,6 +41,7 @@ impl From<&Charge<'_>> for OwnedCharge {
             count_denied: charge.counts_denied(),
             shadow: charge.is_shadow(),
             on_store_error: charge.store_error_action(),
+            lease: charge.lease(),
         }
     }
 }

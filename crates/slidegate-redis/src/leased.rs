@@ -1,0 +1,444 @@
+//! Units taken ahead, so that requests of busy accounts need not wait for Redis.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent, Standings, SystemClock};
+use slidegate::{Account, Clock, Standing, Store, StoreError, Timestamp};
+
+use crate::ResilientStore;
+use crate::owned::OwnedCharge;
+
+/// A store that decides charges with a [lease](Charge::lease) from units that it has taken ahead.
+///
+/// Taking a lease is an ordinary spend of several units on the account's ledger, whose window is the
+/// quota's and the lease's length together. A unit of the lease may be used until that length after
+/// it was taken, and so leaves the ledger no sooner than a window after it was used: no window ever
+/// sees more than the units, for any number of processes. What a lease leaves unused is refunded when
+/// it ends.
+///
+/// - A lease is as large as what the account spends in half of its length, and at most a quarter of
+///   what the store has left for all processes. So no process takes what others need, and the last
+///   few units are spent one request at a time.
+/// - It is renewed in the background when half of it is used. A request that finds no lease is decided
+///   by the store, and so is one whose cost is above what is left of each lease.
+/// - Leases are taken for accounts that ask more than once in half of their length, and for up to
+///   100,000 at a time. Others are decided by the store.
+/// - While the store is in trouble no leases are taken; those in hand are used up.
+///
+/// Where a quota stands is what this process knows: what the store had left when it was last asked,
+/// and what is left of the leases here.
+pub struct LeasedStore<S = ResilientStore>(Arc<LeasedInner<S>>);
+
+struct LeasedInner<S> {
+    store: S,
+    accounts: Mutex<LeasedAccounts>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What a [`LeasedStore`] has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Leases taken.
+    pub leases: u64,
+    /// Units taken with them.
+    pub units: u64,
+    /// Units refunded, because no request used them.
+    pub refunded: u64,
+    /// Requests decided from a lease, without asking the store.
+    pub decisions: u64,
+    /// Accounts that are watched for how much they ask.
+    pub accounts: usize,
+}
+
+impl<S: Store> LeasedStore<S> {
+    /// Takes leases from this store.
+    pub fn new(store: S) -> Self {
+        Self::with_clock(store, SystemClock::new())
+    }
+
+    /// The same, with leases that end by this clock, for tests.
+    pub fn with_clock(store: S, clock: impl Clock) -> Self {
+        let (accounts, clock) = (Mutex::default(), Arc::new(clock));
+        Self(Arc::new(LeasedInner { store, accounts, clock }))
+    }
+
+    /// The store that leases are taken from.
+    pub fn inner(&self) -> &S {
+        &self.0.store
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> LeaseStats {
+        let accounts = self.0.accounts.lock();
+        LeaseStats { accounts: accounts.table.len(), ..accounts.stats }
+    }
+
+    async fn spend_leased(
+        &self,
+        charges: &Charges<'_>,
+        charge: &Charge<'_>,
+        lease: Duration,
+    ) -> Result<Receipt, StoreError> {
+        let sent = self.0.clock.now();
+        let taken = self.0.accounts.lock().take(charge, lease, sent);
+        if let Some((receipt, wanted)) = taken {
+            self.renew(charge, lease, wanted);
+            return Ok(receipt);
+        }
+        let mut receipt = self.0.store.spend(charges).await?;
+        let wanted = self.0.accounts.lock().learn(charge, lease, &mut receipt, sent);
+        self.renew(charge, lease, wanted);
+        Ok(receipt)
+    }
+
+    /// Takes a lease in the background, and refunds what is left of it when it ends.
+    fn renew(&self, charge: &Charge<'_>, lease: Duration, wanted: Option<WantedLease>) {
+        let Some(WantedLease { account, units }) = wanted else { return };
+        // It is nobody's request: it must fit, and is not counted if it does not.
+        let charge = charge.shadow(false).count_denied(false);
+        let Ok(charge) = charge.with_cost(units) else { return };
+        let (store, charge) = (self.clone(), OwnedCharge::from(&charge));
+        tokio::spawn(async move {
+            let sent = store.0.clock.now();
+            let Ok(receipt) = store.0.store.spend(&charge.as_charge().into()).await else { return };
+            let until = sent + lease;
+            let mut rest = units.get();
+            if store.0.accounts.lock().add(account, &charge.as_charge(), &receipt, sent, until) {
+                let now = store.0.clock.now();
+                tokio::time::sleep(until.saturating_since(now)).await;
+                rest = store.0.accounts.lock().end(&charge.as_charge(), receipt.at);
+            }
+            let Some(rest) = NonZeroU32::new(rest).filter(|_| receipt.spent) else { return };
+            let Ok(rest) = charge.as_charge().with_cost(rest) else { return };
+            // What cannot be refunded is held until it leaves the window, as if it had been used.
+            if let Err(error) = store.0.store.refund(&rest.into(), Spent::At(receipt.at)).await {
+                tracing::debug!(%error, "unused units of a lease were not refunded");
+            }
+        });
+    }
+}
+
+impl<S: Store> Store for LeasedStore<S> {
+    const LEASES: bool = true;
+
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        if let [charge] = charges.as_slice()
+            && let Some(lease) = charge.lease()
+        {
+            return self.spend_leased(charges, charge, lease).await;
+        }
+        self.0.store.spend(charges).await
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        let mut receipt = self.0.store.peek(charges).await?;
+        if let [charge] = charges.as_slice() {
+            self.0.accounts.lock().peek(charge, &mut receipt, self.0.clock.now());
+        }
+        Ok(receipt)
+    }
+
+    async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
+        if let ([charge], Spent::At(at)) = (charges.as_slice(), spent)
+            && self.0.accounts.lock().give_back(charge, at, self.0.clock.now())
+        {
+            return Ok(());
+        }
+        self.0.store.refund(charges, spent).await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.0.accounts.lock().forget(charges);
+        self.0.store.reset(charges).await
+    }
+
+    fn forget(&self, charges: &Charges<'_>, ago: Duration) {
+        self.0.accounts.lock().forget(charges);
+        self.0.store.forget(charges, ago);
+    }
+}
+
+impl<S> Clone for LeasedStore<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for LeasedStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeasedStore({:?})", self.0.store)
+    }
+}
+
+/// How many accounts are watched at once.
+const MAX_ACCOUNTS: usize = 100_000;
+/// A full table looks for idle accounts this often.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// A lease takes at most this part of what is left for all.
+const PART_OF_REMAINING: u32 = 4;
+
+#[derive(Default)]
+struct LeasedAccounts {
+    table: HashMap<Account, LeasedAccount>,
+    made: u64,
+    swept_at: Timestamp,
+    stats: LeaseStats,
+}
+
+/// An account's leases, and what tells how large the next one should be.
+struct LeasedAccount {
+    /// Tells it from one of the same name before a reset.
+    id: u64,
+    /// The leases are for these quotas only.
+    quotas: Quotas,
+    leases: Vec<Lease>,
+    /// What the store last answered, and when it was asked.
+    known: Standings,
+    known_at: Timestamp,
+    demand: Demand,
+    /// No further lease is asked for before.
+    renewing_until: Timestamp,
+}
+
+struct Lease {
+    /// When it was taken, by the store's clock: a refund goes by it.
+    at: Timestamp,
+    /// When it was asked for, which is no later than it was taken.
+    sent: Timestamp,
+    until: Timestamp,
+    left: u32,
+}
+
+/// How many units are asked for in half of a lease's length.
+#[derive(Default)]
+struct Demand {
+    since: Timestamp,
+    units: u32,
+    before: u32,
+}
+
+/// A lease to take.
+struct WantedLease {
+    account: u64,
+    units: NonZeroU32,
+}
+
+impl LeasedAccounts {
+    /// Takes a request's cost from a lease, if one has it. Says too if another is to be taken.
+    fn take(
+        &mut self,
+        charge: &Charge<'_>,
+        lease: Duration,
+        now: Timestamp,
+    ) -> Option<(Receipt, Option<WantedLease>)> {
+        let account = self.watch(charge, now)?;
+        account.demand.add(charge.cost().get(), now, lease / 2);
+        let taken = account.leases.iter_mut().find(|lease| lease.has(charge, now))?;
+        taken.left -= charge.cost().get();
+        let (at, sent) = (taken.at, taken.sent);
+        let standings = account.standings(sent, now);
+        let wanted = account.wanted(lease, now);
+        self.stats.decisions += 1;
+        Some((Receipt { spent: true, at, degraded: false, standings }, wanted))
+    }
+
+    /// Notes what the store answered, and adds to it what is left here.
+    fn learn(
+        &mut self,
+        charge: &Charge<'_>,
+        lease: Duration,
+        receipt: &mut Receipt,
+        sent: Timestamp,
+    ) -> Option<WantedLease> {
+        let account = self.find(charge)?;
+        account.know(receipt, sent);
+        receipt.standings = account.with_leases(&receipt.standings, sent);
+        if receipt.spent { account.wanted(lease, sent) } else { None }
+    }
+
+    /// Adds what is left here to what the store has told.
+    fn peek(&mut self, charge: &Charge<'_>, receipt: &mut Receipt, now: Timestamp) {
+        let Some(account) = self.find(charge) else { return };
+        receipt.standings = account.with_leases(&receipt.standings, now);
+        if account.leases.iter().any(|lease| lease.has(charge, now)) {
+            receipt.spent = true;
+            let fits = |standing: &mut Standing| {
+                *standing = standing.with_retry_after(Duration::ZERO);
+            };
+            receipt.standings.iter_mut().for_each(fits);
+        }
+    }
+
+    /// Adds a lease that was taken. Returns false if it is of no use: it was denied, counted in this
+    /// process only, is over, or its account was reset meanwhile.
+    fn add(
+        &mut self,
+        id: u64,
+        charge: &Charge<'_>,
+        receipt: &Receipt,
+        sent: Timestamp,
+        until: Timestamp,
+    ) -> bool {
+        let Some(account) = self.find(charge).filter(|account| account.id == id) else {
+            return false;
+        };
+        account.renewing_until = Timestamp::default();
+        account.know(receipt, sent);
+        if !receipt.spent || receipt.degraded {
+            return false;
+        }
+        let left = charge.cost().get();
+        account.leases.push(Lease { at: receipt.at, sent, until, left });
+        self.stats.leases += 1;
+        self.stats.units += u64::from(left);
+        true
+    }
+
+    /// Removes a lease that is over. Returns how many of its units were not used.
+    fn end(&mut self, charge: &Charge<'_>, at: Timestamp) -> u32 {
+        let Some(account) = self.find(charge) else { return 0 };
+        let ended = account.leases.iter().position(|lease| lease.at == at);
+        let left = ended.map_or(0, |i| account.leases.remove(i).left);
+        self.stats.refunded += u64::from(left);
+        left
+    }
+
+    /// Gives units back to the lease that they were taken from. Returns false if it is over.
+    fn give_back(&mut self, charge: &Charge<'_>, at: Timestamp, now: Timestamp) -> bool {
+        let Some(account) = self.find(charge) else { return false };
+        let lease = account.leases.iter_mut().find(|lease| lease.at == at && now < lease.until);
+        lease.map(|lease| lease.left += charge.cost().get()).is_some()
+    }
+
+    fn forget(&mut self, charges: &Charges<'_>) {
+        for charge in charges.as_slice() {
+            self.table.remove(&account_of(charge));
+        }
+    }
+
+    fn find(&mut self, charge: &Charge<'_>) -> Option<&mut LeasedAccount> {
+        let account = self.table.get_mut(&account_of(charge))?;
+        (account.quotas == *charge.quotas()).then_some(account)
+    }
+
+    /// The account of a charge, begun if need be; none if there is no room, or if its leases are for
+    /// the quotas of another plan.
+    fn watch(&mut self, charge: &Charge<'_>, now: Timestamp) -> Option<&mut LeasedAccount> {
+        let name = account_of(charge);
+        if self.table.len() >= MAX_ACCOUNTS && !self.table.contains_key(&name) {
+            if now.saturating_since(self.swept_at) >= SWEEP_EVERY {
+                self.swept_at = now;
+                self.table.retain(|_, account| !account.is_idle(now));
+            }
+            if self.table.len() >= MAX_ACCOUNTS {
+                return None;
+            }
+        }
+        self.made += 1;
+        let account =
+            self.table.entry(name).or_insert_with(|| LeasedAccount::new(self.made, charge));
+        if account.quotas != *charge.quotas() {
+            if !account.leases.is_empty() {
+                return None;
+            }
+            *account = LeasedAccount::new(self.made, charge);
+        }
+        Some(account)
+    }
+}
+
+impl LeasedAccount {
+    fn new(id: u64, charge: &Charge<'_>) -> Self {
+        Self {
+            id,
+            quotas: charge.quotas().clone(),
+            leases: Vec::new(),
+            known: Standings::new(),
+            known_at: Timestamp::default(),
+            demand: Demand::default(),
+            renewing_until: Timestamp::default(),
+        }
+    }
+
+    fn know(&mut self, receipt: &Receipt, sent: Timestamp) {
+        self.known_at = sent;
+        // What only this process knows says nothing of what is left for all.
+        self.known.clear();
+        if !receipt.degraded {
+            self.known.extend_from_slice(&receipt.standings);
+        }
+    }
+
+    /// The lease to take now, if what is left of the others will be used up soon.
+    fn wanted(&mut self, lease: Duration, now: Timestamp) -> Option<WantedLease> {
+        let demand = self.demand.units.max(self.demand.before);
+        let remaining = self.known.iter().map(Standing::remaining).min()?;
+        let units = demand.min(remaining / PART_OF_REMAINING);
+        if now < self.renewing_until || self.left(now) > demand / 2 || units < 2 {
+            return None;
+        }
+        self.renewing_until = now + lease;
+        Some(WantedLease { account: self.id, units: NonZeroU32::new(units)? })
+    }
+
+    fn left(&self, now: Timestamp) -> u32 {
+        self.leases.iter().filter(|lease| now < lease.until).map(|lease| lease.left).sum()
+    }
+
+    /// Where the quotas stand now, by what is known, for a unit of a lease that was asked for at
+    /// `sent`.
+    fn standings(&self, sent: Timestamp, now: Timestamp) -> Standings {
+        let ago = now.saturating_since(self.known_at);
+        let aged = self.known.iter().map(|standing| {
+            let own = (sent + standing.quota().window()).saturating_since(now);
+            let first = standing.reset_after().saturating_sub(ago);
+            standing.with_retry_after(Duration::ZERO).with_reset_after(if first.is_zero() {
+                own
+            } else {
+                first
+            })
+        });
+        self.with_leases(&aged.collect::<Standings>(), now)
+    }
+
+    /// The standings with what is left of the leases here.
+    fn with_leases(&self, standings: &[Standing], now: Timestamp) -> Standings {
+        let left = self.left(now);
+        let with = |standing: &Standing| {
+            let units = standing.quota().units().get();
+            standing.with_remaining(standing.remaining().saturating_add(left).min(units))
+        };
+        standings.iter().map(with).collect()
+    }
+
+    fn is_idle(&self, now: Timestamp) -> bool {
+        self.leases.is_empty() && now.saturating_since(self.demand.since) > SWEEP_EVERY
+    }
+}
+
+impl Lease {
+    fn has(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
+        now < self.until && self.left >= charge.cost().get()
+    }
+}
+
+impl Demand {
+    fn add(&mut self, units: u32, now: Timestamp, slice: Duration) {
+        let elapsed = now.saturating_since(self.since);
+        if elapsed >= slice {
+            self.before = if elapsed < 2 * slice { self.units } else { 0 };
+            (self.since, self.units) = (now, 0);
+        }
+        self.units = self.units.saturating_add(units);
+    }
+}
+
+fn account_of(charge: &Charge<'_>) -> Account {
+    Account { policy: charge.policy().clone(), identity: *charge.identity() }
+}
