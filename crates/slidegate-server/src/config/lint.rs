@@ -19,6 +19,7 @@ pub(super) struct Lint<'c> {
     pub(super) policies: &'c Policies,
     pub(super) has_gateway: bool,
     pub(super) has_decisions: bool,
+    pub(super) has_redis: bool,
 }
 
 impl<'c> Lint<'c> {
@@ -129,6 +130,9 @@ impl<'c> Lint<'c> {
             let ban = table.named("ban");
             let text = "it never bans: the policy is only watching (shadow)";
             ban.warn_if(policy.shadow && ban.is_set(), text);
+            let consistency = table.named("consistency");
+            let text = "it holds units longer and spares no call: the store is in memory";
+            consistency.warn_if(policy.lease.is_some() && !self.has_redis, text);
             let template = self.root.named("store").named("key_templates").named(&policy.name);
             let text = "it has no keys in Redis: the policy is local";
             template.warn_if(policy.scope == Scope::Local && template.is_set(), text);

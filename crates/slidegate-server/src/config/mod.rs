@@ -145,6 +145,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         policies: &policies,
         has_gateway: gateway.is_some(),
         has_decisions,
+        has_redis: matches!(store, Some(StoreConfig::Redis(_))),
     }
     .run();
     let rules = limiter.finish(root, policies)?;

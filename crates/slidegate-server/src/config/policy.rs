@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use http::{HeaderName, Method};
 use slidegate::policy::{Network, Prefixes};
-use slidegate::{AccessList, Ban, Cost, Plan, Policy, Quota, Scope, Source};
+use slidegate::{AccessList, Ban, Consistency, Cost, Plan, Policy, Quota, Scope, Source};
 use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
 use crate::config::reader::Value;
@@ -29,6 +29,7 @@ impl<'t> PolicyConfig<'t> {
         let mut policy = Policy::new(name.clone())
             .identity(identity(&table.key("identity")))
             .scope(table.key("scope").one_of(&scopes).unwrap_or_default())
+            .consistency(consistency(&table))
             .on_store_error(table.key("on_store_error").parsed().unwrap_or_default())
             .exempt(access_list(&table.section("exempt")));
         let matched = table.section("match");
@@ -145,6 +146,21 @@ fn plan(value: &Value<'_>) -> Option<(Option<HeaderName>, String)> {
     let table = value.table()?;
     let header = header_name(&table.key("header"));
     Some((header, table.key("default").required("the name of a plan").string()?))
+}
+
+/// `consistency = "async"`, with a `lease` or the usual one.
+fn consistency(table: &Value<'_>) -> Consistency {
+    let modes = [("sync", Consistency::Sync), ("async", Consistency::ASYNC)];
+    let mode = table.key("consistency").one_of(&modes).unwrap_or_default();
+    let lease = table.key("lease");
+    match (mode, lease.parsed()) {
+        (Consistency::Async { .. }, Some(Period(lease))) => Consistency::Async { lease },
+        (Consistency::Sync, Some(_)) => {
+            lease.report("only a policy with consistency = \"async\" has leases");
+            mode
+        }
+        (mode, None) => mode,
+    }
 }
 
 /// `{ after = "20/min", for = "10min" }`.

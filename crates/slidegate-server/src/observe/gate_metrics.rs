@@ -11,7 +11,9 @@ use prometheus_client::metrics::info::Info;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::{Action, BanStats};
 use slidegate::{Gate, MemoryStore, Policies, Store};
-use slidegate_redis::{BreakerState, KeyCollisions, Latency, ResilienceStats, ResilientStore};
+use slidegate_redis::{
+    BreakerState, KeyCollisions, Latency, LeaseStats, LeasedStore, ResilienceStats, ResilientStore,
+};
 
 use super::page::Page;
 
@@ -34,21 +36,33 @@ pub(crate) struct StoreStats {
     memory: Option<MemoryStats>,
     /// How it gets on with Redis, if it is there.
     pub(crate) redis: Option<ResilienceStats>,
+    /// What it has taken ahead, if it does so.
+    leases: Option<LeaseStats>,
 }
 
 impl StoreReport for MemoryStore {
     fn report(&self) -> StoreStats {
-        StoreStats { kind: "memory", memory: Some(self.stats()), redis: None }
+        StoreStats { kind: "memory", memory: Some(self.stats()), redis: None, leases: None }
     }
 }
 
 impl StoreReport for ResilientStore {
     fn report(&self) -> StoreStats {
-        StoreStats { kind: "redis", memory: None, redis: Some(self.stats()) }
+        StoreStats { kind: "redis", memory: None, redis: Some(self.stats()), leases: None }
     }
 
     fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
         self.redis().check_policies(policies)
+    }
+}
+
+impl StoreReport for LeasedStore {
+    fn report(&self) -> StoreStats {
+        StoreStats { leases: Some(self.stats()), ..self.inner().report() }
+    }
+
+    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
+        self.inner().check_policies(policies)
     }
 }
 
@@ -101,7 +115,29 @@ pub(super) fn encode(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result 
     encode_memory(&memory, page)?;
     encode_bans(gate.ban_stats(), page)?;
     encode_overrides(&gate.active_overrides(), page)?;
-    store.redis.map_or(Ok(()), |stats| encode_redis(&stats, page))
+    store.redis.map_or(Ok(()), |stats| encode_redis(&stats, page))?;
+    store.leases.map_or(Ok(()), |stats| encode_leases(stats, page))
+}
+
+fn encode_leases(stats: LeaseStats, page: &mut Page<'_>) -> fmt::Result {
+    let counters = [
+        ("slidegate_leases", "Leases taken from Redis for policies decided async.", stats.leases),
+        ("slidegate_lease_units", "Units taken from Redis with leases.", stats.units),
+        (
+            "slidegate_lease_refunded_units",
+            "Units of leases refunded because no request used them.",
+            stats.refunded,
+        ),
+        (
+            "slidegate_lease_decisions",
+            "Requests decided from a lease, without a Redis call.",
+            stats.decisions,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.metric(name, help, &ConstCounter::new(value))?;
+    }
+    Ok(())
 }
 
 fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-use crate::config::{Config, GatewayConfig};
+use crate::config::{Config, GatewayConfig, Period};
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -58,6 +58,7 @@ fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
         ("ban", option(policy.ban)),
         ("shadow", policy.shadow.to_string()),
         ("scope", policy.scope.to_string()),
+        ("lease", option(policy.lease.map(Period))),
         ("headers", policy.in_headers.to_string()),
         ("on_store_error", policy.on_store_error.to_string()),
     ];

@@ -48,8 +48,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
-                let overrides = Persistence::SharedMap(store.redis().shared_map());
-                let bans = Some(store.redis().event_log());
+                let overrides = Persistence::SharedMap(store.inner().redis().shared_map());
+                let bans = Some(store.inner().redis().event_log());
                 serve(Server::new(config, sources, store, overrides, bans)?, changes, None).await
             }
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use slidegate::MemoryStore;
-use slidegate_redis::{RedisTls, ResilientStore};
+use slidegate_redis::{LeasedStore, RedisTls, ResilientStore};
 
 use crate::config::RedisConfig;
 
@@ -19,18 +19,18 @@ pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
     .build()
 }
 
-/// A store on Redis, which decides by itself while Redis cannot.
-pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<ResilientStore> {
+/// A store on Redis, which decides by itself while Redis cannot, and from leases where policies let it.
+pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<LeasedStore> {
     let mut builder = config.builder();
     if let Some(tls) = tls(config)? {
         builder = builder.tls(tls);
     }
     let builder = ResilientStore::builder(builder.build()?);
-    Ok(match config.share {
+    let builder = match config.share {
         Some(share) => builder.share(share),
         None => builder,
-    }
-    .build())
+    };
+    Ok(LeasedStore::new(builder.build()))
 }
 
 fn tls(config: &RedisConfig) -> anyhow::Result<Option<RedisTls>> {

@@ -36,6 +36,57 @@ fn gateways_on_one_redis_share_a_budget_exactly() {
     assert_eq!(setup.start().status("/"), 429, "a new process knows it, too");
 }
 
+/// Requests to gateways in turn, until each client was refused ten times; how many passed.
+fn burst(fronts: &[Front]) -> usize {
+    thread::scope(|scope| {
+        let client = |front| {
+            scope.spawn(move || {
+                let (mut wire, mut allowed, mut refused): (_, usize, _) =
+                    (Front::wire(front), 0, 0);
+                while refused < 10 {
+                    match wire.get("/", "").status() {
+                        200 => allowed += 1,
+                        _ => refused += 1,
+                    }
+                }
+                allowed
+            })
+        };
+        let clients: Vec<_> = fronts.iter().chain(fronts).map(client).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn gateways_with_leases_share_a_budget_exactly() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let leased = "consistency = \"async\"";
+    let setup = on_redis(gateway(&upstream), &redis.url()).policy("api", "1500/min", leased);
+    let mut fronts: Vec<Front> = (0..3).map(|_| setup.start()).collect();
+    let leases = |front: &Front| front.metric("slidegate_lease_decisions_total", "");
+
+    // One gateway is killed with a lease in hand: its units are gone until they leave the window.
+    let killed = fronts.pop().unwrap();
+    let mut wire = killed.wire();
+    let mut before = 0;
+    while before < 100 || leases(&killed) == 0.0 {
+        assert_eq!(wire.get("/", "").status(), 200);
+        before += 1;
+    }
+    killed.signal("KILL");
+    assert_eq!(killed.wait(), None, "a signal ended it");
+
+    fronts.push(setup.start());
+    let allowed = before + burst(&fronts);
+    assert_eq!(upstream.heard().len(), allowed);
+    assert!(allowed <= 1500, "{allowed}");
+    assert!(allowed >= 1500 * 95 / 100, "{allowed} were used");
+    assert!(fronts.iter().map(leases).sum::<f64>() > 100.0, "{}", fronts[0].metrics());
+    let refused = fronts[0].get("/", "");
+    assert_eq!(refused.status(), 429);
+    assert!(refused.text().contains("\"api\""), "{}", refused.text());
+}
+
 #[test]
 fn without_redis_each_policy_goes_its_own_way() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());

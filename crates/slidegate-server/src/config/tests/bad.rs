@@ -379,6 +379,22 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].scope = \"global\": expected shared or local",
     ),
     (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'eventual'",
+        "test.toml:4: policy[0].consistency = \"eventual\": expected sync or async",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = ['5/s', '9/min']\nconsistency = 'async'",
+        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": leases of 200ms need windows of at least 2s, and 5/s has less",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'async'\nscope = 'local'",
+        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": a local policy never waits",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nlease = '100ms'",
+        "test.toml:4: policy[0].lease = \"100ms\": only a policy with consistency = \"async\" has leases",
+    ),
+    (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\non_store_error = 'panic'",
         "test.toml:4: policy[0].on_store_error = \"panic\": \"panic\" is not an action on a store's error: expected local",
     ),

@@ -208,6 +208,16 @@ fn a_watching_policy_that_bans_and_keys_of_a_local_one() {
 }
 
 #[test]
+fn leases_without_redis() {
+    let leased = format!("{API}consistency = 'async'\n");
+    check(
+        &leased,
+        "policy[0].consistency: it holds units longer and spares no call",
+        &format!("{leased}[store]\nurl = 'redis://a'"),
+    );
+}
+
+#[test]
 fn secrets_in_the_file() {
     let token = concat!("[admin]\ntoken_file = '", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
     check("[admin]\ntoken = 'hunter2'", "test.toml:2: admin.token: a secret in the file", token);
