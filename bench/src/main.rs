@@ -4,6 +4,7 @@ mod alloc;
 mod decide;
 mod gateway;
 mod harness;
+mod leases;
 mod memory;
 mod redis;
 mod spread;
@@ -27,6 +28,8 @@ enum Bench {
     Memory(memory::Options),
     /// Decisions on Redis: the usual pipeline and the usual script, and both of Slidegate's layouts.
     Redis(redis::Options),
+    /// Policies that are decided without waiting for Redis, beside the same ones that wait.
+    Async(leases::Options),
     /// What a middleware adds to a request: Slidegate's layer and tower_governor.
     Tower(tower::Options),
     /// Gateways in front of an upstream: nginx, HAProxy, Envoy, Traefik and Slidegate.
@@ -39,6 +42,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().bench {
         Bench::Memory(options) => memory::run(&options),
         Bench::Redis(options) => redis::run(&options),
+        Bench::Async(options) => leases::run(&options),
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
