@@ -217,35 +217,40 @@ impl<S: Store> Gate<S> {
         is_any.then(|| rules.overrides.at(self.now()))
     }
 
-    /// Charges the local policies, then the shared ones. What the first have spent is taken back if a
-    /// later one denies.
+    /// Charges one group of policies after the other, until one denies. What those before it have
+    /// spent is taken back then.
     async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
-        if matches.blocked {
-            return Ok(Decision::blocked(Block::Listed, None));
-        }
-        if let Some((retry_after, policy)) = matches.banned {
-            // A ban that began by itself may take longer.
-            let longer = self.ban_on(&matches).filter(|own| own.1 > retry_after);
-            let suspended = Decision::blocked(Block::Suspended { retry_after }, policy.cloned());
-            return Ok(longer.map_or(suspended, banned));
-        }
-        if matches.exempt {
-            return Ok(Decision::default());
-        }
-        if matches.too_costly {
-            return Ok(Decision::blocked(Block::CostAboveUnits, None));
+        if let Some(decision) = self.decide_uncharged(&matches) {
+            return Ok(decision);
         }
         self.warn_of_unknown_plan(&matches);
-        if let Some(ban) = self.ban_on(&matches) {
-            return Ok(banned(ban));
-        }
         let mut decision = Decision::with_capacity(matches.iter().count());
-        let local = matches.charges(is_local);
-        if !local.is_empty() {
-            let receipt = self.local.attempt(&local, commit)?;
-            decision.add(&receipt, &matches, is_local, commit.spent(SpentIn::Local(receipt.at)));
+        let mut outcome = Ok(());
+        for group in Group::all::<S>(&matches) {
+            let charges = matches.charges(|policy| group.has(policy));
+            if charges.is_empty() {
+                continue;
+            }
+            let answer = match (group, commit) {
+                (Group::Local, _) => self.local.attempt(&charges, commit),
+                (_, Commit::Spend) => self.store.spend(&charges).await,
+                (_, Commit::Nothing) => self.store.peek(&charges).await,
+            };
+            match answer {
+                Ok(receipt) => {
+                    let spent = commit.spent(group.spent_at(receipt.at));
+                    decision.add(&receipt, &matches, |policy| group.has(policy), spent);
+                }
+                Err(error) if charges.deny_on_store_error() => outcome = Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "decided without the store");
+                    outcome = self.fall_back(&matches, group, commit, &mut decision);
+                }
+            }
+            if outcome.is_err() || !decision.is_allowed() {
+                break;
+            }
         }
-        let outcome = self.charge_shared(&matches, commit, &mut decision).await;
         if commit == Commit::Spend && (outcome.is_err() || !decision.is_allowed()) {
             self.undo(&matches, &mut decision).await;
         }
@@ -256,62 +261,45 @@ impl<S: Store> Gate<S> {
         Ok(decision)
     }
 
-    /// Charges the shared policies in one call, but for those whose units the store leases: each of
-    /// these is decided in this process first, nearly always without waiting.
-    async fn charge_shared(
-        &self,
-        matches: &Matches<'_>,
-        commit: Commit,
-        decision: &mut Decision,
-    ) -> Result<(), StoreError> {
-        let is_leased = |policy: &CheckedPolicy| S::LEASES && policy.lease.is_some();
-        for leased in matches.iter().filter(|matched| is_leased(matched.policy)) {
-            let is_it = |policy: &CheckedPolicy| policy.name == leased.policy.name;
-            self.charge_group(matches, is_it, commit, decision).await?;
+    /// The decision on a request that is not to be charged.
+    fn decide_uncharged(&self, matches: &Matches<'_>) -> Option<Decision> {
+        if matches.blocked {
+            return Some(Decision::blocked(Block::Listed, None));
         }
-        let is_other = |policy: &CheckedPolicy| is_shared(policy) && !is_leased(policy);
-        self.charge_group(matches, is_other, commit, decision).await
+        if let Some((retry_after, policy)) = matches.banned {
+            // A ban that began by itself may take longer.
+            let longer = self.ban_on(matches).filter(|own| own.1 > retry_after);
+            let suspended = Decision::blocked(Block::Suspended { retry_after }, policy.cloned());
+            return Some(longer.map_or(suspended, banned));
+        }
+        if matches.exempt {
+            return Some(Decision::default());
+        }
+        if matches.too_costly {
+            return Some(Decision::blocked(Block::CostAboveUnits, None));
+        }
+        self.ban_on(matches).map(banned)
     }
 
-    /// Charges the shared policies that `is_meant` picks in one call, unless one before has denied.
-    async fn charge_group(
+    /// Decides charges that the store could not count, each by its policy's `on_store_error`.
+    fn fall_back(
         &self,
         matches: &Matches<'_>,
-        is_meant: impl Fn(&CheckedPolicy) -> bool,
+        group: Group<'_>,
         commit: Commit,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
-        let charges = matches.charges(&is_meant);
-        if charges.is_empty() || !decision.is_allowed() {
-            return Ok(());
-        }
-        let answer = match commit {
-            Commit::Spend => self.store.spend(&charges).await,
-            Commit::Nothing => self.store.peek(&charges).await,
+        decision.degraded = true;
+        let falls_back = |policy: &CheckedPolicy| {
+            group.has(policy) && policy.on_store_error == OnStoreError::Local
         };
-        match answer {
-            Ok(receipt) => {
-                let spent = commit.spent(SpentIn::Shared(receipt.at));
-                decision.add(&receipt, matches, is_meant, spent);
-                Ok(())
-            }
-            // The store could not count: each policy's `on_store_error` decides.
-            Err(error) if charges.deny_on_store_error() => Err(error),
-            Err(error) => {
-                tracing::debug!(%error, "decided without the store");
-                decision.degraded = true;
-                let falls_back = |policy: &CheckedPolicy| {
-                    is_meant(policy) && policy.on_store_error == OnStoreError::Local
-                };
-                let fallback = matches.charges(falls_back);
-                if !fallback.is_empty() {
-                    let receipt = self.local.attempt(&fallback, commit)?;
-                    let spent = commit.spent(SpentIn::Local(receipt.at));
-                    decision.add(&receipt, matches, falls_back, spent);
-                }
-                Ok(())
-            }
+        let fallback = matches.charges(falls_back);
+        if !fallback.is_empty() {
+            let receipt = self.local.attempt(&fallback, commit)?;
+            let spent = commit.spent(SpentIn::Local(receipt.at));
+            decision.add(&receipt, matches, falls_back, spent);
         }
+        Ok(())
     }
 
     /// Undoes what a request has spent that was denied after all, but for policies that count it.
@@ -407,12 +395,47 @@ impl<S: Store> Gate<S> {
     }
 }
 
-fn is_local(policy: &CheckedPolicy) -> bool {
-    policy.scope == Scope::Local
+/// Policies that are charged in one call.
+#[derive(Clone, Copy)]
+enum Group<'p> {
+    /// Those of this process.
+    Local,
+    /// One whose units the store leases: it is decided in this process, nearly always without
+    /// waiting.
+    Leased(&'p Name),
+    /// All others.
+    Shared { with_leased: bool },
 }
 
-fn is_shared(policy: &CheckedPolicy) -> bool {
-    policy.scope == Scope::Shared
+impl<'p> Group<'p> {
+    /// The groups of a request, in the order in which they are charged.
+    fn all<S: Store>(matches: &'p Matches<'_>) -> impl Iterator<Item = Self> {
+        let leased = matches.iter().filter(|matched| S::LEASES && matched.policy.lease.is_some());
+        let leased = leased.map(|matched| Self::Leased(&matched.policy.name));
+        let shared = Self::Shared { with_leased: !S::LEASES };
+        std::iter::once(Self::Local).chain(leased).chain([shared])
+    }
+
+    fn has(self, policy: &CheckedPolicy) -> bool {
+        match self {
+            Self::Local => is_local(policy),
+            Self::Leased(name) => policy.name == *name,
+            Self::Shared { with_leased } => {
+                !is_local(policy) && (with_leased || policy.lease.is_none())
+            }
+        }
+    }
+
+    fn spent_at(self, at: Timestamp) -> SpentIn {
+        match self {
+            Self::Local => SpentIn::Local(at),
+            Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared(at),
+        }
+    }
+}
+
+fn is_local(policy: &CheckedPolicy) -> bool {
+    policy.scope == Scope::Local
 }
 
 impl Gate<MemoryStore> {
