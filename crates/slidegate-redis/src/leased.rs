@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent, Standings, SystemClock};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, Quotas, Receipt, Spent, Standings, SystemClock,
+};
 use slidegate::{Account, Clock, Standing, Store, StoreError, Timestamp};
 
 use crate::ResilientStore;
@@ -142,6 +144,10 @@ impl<S: Store> Store for LeasedStore<S> {
             self.0.accounts.lock().peek(charge, &mut receipt, self.0.clock.now());
         }
         Ok(receipt)
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        self.0.store.read(charge).await
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
-use slidegate::limit::{Charge, Receipt};
+use slidegate::limit::{AccountReading, Charge, LedgerEntry, LedgerReading, Receipt};
 use slidegate::{Quota, Standing, Timestamp};
 
 use crate::error::RedisStoreError;
@@ -41,6 +41,8 @@ pub(crate) struct Scripts {
     pub(crate) decide: Script,
     /// Refunds and merges.
     pub(crate) amend: Script,
+    /// Reads ledgers as a whole.
+    pub(crate) read: Script,
 }
 
 impl Scripts {
@@ -55,6 +57,7 @@ impl Scripts {
         Self {
             decide: script(include_str!("lua/decide.lua")),
             amend: script(include_str!("lua/amend.lua")),
+            read: script(include_str!("lua/read.lua")),
         }
     }
 }
@@ -149,6 +152,13 @@ impl<'s> ScriptCall<'s> {
         call
     }
 
+    /// Reads the ledgers of a charge.
+    pub(crate) fn read(scripts: &'s Scripts, charge: Charge<'_>, keys: &[String]) -> Self {
+        let mut call = Self::new(&scripts.read, keys);
+        call.command.arg(terms(Mode::Peek, &[charge]));
+        call
+    }
+
     /// Takes back what was spent at a moment, or the newest. The last key is the mark.
     pub(crate) fn refund(
         scripts: &'s Scripts,
@@ -198,6 +208,8 @@ fn millis(duration: Duration) -> u64 {
 /// The bytes of a ledger's standing in a reply: units left, when the charge fits, when the first unit
 /// is free again, and whether there was room for the charge.
 const STANDING_BYTES: usize = 17;
+/// The bytes of a ledger's entry in a reply: the stamp, and units.
+const ENTRY_BYTES: usize = 10;
 /// The bytes of the time that a reply begins with.
 const TIME_BYTES: usize = 8;
 /// An answer begins with one of these, or with zero if the request was denied. After the last one
@@ -205,7 +217,7 @@ const TIME_BYTES: usize = 8;
 const SPENT: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Splits the reply of the decision script into the answers to its requests, in order.
+/// Splits the reply of the decision script, or of the one that reads, into the answers to its requests, in order.
 pub(crate) struct AnswerReader<'r> {
     at: Timestamp,
     rest: &'r [u8],
@@ -239,6 +251,24 @@ impl<'r> AnswerReader<'r> {
         };
         let standings = request.quotas.iter().map(standing).collect::<Result<_, RedisStoreError>>();
         Ok(Receipt { spent: verdict == SPENT, at: self.at, degraded: false, standings: standings? })
+    }
+
+    /// The ledgers of these quotas, in the reply of the script that reads them.
+    pub(crate) fn ledgers(mut self, quotas: &[Quota]) -> Result<AccountReading, RedisStoreError> {
+        let mut reading = AccountReading::untouched(self.at, quotas);
+        for LedgerReading { entries, .. } in &mut reading.ledgers {
+            let count = number(self.take(2)?);
+            for _ in 0..count {
+                let bytes = self.take(ENTRY_BYTES)?;
+                let stamp = Timestamp::from_millis(number(&bytes[..6]));
+                let units = number(&bytes[6..]) as u32;
+                match entries.last_mut() {
+                    Some(last) if last.stamp == stamp => last.units += units,
+                    _ => entries.push(LedgerEntry { stamp, units }),
+                }
+            }
+        }
+        Ok(reading)
     }
 
     /// Of a reply that is too short, nothing more is read.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{FromRedisValue, ToRedisArgs};
-use slidegate::limit::{Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 
@@ -23,7 +23,7 @@ use crate::events::EventLog;
 use crate::key::{KeyTemplate, escaped};
 use crate::layout::Layout;
 use crate::owned::OwnedCharge;
-use crate::script::{Mode, Request, ScriptCall, Scripts};
+use crate::script::{AnswerReader, Mode, Request, ScriptCall, Scripts};
 use crate::shared_map::SharedMap;
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
@@ -386,6 +386,16 @@ impl Store for RedisStore {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.decide(Mode::Peek, charges.as_slice()).await
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        let (connection, keys) = (&self.0.connection, self.keys(&[charge])?);
+        let call = ScriptCall::read(&connection.scripts, charge, &keys);
+        self.within(self.deadline().max(BACKGROUND_DEADLINE), async {
+            let reply = connection.run(&call).await?;
+            AnswerReader::new(&reply).ledgers(charge.quotas().as_slice())
+        })
+        .await
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {

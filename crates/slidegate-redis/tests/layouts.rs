@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Quotas, Receipt, Spent};
 use slidegate::{Identity, ManualClock, MemoryStore, Name, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
@@ -278,6 +278,15 @@ impl World {
         })
     }
 
+    /// What packed ledgers hold, and sorted sets.
+    fn read(&self, charge: Charge<'_>) -> [AccountReading; 2] {
+        self.runtime.block_on(async {
+            let (packed, sorted_set) =
+                tokio::join!(self.packed.read(charge), self.sorted_set.read(charge));
+            [packed.unwrap(), sorted_set.unwrap()]
+        })
+    }
+
     fn refund(&self, charges: &Charges<'_>, spent: Spent) {
         self.runtime.block_on(async {
             for store in [&self.packed, &self.beside_decoy, &self.sorted_set] {
@@ -378,6 +387,19 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
         leaving_us.drain(..leaving_us.len().saturating_sub(12));
         if memory {
             compare(&answer, in_memory.peek_now(&charges).unwrap())?;
+        }
+        let charge = charges.as_slice()[0];
+        let [packed, sorted_set] = world.read(charge);
+        prop_assert_eq!(&packed, &sorted_set, "packed, and sorted set");
+        for (ledger, (remaining, _, reset_after)) in packed.ledgers.iter().zip(&answer.standings) {
+            let (quota, first) = (ledger.quota, ledger.entries.first());
+            prop_assert_eq!(quota.units().get().saturating_sub(ledger.spent()), *remaining);
+            let leaves =
+                first.map(|first| (first.stamp + quota.window()).saturating_since(answer.at));
+            prop_assert_eq!(leaves.unwrap_or_default(), *reset_after);
+        }
+        if memory {
+            prop_assert_eq!(packed, in_memory.read_now(charge), "and in memory");
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Quotas, Receipt, Spent};
 use slidegate::{
     Clock, Consistency, Facts, Gate, Identity, MemoryStore, Name, OnStoreError, Policies, Policy,
     Quota, Scope, Source, Store, StoreError, Timestamp,
@@ -102,6 +102,10 @@ impl Store for Link {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.call(|ledgers| ledgers.peek_now(charges)).await?
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        self.call(|ledgers| ledgers.read_now(charge)).await
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {

@@ -105,6 +105,9 @@ async fn a_warm_fallback_in(world: World) {
     world.advance(10 * SECOND);
     assert_eq!(admitted(&store, payer.charge(), 20).await, 5, "ten in the window, no more");
     assert_eq!(store.stats().breaker, BreakerState::Open);
+    let known = store.read(payer.charge()).await.unwrap();
+    let spends: Vec<u32> = known.ledgers[0].entries.iter().map(|entry| entry.units).collect();
+    assert!(known.degraded && spends == [4, 1, 5], "what this process knows of: {known:?}");
 
     world.server.restart();
     until("it closes", || store.stats().breaker == BreakerState::Closed).await;
@@ -112,6 +115,8 @@ async fn a_warm_fallback_in(world: World) {
     let standing = other.peek(&payer.charge().into()).await.unwrap().standings[0];
     assert_eq!(standing.remaining(), 0, "others know of the six, too");
     assert_eq!(standing.reset_after(), 40 * SECOND, "and the first four are as they were");
+    let reading = store.read(payer.charge()).await.unwrap();
+    assert!(!reading.degraded && reading.ledgers[0].spent() == 10, "{reading:?}");
     world.advance(40 * SECOND);
     assert_eq!(remaining(&other, payer.charge()).await, 4);
     world.advance(9 * SECOND);

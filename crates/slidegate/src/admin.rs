@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use crate::gate::{Gate, Rules};
 use crate::limit::{
-    Account, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store, StoreError,
+    Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store,
+    StoreError,
 };
+use crate::policy::matching::Match;
+use crate::policy::overrides::OverrideEffect;
 use crate::policy::{
     AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides,
     Policies, Scope,
@@ -49,21 +52,10 @@ impl<S: Store> Admin<'_, S> {
         plan: Option<&str>,
     ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
-        let (policy, counted) = resolve(&rules.policies, account)?;
-        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
-        let charge = NamedCharge {
-            policy: &account.policy,
-            identity: account.identity,
-            plan: plan.or(of_key),
-            cost: Some(NonZeroU32::MIN),
-        };
-        let mut matched = rules.policies.match_named(policy, &charge);
-        let overrides = rules.overrides.at(self.gate.now());
-        let own = overrides.everywhere(&counted.identity);
-        let own = own.and(overrides.under(policy, &counted.identity));
-        let effect = own.and(overrides.around(&account.identity));
-        matched.raise(effect.granted);
+        let (matched, effect) = self.matched(&rules, account, plan)?;
+        let policy = matched.policy;
         let receipt = self.look(policy, &matched.charge().into()).await?;
+        let counted = Account { policy: policy.name.clone(), identity: matched.identity };
         let begun = self.gate.bans.retry_after(&counted);
         Ok(Inspection {
             standings: matched.standings(&receipt.standings).into_vec(),
@@ -73,6 +65,51 @@ impl<S: Store> Admin<'_, S> {
             degraded: receipt.degraded,
             plan: matched.plan.map(|plan| plan.name.clone()),
         })
+    }
+
+    /// Reads what an account has spent in the windows of its quotas, and spends nothing. The quotas
+    /// are those that [`inspect`](Self::inspect) has.
+    pub async fn read(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<AccountReading, AccountError> {
+        let rules = self.gate.rules.load();
+        let (matched, _) = self.matched(&rules, account, plan)?;
+        let (policy, charge) = (matched.policy, matched.charge());
+        if policy.scope == Scope::Local {
+            return Ok(self.gate.local.read_now(charge));
+        }
+        match self.gate.store.read(charge).await {
+            Err(_) if policy.on_store_error == OnStoreError::Local => {
+                Ok(AccountReading { degraded: true, ..self.gate.local.read_now(charge) })
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    /// How a request of one unit is charged to the account now, and what overrides do to it.
+    fn matched<'r>(
+        &self,
+        rules: &'r Rules,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<(Match<'r>, OverrideEffect), AccountError> {
+        let policy = rules.policies.find(&account.policy)?;
+        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
+        let charge = NamedCharge {
+            policy: &account.policy,
+            identity: account.identity,
+            plan: plan.or(of_key),
+            cost: Some(NonZeroU32::MIN),
+        };
+        let mut matched = rules.policies.match_named(policy, &charge);
+        let overrides = rules.overrides.at(self.gate.now());
+        let own = overrides.everywhere(&matched.identity);
+        let own = own.and(overrides.under(policy, &matched.identity));
+        let effect = own.and(overrides.around(&account.identity));
+        matched.raise(effect.granted);
+        Ok((matched, effect))
     }
 
     /// Peeks in the store that has the account, or in the gate's own if that store cannot tell and

@@ -36,7 +36,9 @@ use std::num::NonZeroU32;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::limit::{Charge, Charges, Name, Quota, Quotas, Receipt, Spent, Standing, Store};
+use crate::limit::{
+    Charge, Charges, LedgerEntry, Name, Quota, Quotas, Receipt, Spent, Standing, Store, Timestamp,
+};
 use crate::policy::identity::Identity;
 
 /// Makes stores for the suite and moves their clock.
@@ -72,6 +74,8 @@ pub async fn run(harness: &impl Harness) {
     retry_after_is_true(harness).await;
     shadow_never_denies(harness).await;
     peek_spends_nothing(harness).await;
+    read_has_what_is_spent(harness).await;
+    read_has_what_is_counted_in_ticks_and_denials(harness).await;
     reset_forgets(harness).await;
     refund_gives_back(harness).await;
     change_of_units_keeps_history(harness).await;
@@ -130,6 +134,13 @@ async fn spend(store: &impl Store, charge: Charge<'_>) -> Receipt {
 
 async fn peek(store: &impl Store, charge: Charge<'_>) -> Receipt {
     store.peek(&charge.into()).await.expect("the store answers")
+}
+
+/// How long ago and how much was spent, in each ledger of a charge.
+async fn ages(store: &impl Store, charge: Charge<'_>) -> Vec<Vec<(Duration, u32)>> {
+    let reading = store.read(charge).await.expect("the store answers");
+    let age = |entry: &LedgerEntry| (reading.at.saturating_since(entry.stamp), entry.units);
+    reading.ledgers.iter().map(|ledger| ledger.entries.iter().map(age).collect()).collect()
 }
 
 /// How many of `requests` equal requests pass.
@@ -367,6 +378,69 @@ async fn peek_spends_nothing(harness: &impl Harness) {
     let full = peek(&store, payer.charge()).await;
     assert!(!full.spent);
     assert_eq!(full.standings[0].retry_after(), MINUTE);
+}
+
+async fn read_has_what_is_spent(harness: &impl Harness) {
+    let store = harness.store().await;
+    let payer = Payer::new("read", &[Quota::per_minute(10), Quota::per_day(20)]);
+    let raised = payer.with_quotas(&[Quota::per_minute(50), Quota::per_day(90)]);
+    assert_eq!(ages(&store, payer.charge()).await, [[], []]);
+    assert!(spend(&store, payer.cost(3)).await.spent);
+    harness.advance(20 * SECOND).await;
+    let second = spend(&store, payer.charge()).await;
+    assert_eq!(admitted(&store, payer.cost(2), 5).await, 3);
+    harness.advance(30 * SECOND).await;
+    assert!(!spend(&store, payer.charge()).await.spent, "a denied request leaves no entry");
+    let reading = store.read(payer.charge()).await.expect("the store answers");
+    assert_eq!(reading.at.saturating_since(second.at), 30 * SECOND);
+    assert!(!reading.degraded);
+    assert_eq!(reading.ledgers[1].quota, Quota::per_day(20), "in order");
+    let both = [(50 * SECOND, 3), (30 * SECOND, 7)];
+    for charge in [payer.charge(), raised.charge(), payer.charge()] {
+        assert_eq!(ages(&store, charge).await, [both, both], "whatever the units are");
+    }
+    assert_eq!(remaining(&peek(&store, payer.charge()).await), [0, 10], "nothing was spent");
+    store.refund(&payer.cost(5).into(), Spent::At(second.at)).await.expect("the store answers");
+    harness.advance(10 * SECOND).await;
+    let left = [vec![(40 * SECOND, 2)], vec![(MINUTE, 3), (40 * SECOND, 2)]];
+    assert_eq!(ages(&store, payer.charge()).await, left, "a minute later the first has left it");
+    let ahead = Payer::new("read-ahead", &[Quota::per_minute(10)]);
+    assert!(spend(&store, ahead.cost(2)).await.spent);
+    harness.step_back(30 * SECOND).await;
+    assert_eq!(
+        ages(&store, ahead.charge()).await,
+        [[(Duration::ZERO, 2)]],
+        "none is in the future"
+    );
+}
+
+async fn read_has_what_is_counted_in_ticks_and_denials(harness: &impl Harness) {
+    let store = harness.store().await;
+    let quota = Quota::per_minute(10_000);
+    let large = Payer::new("read-large", &[quota]);
+    for cost in [4000, 1, 5000] {
+        assert!(spend(&store, large.cost(cost)).await.spent);
+        harness.advance(7 * MS).await;
+    }
+    let reading = store.read(large.charge()).await.expect("the store answers");
+    let [ledger] = &reading.ledgers[..] else { panic!("one ledger: {reading:?}") };
+    assert_eq!(ledger.spent(), 9001);
+    let (tick, at) = (quota.tick(), reading.at);
+    let instants = [at - 21 * MS, at - 14 * MS, at - 7 * MS];
+    for entry in &ledger.entries {
+        let is_near = |spent: &Timestamp| entry.stamp >= *spent && entry.stamp < *spent + tick;
+        assert!(instants.iter().any(is_near), "at most a tick later: {reading:?}");
+    }
+    assert!(ledger.entries.is_sorted_by(|one, next| one.stamp < next.stamp), "{reading:?}");
+
+    let payer = Payer::new("read-denied", &[Quota::per_minute(2)]);
+    let counted = payer.charge().count_denied(true);
+    for _ in 0..4 {
+        spend(&store, counted).await;
+        harness.advance(SECOND).await;
+    }
+    let newest = [(2 * SECOND, 1), (SECOND, 1)];
+    assert_eq!(ages(&store, counted).await, [newest], "each takes the place of the oldest");
 }
 
 async fn reset_forgets(harness: &impl Harness) {

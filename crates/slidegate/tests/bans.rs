@@ -13,7 +13,7 @@ use crate::support::now;
 use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::policy::ActiveBan;
 use slidegate::{
     Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity, ManualClock,
@@ -495,6 +495,10 @@ impl Store for Counting {
         self.ask().peek_now(charges)
     }
 
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Ok(self.ask().read_now(charge))
+    }
+
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.ask().refund_now(charges, spent);
         Ok(())
@@ -582,6 +586,10 @@ impl Store for Slow {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.0.peek_now(charges)
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Ok(self.0.read_now(charge))
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::now;
 use http::Method;
-use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::{
     Account, AccountError, Ban, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
     OnStoreError, Policies, Policy, Quota, Scope, Source, Store, StoreError, Verdict,
@@ -59,6 +59,10 @@ impl Store for Down {
     }
 
     async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.fail()
+    }
+
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
         self.fail()
     }
 

@@ -80,6 +80,8 @@ fn a_full_store_does_what_the_policy_says() {
     assert_eq!(answers(OnStoreError::Allow), [true; 10]);
     let shared = answers(OnStoreError::Local);
     assert_eq!(shared.iter().filter(|spent| **spent).count(), 3, "newcomers share one account");
+    let reading = store.read_now(newcomers[9].charge());
+    assert!(reading.degraded && reading.ledgers[0].spent() == 3, "{reading:?}");
     let deny = newcomers[0].charge().on_store_error(OnStoreError::Deny);
     assert!(matches!(store.spend_now(&deny.into()), Err(StoreError::Full)));
     assert_eq!(store.stats().accounts, 10);
@@ -122,6 +124,7 @@ fn peeking_makes_no_account() {
     let store = store(&clock, 100);
     for payer in payers(0..50, Quota::per_minute(1)) {
         assert!(store.peek_now(&payer.charges()).unwrap().spent);
+        assert_eq!(store.read_now(payer.charge()).ledgers[0].spent(), 0);
     }
     assert_eq!(store.stats().accounts, 0);
 }

@@ -10,7 +10,7 @@ use crate::support::now;
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder, TooManyOverrides};
 use slidegate::{
     AccessList, Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity,
@@ -116,6 +116,10 @@ impl Store for Counted {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.store().peek_now(charges)
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Ok(self.store().read_now(charge))
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
@@ -740,6 +744,10 @@ impl Store for Down {
     }
 
     async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        Err(StoreError::Deadline(MINUTE))
+    }
+
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
         Err(StoreError::Deadline(MINUTE))
     }
 

@@ -5,6 +5,7 @@
 --   spend(i, cost)            adds units now
 --   forget(i, amount)         drops the oldest units; a spend follows
 --   unit(i, number)           the stamp of a unit, counted from 1 for the oldest
+--   runs_of(i)                pairs of a stamp and units, oldest first: all that there is
 --   refund(i, amount, stamp)  takes back the newest units, or those with this stamp
 --   merge(i, runs)            adds units spent elsewhere: pairs of a stamp and units, oldest first
 local ceil, floor, max, min, rep, text = math.ceil, math.floor, math.max, math.min, string.rep, string.format

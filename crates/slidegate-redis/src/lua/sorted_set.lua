@@ -16,10 +16,10 @@ local function last_score_of(stamp)
     return text('%.17g', (stamp + SLOP) * TIMES / PARTS)
 end
 
--- The time in ms of the member at this rank; nothing if there is none. A time in another unit, of which
--- one is a thousand of the next, is an error.
-local function time_at(i, rank)
-    local score = call('ZRANGE', KEYS[i], rank, rank, 'WITHSCORES')[2]
+-- The time in ms of the member at this rank, whose score may be known; nothing if there is none. A time in
+-- another unit, of which one is a thousand of the next, is an error.
+local function time_at(i, rank, score)
+    score = score or call('ZRANGE', KEYS[i], rank, rank, 'WITHSCORES')[2]
     if not score then
         return nil
     end
@@ -136,6 +136,18 @@ local function refund(i, amount, stamp)
     for first = 1, #names, 2000 do
         call('ZREM', KEYS[i], spread(names, first, min(first + 1999, #names)))
     end
+end
+
+local function runs_of(i)
+    local runs, read = {}, 0
+    -- Of many members, only the first of each stamp is read. Rounding may place even that beyond the stamp.
+    local all = used[i] <= FINE_UNITS and call('ZRANGE', KEYS[i], '0', '-1', 'WITHSCORES')
+    while read < used[i] do
+        local stamp = stamp_of(i, ceil(time_at(i, read, all and all[2 * read + 2])))
+        local upto = all and 0 or call('ZCOUNT', KEYS[i], '-inf', last_score_of(stamp))
+        runs[#runs + 1], read = { stamp, max(1, upto - read) }, max(upto, read + 1)
+    end
+    return runs
 end
 
 local function merge(i, runs)

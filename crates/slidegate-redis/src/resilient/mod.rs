@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slidegate::limit::{Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -252,6 +252,17 @@ impl Store for ResilientStore {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.decide(Mode::Peek, charges).await
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        let inner = &self.0;
+        if inner.breaker.is_closed() {
+            match inner.redis.read(charge).await {
+                Ok(reading) => return Ok(reading),
+                Err(error) => self.failed(&error, &charge.into()),
+            }
+        }
+        Ok(AccountReading { degraded: true, ..inner.local.store.read_now(charge) })
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {

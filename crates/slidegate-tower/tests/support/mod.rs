@@ -11,7 +11,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
-use slidegate::limit::{Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::policy::PoliciesBuilder;
 use slidegate::{
     Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Standing, Store, StoreError,
@@ -72,6 +72,10 @@ impl Store for Down {
         self.fail()
     }
 
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
+        self.fail()
+    }
+
     async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
         self.fail()
     }
@@ -93,6 +97,10 @@ impl Store for Slow {
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         tokio::task::yield_now().await;
         self.0.peek(charges).await
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        self.0.read(charge).await
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
@@ -132,6 +140,10 @@ impl Store for Scripted {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         Ok(self.receipt(charges))
+    }
+
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Ok(AccountReading::default())
     }
 
     async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ pub(crate) mod ledger;
 pub(crate) mod memory;
 pub(crate) mod name;
 pub(crate) mod quota;
+pub(crate) mod reading;
 pub(crate) mod store;
 
 pub use self::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
@@ -15,4 +16,5 @@ pub use self::ledger::Ledger;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError};
 pub use self::name::{Name, NameError};
 pub use self::quota::{Quota, QuotaError, Quotas, QuotasError};
+pub use self::reading::{AccountReading, LedgerEntry, LedgerReading};
 pub use self::store::{Receipt, Spent, Standing, Standings, Store, StoreError};

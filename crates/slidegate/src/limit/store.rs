@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-#[cfg(doc)]
-use crate::limit::Charge;
-use crate::limit::{Charges, Quota, Timestamp};
+use crate::limit::{AccountReading, Charge, Charges, Quota, Timestamp};
 
 /// Keeps the ledgers of all accounts, on one clock of its own.
 ///
@@ -46,6 +44,14 @@ pub trait Store: Send + Sync + 'static {
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<Receipt, StoreError>> + Send;
+
+    /// Reads what is spent in the windows of one charge's quotas, and spends nothing. It has every
+    /// unit that [`peek`](Self::peek) counts and no other: none that has left the window, and none
+    /// that is stamped later than a spend at this instant would be.
+    fn read(
+        &self,
+        charge: Charge<'_>,
+    ) -> impl Future<Output = Result<AccountReading, StoreError>> + Send;
 
     /// Takes back each charge's cost, as far as it is there.
     fn refund(

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use slidegate::limit::{Charges, Receipt, Spent, SystemClock};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent, SystemClock};
 use slidegate::{
     AccessList, Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Source,
     Store, StoreError, Timestamp,
@@ -170,6 +170,10 @@ impl Store for Down {
     }
 
     async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        Self::fail()
+    }
+
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
         Self::fail()
     }
 

@@ -18,7 +18,10 @@ use self::planned::{AccountKey, PlannedCharge, account_key};
 use self::shard::{Shard, Slot};
 pub use self::snapshot::SnapshotError;
 use crate::limit::clock::{Clock, StoreClock, SystemClock, Timestamp, Warning};
-use crate::limit::{Charges, Quota, Receipt, Spent, Standing, Standings, Store, StoreError};
+use crate::limit::{
+    AccountReading, Charge, Charges, LedgerEntry, LedgerReading, Quota, Receipt, Spent, Standing,
+    Standings, Store, StoreError,
+};
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///
@@ -148,6 +151,26 @@ impl MemoryStore {
     /// [`Store::peek`] for callers that are not async.
     pub fn peek_now(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.attempt(charges, Commit::Nothing)
+    }
+
+    /// [`Store::read`] for callers that are not async.
+    pub fn read_now(&self, charge: Charge<'_>) -> AccountReading {
+        let key = account_key(&charge);
+        let hash = self.hash(&key);
+        let (mut shard, now) = self.open(hash);
+        let mut reading = AccountReading::untouched(now, charge.quotas().as_slice());
+        let has_own = shard.own(hash, &key).is_some();
+        let Some(account) = shard.own_or_shared(hash, &key, charge.policy()) else {
+            return reading;
+        };
+        reading.degraded = !has_own;
+        for LedgerReading { quota, entries } in &mut reading.ledgers {
+            let Some(ledger) = account.ledger_mut(*quota) else { continue };
+            ledger.expire_in_order(now);
+            let entry = |(ms, units)| LedgerEntry { stamp: Timestamp::from_millis(ms), units };
+            *entries = ledger.runs().map(entry).collect();
+        }
+        reading
     }
 
     /// [`Store::refund`] for callers that are not async.
@@ -362,6 +385,10 @@ impl Store for MemoryStore {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         self.attempt(charges, Commit::Nothing)
+    }
+
+    async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Ok(self.read_now(charge))
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
