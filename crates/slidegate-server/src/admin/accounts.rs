@@ -82,32 +82,59 @@ pub(super) async fn inspect<S: Store>(
     let Path(identity_text) = path?;
     let identity = identity(&identity_text, &policies)?;
     let Query(InspectParameters { policy, plan }) = query?;
-    let plans: Vec<&str> = policies.plans().iter().map(|plan| &*plan.name).collect();
-    if let Some(plan) = plan.as_deref().filter(|plan| !plans.contains(plan)) {
-        let known = plans.join(", ");
-        return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
-    }
-    let (top, now) = operator.observer.accounts();
     let mut accounts = Vec::new();
-    let is_wanted = |name: &Name| policy.as_deref().is_none_or(|policy| **name == *policy);
-    for checked in policies.iter().filter(|checked| is_wanted(&checked.name)) {
-        let account = Account { policy: checked.name.clone(), identity };
-        let seen = top.plan_of(&account, now);
-        let account = operator.look(&account, plan.as_deref().or(seen.as_deref())).await;
+    for candidate in operator.candidates(&identity, policy.as_deref(), plan.as_deref())? {
+        let account = operator.look(&candidate.account, candidate.plan.as_deref()).await;
         let account = account.map_err(OverrideError::Account)?;
-        if policy.is_some() || counts(checked, &identity) || !account.is_untouched() {
+        if candidate.counts || !account.is_untouched() {
             accounts.push(account);
         }
-    }
-    if let Some(policy) = policy.filter(|_| accounts.is_empty()) {
-        return Err(OverrideError::unknown_policy(&policy, &policies).into());
     }
     let overrides = operator.overrides.list(Some(&identity)).await.overrides;
     let identity = policies.shown(&identity).into_owned();
     Ok(Json(IdentityView { identity, accounts, overrides }))
 }
 
+/// An account that an identity may have, and the plan to look at it by.
+pub(super) struct Candidate {
+    pub(super) account: Account,
+    pub(super) plan: Option<String>,
+    /// Whether the policy was asked for or counts such identities. Other accounts are worth showing
+    /// only if there is something in them.
+    pub(super) counts: bool,
+}
+
 impl<S: Store> Operator<S> {
+    /// The accounts of an identity under one policy, or under all of them.
+    pub(super) fn candidates(
+        &self,
+        identity: &Identity,
+        policy: Option<&str>,
+        plan: Option<&str>,
+    ) -> Result<Vec<Candidate>, Problem> {
+        let policies = self.policies();
+        let plans: Vec<&str> = policies.plans().iter().map(|plan| &*plan.name).collect();
+        if let Some(plan) = plan.filter(|plan| !plans.contains(plan)) {
+            let known = plans.join(", ");
+            return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
+        }
+        let (top, now) = self.observer.accounts();
+        let is_wanted = |name: &Name| policy.is_none_or(|policy| **name == *policy);
+        let wanted = policies.iter().filter(|checked| is_wanted(&checked.name));
+        let candidates = wanted.map(|checked| {
+            let account = Account { policy: checked.name.clone(), identity: *identity };
+            let seen = || top.plan_of(&account, now).map(|plan| plan.to_string());
+            let plan = plan.map(str::to_owned).or_else(seen);
+            let counts = policy.is_some() || counts(checked, identity);
+            Candidate { account, plan, counts }
+        });
+        let candidates: Vec<Candidate> = candidates.collect();
+        match policy.filter(|_| candidates.is_empty()) {
+            Some(policy) => Err(OverrideError::unknown_policy(policy, &policies).into()),
+            None => Ok(candidates),
+        }
+    }
+
     /// The account as it stands now.
     async fn look(
         &self,

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod changes;
+pub(crate) mod density;
 mod readiness;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ const INDEX: &str = concat!(
 
 GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied
 GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.113.7; ?policy=, ?plan=
+GET    /v1/accounts/IDENTITY/density        its spends over each window; ?buckets=60, ?policy=, ?plan=
 POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reason\": \"...\"}
 POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
 POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
@@ -74,6 +76,7 @@ pub(crate) fn router<S: Store>(
     let guarded = Router::new()
         .route("/v1/accounts", get(accounts::list::<S>))
         .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
+        .route("/v1/accounts/{identity}/density", get(density::density::<S>))
         .route("/v1/accounts/{identity}/reset", post(changes::reset::<S>))
         .route("/v1/accounts/{identity}/{action}", post(changes::create::<S>))
         .route("/v1/overrides", get(changes::list::<S>))
