@@ -48,6 +48,12 @@ impl Paint {
     }
 }
 
+/// How many columns a line has; 80 if standard output is no terminal.
+pub(crate) fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| size.ws_col.into()).filter(|columns| *columns > 0).unwrap_or(80)
+}
+
 pub(crate) const CANNOT_WRITE: &str = "cannot write to standard output";
 
 /// Writes text to standard output.

@@ -58,14 +58,24 @@ impl AdminEndpoint {
         path: &str,
         body: Vec<u8>,
     ) -> anyhow::Result<()> {
+        self.print_as(method, path, body, |answer: T| Ok(answer.to_string()))
+    }
+
+    /// The same, with the text that is made of the answer.
+    pub(super) fn print_as<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        text: impl FnOnce(T) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(self.call(method, path, body))?;
         let text = if self.json {
             String::from_utf8(answer.into())? + "\n"
         } else {
-            serde_json::from_slice::<T>(&answer)
-                .context("the server answers as another version does; see --json")?
-                .to_string()
+            let answer = serde_json::from_slice(&answer);
+            text(answer.context("the server answers as another version does; see --json")?)?
         };
         terminal::show(&text)
     }

@@ -1,22 +1,28 @@
 //! The operator's commands, which call a running server.
 
+mod chart;
 mod client;
 mod identity;
+mod picture;
 mod print;
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Subcommand;
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::client::{AdminEndpoint, path_segment};
+use crate::admin::density::DensityView;
 use crate::admin::views::{
     AccountList, AccountSort, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
     OverrideList,
 };
+use crate::terminal::{Paint, columns};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
@@ -37,6 +43,7 @@ Examples:
 Examples:
   slidegate inspect ip:203.0.113.7
   slidegate inspect user:42 --policy login
+  slidegate inspect user:42 --density       when it spent what, and when that is free again
   slidegate inspect api-key:-               reads the key from standard input; only its digest is sent
   slidegate inspect api-key:@/run/key       reads it from a file"))]
     Inspect(InspectQuery),
@@ -113,7 +120,7 @@ pub(crate) struct AccountsQuery {
     server: AdminEndpoint,
 }
 
-/// The parameters of `GET /v1/accounts/IDENTITY`.
+/// The parameters of `GET /v1/accounts/IDENTITY`, and of its density.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct InspectQuery {
     /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
@@ -127,6 +134,20 @@ pub(crate) struct InspectQuery {
     /// With the quotas of this plan; without it that of the API key, or the one it was last seen with
     #[arg(long, value_name = "NAME")]
     plan: Option<String>,
+
+    /// Draw what was spent over each quota's window, as a bar chart
+    #[arg(long)]
+    #[serde(skip)]
+    density: bool,
+
+    /// In how many parts of the window, 1 to 1000 [default: 60]
+    #[arg(long, value_name = "N", requires = "density")]
+    buckets: Option<u32>,
+
+    /// Write the charts to this file as an SVG picture, too
+    #[arg(long, value_name = "FILE", requires = "density", conflicts_with = "json")]
+    #[serde(skip)]
+    svg: Option<PathBuf>,
 
     #[command(flatten)]
     #[serde(skip)]
@@ -233,7 +254,13 @@ impl RemoteCommand {
             }
             Self::Inspect(query) => {
                 let parameters = serde_urlencoded::to_string(query)?;
-                let path = format!("{}?{parameters}", account_path(&query.identity)?);
+                let path = account_path(&query.identity)?;
+                if query.density {
+                    let path = format!("{path}/density?{parameters}");
+                    let show = |view| query.show_density(&view);
+                    return query.server.print_as(Method::GET, &path, Vec::new(), show);
+                }
+                let path = format!("{path}?{parameters}");
                 query.server.print::<IdentityView>(Method::GET, &path, Vec::new())
             }
             Self::Reset(change) => post::<AccountsReset>(change, "reset", change),
@@ -249,6 +276,17 @@ impl RemoteCommand {
                 lift.server.print::<OverrideLifted>(Method::DELETE, &path, body)
             }
         }
+    }
+}
+
+impl InspectQuery {
+    /// The charts for the terminal; writes the picture if there is to be one.
+    fn show_density(&self, view: &DensityView) -> anyhow::Result<String> {
+        if let Some(file) = &self.svg {
+            std::fs::write(file, picture::picture(view))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(chart::chart(view, columns(), Paint::for_stdout()))
     }
 }
 

@@ -171,7 +171,7 @@ fn override_table(overrides: &[OverrideView]) -> String {
 }
 
 /// A length of time in the two units that matter, rounded up to a second unless it is short.
-fn time(ms: u64) -> String {
+pub(super) fn time(ms: u64) -> String {
     let seconds = if ms < 10_000 { ms / 1000 } else { ms.div_ceil(1000) };
     let two = |whole: u64, unit: &str, rest: u64, smaller: &str| match rest {
         0 => format!("{whole}{unit}"),

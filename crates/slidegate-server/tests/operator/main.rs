@@ -6,6 +6,7 @@
 mod accounts;
 mod bans;
 mod command_line;
+mod density;
 mod gateways;
 mod lives;
 mod names;

@@ -261,6 +261,7 @@ fn without_the_token_nothing_is_told_or_done() {
     for (method, path) in [
         ("GET", "/v1/accounts"),
         ("GET", "/v1/accounts/ip:127.0.0.1"),
+        ("GET", "/v1/accounts/ip:127.0.0.1/density"),
         ("POST", "/v1/accounts/ip:127.0.0.1/ban"),
         ("POST", "/v1/accounts/ip:127.0.0.1/exempt"),
         ("POST", "/v1/accounts/ip:127.0.0.1/grant"),
