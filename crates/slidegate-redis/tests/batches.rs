@@ -1,18 +1,15 @@
 //! Decisions that wait leave together: in few calls, each decided by itself, none harmed by another.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
 use slidegate::limit::Receipt;
 use slidegate::{Identity, Quota, Store, StoreError};
 use slidegate_redis::{KeyTemplate, Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisServer};
-use support::{Payer, charges, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+
+use crate::support::{Payer, charges, until};
 
 const AMPLE: Duration = Duration::from_secs(60);
 /// What a store has under way in these tests, as in the benchmark.

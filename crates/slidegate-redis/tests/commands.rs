@@ -1,10 +1,6 @@
 //! What the server sees: at most one call for each decision over one connection, by its clock alone,
 //! and scripts that it has forgotten told again.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -13,7 +9,8 @@ use slidegate::limit::{Charges, Receipt};
 use slidegate::{Identity, Quota, Store, StoreError};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
-use support::{Payer, charges};
+
+use crate::support::{Payer, charges};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::SortedSet];
 const AMPLE: Duration = Duration::from_secs(60);
@@ -262,7 +259,8 @@ async fn a_spend_that_is_answered_too_late_is_taken_back() {
             assert!(matches!(error, StoreError::Deadline(_)), "{error}");
         }
         server.resume();
-        support::until("both are counted and taken back", || calls("evalsha") == before + 4).await;
+        crate::support::until("both are counted and taken back", || calls("evalsha") == before + 4)
+            .await;
         let left = store.peek(&three).await.unwrap().standings[0].remaining();
         assert_eq!(left, 10, "{layout}");
     }

@@ -1,16 +1,13 @@
 //! The store passes the suite that every store must pass: in both layouts, on one server, behind
 //! sentinels, and in a cluster.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
 use slidegate::conformance::{self, Harness};
 use slidegate_redis::{Layout, RedisStore, ScoreUnit};
 use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
-use support::{cluster_url, sentinel_url};
+
+use crate::support::{cluster_url, sentinel_url};
 
 /// Servers whose clock is moved by hand, and how to forget everything.
 struct Redis<F: Fn()> {

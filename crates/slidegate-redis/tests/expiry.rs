@@ -1,9 +1,5 @@
 //! Keys live as long as something in them counts, and not much longer.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +7,8 @@ use slidegate::limit::{Charges, Spent};
 use slidegate::{Identity, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer, Reply};
-use support::{Payer, charges};
+
+use crate::support::{Payer, charges};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::SortedSet];
 const MICROSECOND: Duration = Duration::from_micros(1);

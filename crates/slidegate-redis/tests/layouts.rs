@@ -1,12 +1,9 @@
 //! Both layouts, and the packed one beside another charge, answer alike on any history, and as the
 //! store in memory does; and what they answer keeps the promises by the true instants.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 #[allow(dead_code, reason = "this test uses a part")]
 #[path = "../../slidegate/tests/model/mod.rs"]
 mod model;
-mod support;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,8 +14,9 @@ use slidegate::limit::{AccountReading, Charge, Charges, Quotas, Receipt, Spent};
 use slidegate::{Identity, ManualClock, MemoryStore, Name, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
-use support::Payer;
 use tokio::runtime::Runtime;
+
+use crate::support::Payer;
 
 /// Of each property. A run with many more is for hunting.
 const CASES: u32 = 40;
@@ -230,7 +228,7 @@ impl World {
     }
 
     fn charges<'a>(&'a self, chosen: &'a [Chosen]) -> Charges<'a> {
-        support::charges(chosen.iter().map(|one| {
+        crate::support::charges(chosen.iter().map(|one| {
             let (policy, identity) = &self.names[one.account];
             let charge = Charge::new(policy, identity, &one.quotas).with_cost(one.cost).unwrap();
             charge.count_denied(one.count_denied).shadow(one.shadow)
@@ -241,7 +239,7 @@ impl World {
     /// units of which must leave first.
     fn with_decoy<'a>(&'a self, charges: &'a Charges<'_>) -> Charges<'a> {
         let decoy = self.decoy.cost(2).shadow(true);
-        support::charges(charges.as_slice().iter().copied().chain([decoy]))
+        crate::support::charges(charges.as_slice().iter().copied().chain([decoy]))
     }
 
     fn spend(&self, charges: &Charges<'_>) -> [Answer; 3] {

@@ -1,9 +1,5 @@
 //! Redis goes and comes back: what is decided meanwhile, and what it is told.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
@@ -12,7 +8,8 @@ use slidegate_redis::{
     BreakerState, KeyErrorReason, Layout, LocalShare, RedisStore, ResilientStore,
 };
 use slidegate_testbed::{ManualTime, RedisServer};
-use support::until;
+
+use crate::support::until;
 
 /// An account under a quota.
 struct Payer {

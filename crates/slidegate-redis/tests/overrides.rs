@@ -1,10 +1,6 @@
 //! An operator's overrides over a store on Redis: a grant is in force at once, in spite of denials
 //! that are kept, and its end too.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -16,7 +12,8 @@ use slidegate::{
 };
 use slidegate_redis::{Layout, RedisStore, ResilientStore};
 use slidegate_testbed::{ManualTime, RedisServer};
-use support::timed;
+
+use crate::support::timed;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);

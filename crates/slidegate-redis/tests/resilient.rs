@@ -1,7 +1,5 @@
 //! A resilient store passes the suite that every store must pass, with all that it keeps by itself.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::time::Duration;
 
 use slidegate::conformance::{self, Harness};

@@ -1,10 +1,6 @@
 //! The map of entries and the log of events: what one process posts or appends, the others read,
 //! for as long as it lasts.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -14,7 +10,8 @@ use slidegate_redis::{
     ResilientStore, SharedEntry, SharedMap, SharedMapError, SharedSnapshot,
 };
 use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisCluster, RedisSentinels, RedisServer};
-use support::{cluster_url, sentinel_url, timed};
+
+use crate::support::{cluster_url, sentinel_url, timed};
 
 const AMPLE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);

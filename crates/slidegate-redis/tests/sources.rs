@@ -1,10 +1,6 @@
 //! Limiters that keep a sliding log the usual way, and this store in the sorted-set layout, count
 //! on the same keys: each sees what the other has spent.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +11,8 @@ use slidegate::policy::Prefixes;
 use slidegate::{Identity, Quota, Store};
 use slidegate_redis::{Layout, RedisStore, ScoreUnit};
 use slidegate_testbed::{ManualTime, RedisServer};
-use support::Payer;
+
+use crate::support::Payer;
 
 /// One of the five, by the commands that it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,6 @@
 //! Requests whose charges a cluster keeps in several places: all are spent or none, never too many,
 //! and what belongs together is one call.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -12,7 +8,8 @@ use slidegate::limit::{Charge, Charges, Receipt, Spent};
 use slidegate::{Identity, ManualClock, MemoryStore, Quota, Standing, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisCluster};
-use support::{Payer, charges, cluster_url};
+
+use crate::support::{Payer, charges, cluster_url};
 
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::SortedSet];
 
@@ -280,7 +277,7 @@ async fn a_request_that_is_dropped_halfway_spends_all_its_charges_or_none() {
         let _ = tokio::time::timeout(patience, store.spend(&request)).await;
     }
     let mut spent = Vec::new();
-    support::until("nothing is under way", || {
+    crate::support::until("nothing is under way", || {
         let calls = CommandCounts::of(cluster.nodes()).calls("evalsha");
         spent.push(calls);
         spent.len() > 20 && spent[spent.len() - 20..].iter().all(|earlier| *earlier == calls)

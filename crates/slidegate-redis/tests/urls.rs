@@ -1,23 +1,17 @@
 //! Every form of URL leads to a server that counts; what is wrong is said without a password.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use slidegate::limit::{Charges, Spent};
 use slidegate::{Quota, Store, StoreError};
 use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, RedisTls};
 use slidegate_testbed::{Certificates, RedisCluster, RedisSentinels, RedisServer};
-use support::{Payer, cluster_url, host, sentinel_url};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+
+use crate::support::trace::Trace;
+use crate::support::{Payer, cluster_url, host, sentinel_url};
 
 const SECRET: &str = "hunter2hunter2";
 
@@ -61,62 +55,6 @@ fn whole(error: &StoreError) -> String {
 
 fn assert_no_secret(text: &str) {
     assert!(!text.contains(SECRET), "{text}");
-}
-
-/// Everything that is ever traced in this process, at every level.
-struct Everything(Mutex<String>);
-
-fn everything() -> &'static Everything {
-    static EVERYTHING: OnceLock<&Everything> = OnceLock::new();
-    EVERYTHING.get_or_init(|| {
-        let everything: &'static Everything = Box::leak(Box::new(Everything(Mutex::default())));
-        tracing::subscriber::set_global_default(everything).unwrap();
-        everything
-    })
-}
-
-impl Everything {
-    fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn add(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields<'_>)) {
-        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        write!(text, "{} {}", metadata.level(), metadata.target()).unwrap();
-        record(&mut Fields(&mut text));
-        text.push('\n');
-    }
-}
-
-struct Fields<'t>(&'t mut String);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for &'static Everything {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.add(span.metadata(), |fields| span.record(fields));
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        self.add(event.metadata(), |fields| event.record(fields));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 #[tokio::test]
@@ -190,7 +128,7 @@ const SORTED_SET: &str = "+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zre
 
 #[tokio::test]
 async fn a_wrong_password_is_said_and_shown_nowhere() {
-    let seen = everything();
+    let seen = Trace::start();
     let server = RedisServer::options().password("right").start();
     let cluster = RedisCluster::options().without_replicas().password("right").start();
     let host_of = |url: String| host(&url).to_owned();

@@ -8,8 +8,8 @@ use slidegate_testbed::{FaultyNetwork, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::{resilient, turn};
-use crate::scenario::patient;
+use super::queue_full::{resilient, turn};
+use super::scenario::patient;
 use crate::support::{Payer, until};
 
 /// Spends once from an account of its own, and tells how long that took.

@@ -9,8 +9,8 @@ use slidegate_testbed::{CommandCounts, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::turn;
-use crate::scenario::patient;
+use super::queue_full::turn;
+use super::scenario::patient;
 use crate::support::Payer;
 
 /// A store that a slow machine does not matter to.

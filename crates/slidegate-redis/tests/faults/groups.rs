@@ -8,10 +8,10 @@ use slidegate::{OnStoreError, Quota, Timestamp};
 use slidegate_testbed::{RedisCluster, RedisSentinels, RedisServer};
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::{
+use super::queue_full::{
     ALLOW, Account, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, accounts, resilient, turn,
 };
-use crate::scenario::{Outage, Story};
+use super::scenario::{Outage, Story};
 use crate::support::{cluster_url, sentinel_url};
 
 const UNDER_WAY: i64 = STORES as i64;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use slidegate_testbed::{FaultyNetwork, RedisServer};
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::{ALLOW, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, turn};
-use crate::scenario::Outage;
+use super::queue_full::{ALLOW, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, turn};
+use super::scenario::Outage;
 
 const UNDER_WAY: i64 = STORES as i64;
 

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::scenario::{Call, Outcome, Story};
+use super::scenario::{Call, Outcome, Story};
 use crate::support::Payer;
 
 /// As many stores as there are gateways.

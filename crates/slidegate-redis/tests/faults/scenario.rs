@@ -8,7 +8,7 @@ use slidegate::{OnStoreError, Store, Timestamp};
 use slidegate_redis::{RedisStore, ResilientStore};
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::{Account, STORES};
+use super::queue_full::{Account, STORES};
 
 /// The default, which the crowd's stores have.
 const DEADLINE: Duration = Duration::from_millis(50);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use slidegate_testbed::RedisServer;
 use tokio::time::{Instant, sleep};
 
-use crate::queue_full::{ALLOW, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, turn};
-use crate::scenario::{Outage, Story};
+use super::queue_full::{ALLOW, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, turn};
+use super::scenario::{Outage, Story};
 
 const BEFORE: Duration = Duration::from_millis(1200);
 const OUTAGE: Duration = Duration::from_secs(2);

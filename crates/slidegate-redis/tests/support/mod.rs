@@ -1,6 +1,6 @@
 //! What several tests need.
 
-#![allow(dead_code, reason = "each test uses its part")]
+pub(crate) mod trace;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! Redis falls ill in every way we know of, under load, with real processes: four stores go on
 //! sharing their budgets through all of it.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 mod bounds;
 mod denials;
 mod groups;
@@ -11,5 +9,3 @@ mod queue_full;
 mod scenario;
 mod server;
 mod start;
-#[path = "../support/mod.rs"]
-mod support;

@@ -1,0 +1,18 @@
+//! All tests of the store, with real servers.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod batches;
+mod commands;
+mod conformance;
+mod expiry;
+mod faults;
+mod layouts;
+mod outage;
+mod overrides;
+mod resilient;
+mod shared_map;
+mod sources;
+mod spread;
+mod support;
+mod urls;
