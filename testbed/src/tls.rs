@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::directory::Directory;
 use crate::process::output;
@@ -23,9 +24,19 @@ pub struct Certificates {
     pub client: PathBuf,
     /// The key of the client's certificate.
     pub client_key: PathBuf,
+    /// Where the files are, if that is nobody else's.
+    _directory: Option<Arc<Directory>>,
 }
 
 impl Certificates {
+    /// An authority of its own, in files that are gone with the last clone.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it runs a program")]
+    pub fn new() -> Self {
+        let directory = Arc::new(Directory::new());
+        Self { _directory: Some(Arc::clone(&directory)), ..Self::generate(&directory) }
+    }
+
     pub(crate) fn generate(directory: &Directory) -> Self {
         let mut request = new_key(directory, "ca");
         openssl(directory, request.args(["-x509", "-days", "1", "-out", "ca.crt"]));
@@ -39,6 +50,7 @@ impl Certificates {
             server_key: directory.file("server.key"),
             client: directory.file("client.crt"),
             client_key: directory.file("client.key"),
+            _directory: None,
         }
     }
 }
@@ -56,7 +68,9 @@ fn sign(directory: &Directory, name: &str) {
 fn new_key(directory: &Directory, name: &str) -> Command {
     let mut request = Command::new("openssl");
     request.args(["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-    request.args(["-nodes", "-subj", &format!("/CN=slidegate {name}")]);
+    // Authorities differ in their names, as those of others do.
+    let place = directory.path().file_name().expect("it has a name").display();
+    request.args(["-nodes", "-subj", &format!("/CN={place} {name}")]);
     request.arg("-keyout").arg(directory.file(&format!("{name}.key")));
     request
 }

@@ -8,7 +8,7 @@ fn the_sentinels_name_another_primary_when_it_is_killed() {
     assert_eq!(all.urls().len(), 3);
     assert_eq!(all.primary().port(), all.servers()[0].port());
     all.primary().command(&["SET", "key", "value"]).expect_ok();
-    assert_eq!(all.primary().command(&["WAIT", "2", "0"]).integer(), 2);
+    all.wait_until_replicated();
 
     let killed = all.kill_primary();
     let successor = all.wait_for_failover();

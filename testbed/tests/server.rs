@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use slidegate_testbed::{ManualTime, RedisServer, Reply};
+use slidegate_testbed::{Flavour, ManualTime, RedisServer, Reply};
 
 #[test]
 fn a_server_is_gone_with_its_value() {
@@ -90,31 +90,35 @@ fn tls_asks_for_a_certificate_only_if_mutual() {
 
 #[test]
 fn time_stands_still_until_it_is_moved() {
-    let time = ManualTime::new();
-    let server = RedisServer::options().time(&time).start();
-    assert_eq!(time_us(&server), 1_767_225_600_000_000);
-    assert_eq!(server.command(&["SET", "key", "value", "PX", "1000"]).text(), "OK");
-    time.advance(Duration::from_micros(999_999));
-    assert_eq!(time_us(&server), time.now_us());
-    assert_eq!(server.command(&["PTTL", "key"]).integer(), 1);
-    time.step_back(Duration::from_millis(500));
-    assert_eq!(server.command(&["PTTL", "key"]).integer(), 501);
-    // A key lives through the millisecond at which its time to live is 0.
-    time.advance(Duration::from_millis(501));
-    assert_eq!(server.command(&["GET", "key"]).text(), "value");
-    time.advance(Duration::from_millis(1));
-    assert_eq!(server.command(&["GET", "key"]), Reply::Nil);
+    for flavour in Flavour::BOTH {
+        let time = ManualTime::new();
+        let server = flavour.server().time(&time).start();
+        assert_eq!(time_us(&server), 1_767_225_600_000_000);
+        assert_eq!(server.command(&["SET", "key", "value", "PX", "1000"]).text(), "OK");
+        time.advance(Duration::from_micros(999_999));
+        assert_eq!(time_us(&server), time.now_us());
+        assert_eq!(server.command(&["PTTL", "key"]).integer(), 1);
+        time.step_back(Duration::from_millis(500));
+        assert_eq!(server.command(&["PTTL", "key"]).integer(), 501);
+        // A key lives through the millisecond at which its time to live is 0.
+        time.advance(Duration::from_millis(501));
+        assert_eq!(server.command(&["GET", "key"]).text(), "value");
+        time.advance(Duration::from_millis(1));
+        assert_eq!(server.command(&["GET", "key"]), Reply::Nil);
+    }
 }
 
 #[test]
 fn servers_of_one_clock_agree_and_scripts_see_it() {
-    let time = ManualTime::new();
-    let servers = [(); 2].map(|()| RedisServer::options().time(&time).start());
-    time.advance(Duration::from_secs(400 * 86_400));
-    for server in &servers {
-        let script = "local t = redis.call('TIME') return t[1] * 1000000 + t[2]";
-        let seen_us = server.command(&["EVAL", script, "0"]).integer();
-        assert_eq!(u64::try_from(seen_us).unwrap(), time.now_us());
+    for flavour in Flavour::BOTH {
+        let time = ManualTime::new();
+        let servers = [(); 2].map(|()| flavour.server().time(&time).start());
+        time.advance(Duration::from_secs(400 * 86_400));
+        for server in &servers {
+            let script = "local t = redis.call('TIME') return t[1] * 1000000 + t[2]";
+            let seen_us = server.command(&["EVAL", script, "0"]).integer();
+            assert_eq!(u64::try_from(seen_us).unwrap(), time.now_us());
+        }
     }
 }
 
