@@ -9,7 +9,7 @@ use slidegate_testbed::{CommandCounts, FaultyNetwork, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{Payer, charges, until};
+use crate::support::{Payer, charges, on_redis_and_valkey, until};
 
 const AMPLE: Duration = Duration::from_secs(60);
 /// What a store has under way in these tests, as in the benchmark.
@@ -185,108 +185,117 @@ async fn stores_that_share_accounts_admit_exactly_the_units() {
     }
 }
 
-#[tokio::test]
-async fn a_key_that_is_no_ledger_harms_nobody_else() {
-    let server = RedisServer::start();
-    server.command(&["LPUSH", "slidegate:{user:list}:api:min", "x"]);
-    server.command(&["SET", "slidegate:{user:text}:api:min", "short"]);
-    let store = connected(&server, AMPLE).await;
-    let before = calls(&server);
-    let users = ["a", "list", "b", "text", "c", "list", "a"];
-    let outcomes = at_once(&store, &users, Quota::per_minute(5)).await;
-    assert!(calls(&server) - before < users.len() as u64, "some went together");
-    for (user, outcome) in users.iter().zip(&outcomes) {
-        match *user {
-            "list" | "text" => {
-                let StoreError::Unavailable(cause) = outcome.as_ref().unwrap_err() else {
-                    panic!("{outcome:?}");
-                };
-                let alone = &at_once(&store, &[user], Quota::per_minute(5)).await[0];
-                let StoreError::Unavailable(alone) = alone.as_ref().unwrap_err() else {
-                    panic!("{alone:?}");
-                };
-                let code = |text: String| text.split([':', ' ']).next().map(str::to_owned);
-                assert_eq!(code(cause.to_string()), code(alone.to_string()));
-                assert_eq!(cause.to_string().contains("WRONGTYPE"), *user == "list", "{cause}");
+#[test]
+fn a_key_that_is_no_ledger_harms_nobody_else() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        server.command(&["LPUSH", "slidegate:{user:list}:api:min", "x"]);
+        server.command(&["SET", "slidegate:{user:text}:api:min", "short"]);
+        let store = connected(&server, AMPLE).await;
+        let before = calls(&server);
+        let users = ["a", "list", "b", "text", "c", "list", "a"];
+        let outcomes = at_once(&store, &users, Quota::per_minute(5)).await;
+        assert!(calls(&server) - before < users.len() as u64, "some went together");
+        for (user, outcome) in users.iter().zip(&outcomes) {
+            match *user {
+                "list" | "text" => {
+                    let StoreError::Unavailable(cause) = outcome.as_ref().unwrap_err() else {
+                        panic!("{outcome:?}");
+                    };
+                    let alone = &at_once(&store, &[user], Quota::per_minute(5)).await[0];
+                    let StoreError::Unavailable(alone) = alone.as_ref().unwrap_err() else {
+                        panic!("{alone:?}");
+                    };
+                    let code = |text: String| text.split([':', ' ']).next().map(str::to_owned);
+                    assert_eq!(code(cause.to_string()), code(alone.to_string()));
+                    assert_eq!(cause.to_string().contains("WRONGTYPE"), *user == "list", "{cause}");
+                }
+                _ => assert!(outcome.as_ref().unwrap().spent, "{user}"),
             }
-            _ => assert!(outcome.as_ref().unwrap().spent, "{user}"),
         }
-    }
-    for (user, expected) in [("a", 3), ("b", 4), ("c", 4)] {
-        assert_eq!(left(&store, user, Quota::per_minute(5)).await, expected);
-    }
+        for (user, expected) in [("a", 3), ("b", 4), ("c", 4)] {
+            assert_eq!(left(&store, user, Quota::per_minute(5)).await, expected);
+        }
+    });
 }
 
 /// DenialCache need no memory and are still told; what was not counted is not said to be.
-#[tokio::test]
-async fn out_of_memory_fails_those_who_need_some() {
-    let server = RedisServer::start();
-    let store = connected(&server, AMPLE).await;
-    let quota = Quota::per_hour(2);
-    for _ in 0..2 {
-        assert!(at_once(&store, &["full"], quota).await[0].as_ref().unwrap().spent);
-    }
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]).expect_ok();
-    let users = ["a", "full", "b", "full", "c", "full"];
-    let outcomes = at_once(&store, &users, quota).await;
-    server.command(&["CONFIG", "SET", "maxmemory", "0"]).expect_ok();
-    for (user, outcome) in users.iter().zip(outcomes) {
-        match (*user, outcome) {
-            ("full", Ok(receipt)) => assert!(!receipt.spent),
-            (_, Err(StoreError::Unavailable(cause))) => {
-                assert!(cause.to_string().contains("OOM"), "{cause}");
-            }
-            (_, outcome) => panic!("{user}: {outcome:?}"),
+#[test]
+fn out_of_memory_fails_those_who_need_some() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let store = connected(&server, AMPLE).await;
+        let quota = Quota::per_hour(2);
+        for _ in 0..2 {
+            assert!(at_once(&store, &["full"], quota).await[0].as_ref().unwrap().spent);
         }
-    }
-    for user in ["a", "b", "c"] {
-        assert_eq!(left(&store, user, quota).await, 2);
-    }
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).expect_ok();
+        let users = ["a", "full", "b", "full", "c", "full"];
+        let outcomes = at_once(&store, &users, quota).await;
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]).expect_ok();
+        for (user, outcome) in users.iter().zip(outcomes) {
+            match (*user, outcome) {
+                ("full", Ok(receipt)) => assert!(!receipt.spent),
+                (_, Err(StoreError::Unavailable(cause))) => {
+                    assert!(cause.to_string().contains("OOM"), "{cause}");
+                }
+                (_, outcome) => panic!("{user}: {outcome:?}"),
+            }
+        }
+        for user in ["a", "b", "c"] {
+            assert_eq!(left(&store, user, quota).await, 2);
+        }
+    });
 }
 
 /// The server looks at the keys of a call before it runs the script.
-#[tokio::test]
-async fn a_key_that_may_not_be_touched_harms_nobody_else() {
-    let server = RedisServer::start();
-    let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~slidegate:*", "+@all"];
-    server.command(&acl).expect_ok();
-    let url = server.url().replace("redis://", "redis://gate:word@");
-    let elsewhere: KeyTemplate = "elsewhere:<identity>".parse().unwrap();
-    let builder = RedisStore::builder(url).deadline(AMPLE);
-    let store = builder.key_template_of("other".parse().unwrap(), elsewhere).build().unwrap();
-    let mut tasks = JoinSet::new();
-    for number in 0..40 {
-        let store = store.clone();
-        tasks.spawn(async move {
-            let policy = if number % 10 == 0 { "other" } else { "api" };
-            let payer = Payer::new(policy, Identity::user("42"), &[Quota::per_minute(100)]);
-            (policy, store.spend(&payer.charge().into()).await)
-        });
-    }
-    for (policy, outcome) in tasks.join_all().await {
-        assert_eq!(outcome.is_ok(), policy == "api", "{outcome:?}");
-    }
-    assert_eq!(left(&store, "42", Quota::per_minute(100)).await, 64);
+#[test]
+fn a_key_that_may_not_be_touched_harms_nobody_else() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~slidegate:*", "+@all"];
+        server.command(&acl).expect_ok();
+        let url = server.url().replace("redis://", "redis://gate:word@");
+        let elsewhere: KeyTemplate = "elsewhere:<identity>".parse().unwrap();
+        let builder = RedisStore::builder(url).deadline(AMPLE);
+        let store = builder.key_template_of("other".parse().unwrap(), elsewhere).build().unwrap();
+        let mut tasks = JoinSet::new();
+        for number in 0..40 {
+            let store = store.clone();
+            tasks.spawn(async move {
+                let policy = if number % 10 == 0 { "other" } else { "api" };
+                let payer = Payer::new(policy, Identity::user("42"), &[Quota::per_minute(100)]);
+                (policy, store.spend(&payer.charge().into()).await)
+            });
+        }
+        for (policy, outcome) in tasks.join_all().await {
+            assert_eq!(outcome.is_ok(), policy == "api", "{outcome:?}");
+        }
+        assert_eq!(left(&store, "42", Quota::per_minute(100)).await, 64);
+    });
 }
 
 /// A server of a cluster, asked as if it were alone, takes keys of one slot at a time.
-#[tokio::test]
-async fn a_server_that_wants_keys_of_one_slot_gets_them() {
-    let server = RedisServer::options().line("cluster-enabled yes").start();
-    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
-    let mut add = vec!["CLUSTER", "ADDSLOTS"];
-    add.extend(slots.iter().map(String::as_str));
-    server.command(&add).expect_ok();
-    until("it is well", || server.command(&["CLUSTER", "INFO"]).text().contains("state:ok")).await;
-    let store = connected(&server, AMPLE).await;
-    for _ in 0..3 {
-        for outcome in at_once(&store, &["a", "b", "c", "d", "e"], Quota::per_hour(3)).await {
-            assert!(outcome.unwrap().spent);
+#[test]
+fn a_server_that_wants_keys_of_one_slot_gets_them() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().line("cluster-enabled yes").start();
+        let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+        let mut add = vec!["CLUSTER", "ADDSLOTS"];
+        add.extend(slots.iter().map(String::as_str));
+        server.command(&add).expect_ok();
+        until("it is well", || server.command(&["CLUSTER", "INFO"]).text().contains("state:ok"))
+            .await;
+        let store = connected(&server, AMPLE).await;
+        for _ in 0..3 {
+            for outcome in at_once(&store, &["a", "b", "c", "d", "e"], Quota::per_hour(3)).await {
+                assert!(outcome.unwrap().spent);
+            }
         }
-    }
-    for outcome in at_once(&store, &["a", "b", "c", "d", "e"], Quota::per_hour(3)).await {
-        assert!(!outcome.unwrap().spent, "none was counted twice, none not at all");
-    }
+        for outcome in at_once(&store, &["a", "b", "c", "d", "e"], Quota::per_hour(3)).await {
+            assert!(!outcome.unwrap().spent, "none was counted twice, none not at all");
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,13 +1,13 @@
 //! The store passes the suite that every store must pass: in both layouts, on one server, behind
-//! sentinels, and in a cluster.
+//! sentinels, and in a cluster, of Redis and of Valkey.
 
 use std::time::Duration;
 
 use slidegate::conformance::{self, Harness};
 use slidegate_redis::{Layout, RedisStore, ScoreUnit};
-use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
+use slidegate_testbed::{Flavour, ManualTime};
 
-use crate::support::{cluster_url, sentinel_url};
+use crate::support::{cluster_url, on_redis_and_valkey, sentinel_url};
 
 /// Servers whose clock is moved by hand, and how to forget everything.
 struct Redis<F: Fn()> {
@@ -40,61 +40,74 @@ impl<F: Fn()> Harness for Redis<F> {
     }
 }
 
-async fn one_server_conforms(layout: Layout, unit: Option<ScoreUnit>) {
+async fn one_server_conforms(flavour: Flavour, layout: Layout, unit: Option<ScoreUnit>) {
     let time = ManualTime::new();
-    let server = RedisServer::options().time(&time).start();
+    let server = flavour.server().time(&time).start();
     let flush = || server.command(&["FLUSHALL"]).expect_ok();
     conformance::run(&Redis { url: server.url(), layout, unit, time, flush }).await;
 }
 
-async fn behind_sentinels_conforms(layout: Layout) {
+async fn behind_sentinels_conforms(flavour: Flavour, layout: Layout) {
     let time = ManualTime::new();
-    let sentinels = RedisSentinels::start_under(&time);
+    let sentinels = flavour.sentinels().time(&time).start();
     let flush = || sentinels.primary().command(&["FLUSHALL"]).expect_ok();
     conformance::run(&Redis { url: sentinel_url(&sentinels), layout, unit: None, time, flush })
         .await;
 }
 
-async fn a_cluster_conforms(layout: Layout) {
+async fn a_cluster_conforms(flavour: Flavour, layout: Layout) {
     let time = ManualTime::new();
-    let cluster = RedisCluster::options().without_replicas().time(&time).start();
+    let cluster = flavour.cluster().without_replicas().time(&time).start();
     let flush = || cluster.nodes().iter().for_each(|node| node.command(&["FLUSHALL"]).expect_ok());
     conformance::run(&Redis { url: cluster_url(&cluster), layout, unit: None, time, flush }).await;
 }
 
-#[tokio::test]
-async fn packed_on_one_server() {
-    one_server_conforms(Layout::Packed, None).await;
+#[test]
+fn packed_on_one_server() {
+    on_redis_and_valkey(async |flavour| {
+        one_server_conforms(flavour, Layout::Packed, None).await;
+    });
 }
 
-#[tokio::test]
-async fn sorted_set_on_one_server() {
-    one_server_conforms(Layout::SortedSet, None).await;
+#[test]
+fn sorted_set_on_one_server() {
+    on_redis_and_valkey(async |flavour| {
+        one_server_conforms(flavour, Layout::SortedSet, None).await;
+    });
 }
 
+/// On Redis alone: it is the script that rounds.
 #[tokio::test]
 async fn sorted_set_in_units_that_are_rounded() {
     for unit in [ScoreUnit::Seconds, ScoreUnit::Nanoseconds] {
-        one_server_conforms(Layout::SortedSet, Some(unit)).await;
+        one_server_conforms(Flavour::Redis, Layout::SortedSet, Some(unit)).await;
     }
 }
 
-#[tokio::test]
-async fn packed_behind_sentinels() {
-    behind_sentinels_conforms(Layout::Packed).await;
+#[test]
+fn packed_behind_sentinels() {
+    on_redis_and_valkey(async |flavour| {
+        behind_sentinels_conforms(flavour, Layout::Packed).await;
+    });
 }
 
-#[tokio::test]
-async fn sorted_set_behind_sentinels() {
-    behind_sentinels_conforms(Layout::SortedSet).await;
+#[test]
+fn sorted_set_behind_sentinels() {
+    on_redis_and_valkey(async |flavour| {
+        behind_sentinels_conforms(flavour, Layout::SortedSet).await;
+    });
 }
 
-#[tokio::test]
-async fn packed_in_a_cluster() {
-    a_cluster_conforms(Layout::Packed).await;
+#[test]
+fn packed_in_a_cluster() {
+    on_redis_and_valkey(async |flavour| {
+        a_cluster_conforms(flavour, Layout::Packed).await;
+    });
 }
 
-#[tokio::test]
-async fn sorted_set_in_a_cluster() {
-    a_cluster_conforms(Layout::SortedSet).await;
+#[test]
+fn sorted_set_in_a_cluster() {
+    on_redis_and_valkey(async |flavour| {
+        a_cluster_conforms(flavour, Layout::SortedSet).await;
+    });
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use slidegate::conformance::{self, Harness};
 use slidegate::{Clock, ManualClock, Timestamp};
 use slidegate_redis::{RedisStore, ResilientStore};
-use slidegate_testbed::{ManualTime, RedisServer};
+use slidegate_testbed::{Flavour, ManualTime, RedisServer};
+
+use crate::support::on_redis_and_valkey;
 
 /// A server's clock and the stores', moved together.
 struct Resilient {
@@ -15,9 +17,9 @@ struct Resilient {
 }
 
 impl Resilient {
-    fn new() -> Self {
+    fn new(flavour: Flavour) -> Self {
         let time = ManualTime::new();
-        let server = RedisServer::options().time(&time).start();
+        let server = flavour.server().time(&time).start();
         Self { server, time, clock: ManualClock::default() }
     }
 }
@@ -45,7 +47,9 @@ impl Harness for Resilient {
     }
 }
 
-#[tokio::test]
-async fn a_resilient_store_conforms() {
-    conformance::run(&Resilient::new()).await;
+#[test]
+fn a_resilient_store_conforms() {
+    on_redis_and_valkey(async |flavour| {
+        conformance::run(&Resilient::new(flavour)).await;
+    });
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use slidegate::limit::{Charges, Spent};
 use slidegate::{Quota, Store, StoreError};
 use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, RedisTls};
-use slidegate_testbed::{Certificates, RedisCluster, RedisSentinels, RedisServer};
+use slidegate_testbed::{Certificates, Flavour, RedisCluster, RedisServer};
 
 use crate::support::trace::Trace;
-use crate::support::{Payer, cluster_url, host, sentinel_url};
+use crate::support::{Payer, cluster_url, host, on_redis_and_valkey, sentinel_url};
 
 const SECRET: &str = "hunter2hunter2";
 
@@ -90,34 +90,40 @@ async fn a_database_of_its_own() {
     assert!(fails(&none).await.contains("DB index is out of range"));
 }
 
-#[tokio::test]
-async fn a_password_alone_and_a_user_with_one() {
-    let server = RedisServer::options().password(SECRET).start();
-    counts(&builder(&server.url()).build().unwrap()).await;
-    for (layout, commands) in [(Layout::Packed, PACKED), (Layout::SortedSet, SORTED_SET)] {
-        server.command(&["FLUSHALL"]).expect_ok();
-        let password = format!(">{SECRET}%40");
-        let rules = ["ACL", "SETUSER", "limiter", "reset", "on", "~slidegate:*", &password];
-        let rules = rules.into_iter().chain(COMMANDS.split(' ')).chain(commands.split(' '));
-        server.command(&rules.collect::<Vec<_>>()).expect_ok();
-        let by_tcp = format!("redis://limiter:{SECRET}%2540@{}", host(&server.url()));
-        counts(&builder(&by_tcp).layout(layout).build().unwrap()).await;
-        server.command(&["FLUSHALL"]).expect_ok();
-        let socket = server.socket();
-        let by_socket = format!("unix://{}?user=limiter&pass={SECRET}%2540", socket.display());
-        let store = builder(&by_socket).layout(layout).build().unwrap();
-        counts(&store).await;
-        let payer = Payer::user("somebody", Quota::per_hour(2));
-        store.refund(&payer.cost(2).into(), Spent::Newest).await.unwrap();
-        counts(&store).await;
-        store.reset(&payer.charge().into()).await.unwrap();
-        counts(&store).await;
-        // What may not be done is said, with what to allow.
-        server.command(&["ACL", "SETUSER", "limiter", "-time"]).expect_ok();
-        assert!(fails(&store).await.contains("can't run this command"));
-        server.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).expect_ok();
-        assert!(fails(&store).await.contains("docs/redis.md lists what the user must be allowed"));
-    }
+#[test]
+fn a_password_alone_and_a_user_with_one() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().password(SECRET).start();
+        counts(&builder(&server.url()).build().unwrap()).await;
+        for (layout, commands) in [(Layout::Packed, PACKED), (Layout::SortedSet, SORTED_SET)] {
+            server.command(&["FLUSHALL"]).expect_ok();
+            let password = format!(">{SECRET}%40");
+            let rules = ["ACL", "SETUSER", "limiter", "reset", "on", "~slidegate:*", &password];
+            let rules = rules.into_iter().chain(COMMANDS.split(' ')).chain(commands.split(' '));
+            server.command(&rules.collect::<Vec<_>>()).expect_ok();
+            let by_tcp = format!("redis://limiter:{SECRET}%2540@{}", host(&server.url()));
+            counts(&builder(&by_tcp).layout(layout).build().unwrap()).await;
+            server.command(&["FLUSHALL"]).expect_ok();
+            let socket = server.socket();
+            let by_socket = format!("unix://{}?user=limiter&pass={SECRET}%2540", socket.display());
+            let store = builder(&by_socket).layout(layout).build().unwrap();
+            counts(&store).await;
+            let payer = Payer::user("somebody", Quota::per_hour(2));
+            store.refund(&payer.cost(2).into(), Spent::Newest).await.unwrap();
+            counts(&store).await;
+            store.reset(&payer.charge().into()).await.unwrap();
+            counts(&store).await;
+            // What may not be done is said, with what to allow.
+            server.command(&["ACL", "SETUSER", "limiter", "-time"]).expect_ok();
+            let told = fails(&store).await;
+            let is_named = told.contains("no permissions to run the 'time' command");
+            assert!(is_named || told.contains("can't run this command"), "{told}");
+            server.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).expect_ok();
+            assert!(
+                fails(&store).await.contains("docs/redis.md lists what the user must be allowed")
+            );
+        }
+    });
 }
 
 /// All that the user of a store must be allowed, beside the keys of its template.
@@ -128,37 +134,39 @@ const SORTED_SET: &str = "+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zre
 
 #[tokio::test]
 async fn a_wrong_password_is_said_and_shown_nowhere() {
-    let seen = Trace::start();
-    let server = RedisServer::options().password("right").start();
-    let cluster = RedisCluster::options().without_replicas().password("right").start();
-    let host_of = |url: String| host(&url).to_owned();
-    let socket = server.socket().display().to_string();
-    let hosts: Vec<String> = cluster.urls().into_iter().map(host_of).collect();
-    for url in [
-        format!("redis://:{SECRET}@{}", host(&server.url())),
-        format!("redis://me:{SECRET}@{}/2", host(&server.url())),
-        format!("unix://{socket}?user={SECRET}&pass={SECRET}"),
-        format!("redis-cluster://me:{SECRET}@{}", hosts.join(",")),
-    ] {
-        let store = builder(&url).build().unwrap();
-        for _ in 0..3 {
-            let text = fails(&store).await;
-            let says_so = ["WRONGPASS", "AuthenticationFailed", "authentication", "NOAUTH"];
-            assert!(says_so.iter().any(|word| text.contains(word)), "{store}: {text}");
+    for flavour in Flavour::BOTH {
+        let seen = Trace::start();
+        let server = flavour.server().password("right").start();
+        let cluster = flavour.cluster().without_replicas().password("right").start();
+        let host_of = |url: String| host(&url).to_owned();
+        let socket = server.socket().display().to_string();
+        let hosts: Vec<String> = cluster.urls().into_iter().map(host_of).collect();
+        for url in [
+            format!("redis://:{SECRET}@{}", host(&server.url())),
+            format!("redis://me:{SECRET}@{}/2", host(&server.url())),
+            format!("unix://{socket}?user={SECRET}&pass={SECRET}"),
+            format!("redis-cluster://me:{SECRET}@{}", hosts.join(",")),
+        ] {
+            let store = builder(&url).build().unwrap();
+            for _ in 0..3 {
+                let text = fails(&store).await;
+                let says_so = ["WRONGPASS", "AuthenticationFailed", "authentication", "NOAUTH"];
+                assert!(says_so.iter().any(|word| text.contains(word)), "{store}: {text}");
+            }
         }
+        // The right one is shown as little, whether something else is wrong or nothing is.
+        let secretive = flavour.server().password(SECRET).start();
+        let store = builder(&secretive.url()).build().unwrap();
+        counts(&store).await;
+        secretive.kill();
+        fails(&store).await;
+        fails(&store).await;
+        let nobody = format!("redis-sentinel://:{SECRET}@127.0.0.1:1/m?sentinel_password={SECRET}");
+        fails(&builder(&nobody).build().unwrap()).await;
+        let text = seen.text();
+        assert!(text.contains("connecting to Redis failed"), "something was traced: {text}");
+        assert_no_secret(&text);
     }
-    // The right one is shown as little, whether something else is wrong or nothing is.
-    let secretive = RedisServer::options().password(SECRET).start();
-    let store = builder(&secretive.url()).build().unwrap();
-    counts(&store).await;
-    secretive.kill();
-    fails(&store).await;
-    fails(&store).await;
-    let nobody = format!("redis-sentinel://:{SECRET}@127.0.0.1:1/m?sentinel_password={SECRET}");
-    fails(&builder(&nobody).build().unwrap()).await;
-    let text = seen.text();
-    assert!(text.contains("connecting to Redis failed"), "something was traced: {text}");
-    assert_no_secret(&text);
 }
 
 fn pem(path: &std::path::Path) -> Vec<u8> {
@@ -169,6 +177,26 @@ fn authority(certificates: &Certificates) -> RedisTls {
     RedisTls::new().authority(pem(&certificates.ca))
 }
 
+/// Trusts the authority of the first, and shows the client's certificate of the second.
+fn mutual(authority_of: &Certificates, client_of: &Certificates) -> RedisTls {
+    authority(authority_of).client(pem(&client_of.client), pem(&client_of.client_key))
+}
+
+/// Another authority's servers, clients without a certificate and those with one of another
+/// authority are turned away, each with the reason.
+async fn tells_who_is_not_trusted(url: &str, certificates: &Certificates) {
+    let other = Certificates::new();
+    for (tls, reason) in [
+        (mutual(&other, certificates), "invalid peer certificate: UnknownIssuer"),
+        (RedisTls::new(), "invalid peer certificate: UnknownIssuer"),
+        (authority(certificates), "CertificateRequired"),
+        (mutual(certificates, &other), "UnknownCA"),
+    ] {
+        let told = fails(&builder(url).tls(tls).build().unwrap()).await;
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+}
+
 #[tokio::test]
 async fn by_tls_with_an_authority_of_ones_own() {
     let server = RedisServer::options().tls().password(SECRET).start();
@@ -177,24 +205,19 @@ async fn by_tls_with_an_authority_of_ones_own() {
     let by_name = server.url().replace("127.0.0.1", "localhost");
     server.command(&["FLUSHALL"]).expect_ok();
     counts(&builder(&by_name).tls(tls).build().unwrap()).await;
-    // Whom the machine does not know is not trusted, nor who another authority vouches for.
+    // Without any certificates, the machine's authorities are trusted.
     fails(&builder(&server.url()).build().unwrap()).await;
-    let other = RedisServer::options().tls().start();
-    let others = authority(other.certificates().unwrap());
-    fails(&builder(&server.url()).tls(others).build().unwrap()).await;
 }
 
 #[tokio::test]
 async fn by_tls_with_a_certificate_of_the_clients() {
     let server = RedisServer::options().mutual_tls().start();
     let certificates = server.certificates().unwrap();
-    let tls = authority(certificates);
-    let client = (pem(&certificates.client), pem(&certificates.client_key));
-    fails(&builder(&server.url()).tls(tls.clone()).build().unwrap()).await;
-    let tls = tls.client(client.0, client.1.clone());
+    tells_who_is_not_trusted(&server.url(), certificates).await;
+    let tls = mutual(certificates, certificates);
     let shown = format!("{tls:?}");
     counts(&builder(&server.url()).tls(tls).build().unwrap()).await;
-    let key = String::from_utf8(client.1).unwrap();
+    let key = String::from_utf8(pem(&certificates.client_key)).unwrap();
     assert!(!shown.contains(key.lines().nth(1).unwrap()), "{shown}");
     // What is no certificate is an error and no panic.
     let nonsense = authority(certificates).client("nonsense", "nonsense");
@@ -203,35 +226,39 @@ async fn by_tls_with_a_certificate_of_the_clients() {
         .await;
 }
 
-#[tokio::test]
-async fn by_sentinels() {
-    let sentinels = RedisSentinels::start();
-    let url = sentinel_url(&sentinels);
-    counts(&builder(&url).build().unwrap()).await;
-    assert_eq!(sentinels.primary().command(&["DBSIZE"]).integer(), 1);
-    counts(&builder(&format!("{url}/2")).build().unwrap()).await;
-    assert!(sentinels.primary().info("db2").starts_with("keys=1,"));
-    // One sentinel that answers is enough.
-    let with_strangers = url.replace("redis-sentinel://", "redis-sentinel://127.0.0.1:1,");
-    sentinels.primary().command(&["FLUSHALL"]).expect_ok();
-    counts(&builder(&with_strangers).build().unwrap()).await;
-    let unknown = url.replace(sentinels.master_name(), "nobody");
-    fails(&builder(&unknown).build().unwrap()).await;
+#[test]
+fn by_sentinels() {
+    on_redis_and_valkey(async |flavour| {
+        let sentinels = flavour.sentinels().start();
+        let url = sentinel_url(&sentinels);
+        counts(&builder(&url).build().unwrap()).await;
+        assert_eq!(sentinels.primary().command(&["DBSIZE"]).integer(), 1);
+        counts(&builder(&format!("{url}/2")).build().unwrap()).await;
+        assert!(sentinels.primary().info("db2").starts_with("keys=1,"));
+        // One sentinel that answers is enough.
+        let with_strangers = url.replace("redis-sentinel://", "redis-sentinel://127.0.0.1:1,");
+        sentinels.primary().command(&["FLUSHALL"]).expect_ok();
+        counts(&builder(&with_strangers).build().unwrap()).await;
+        let unknown = url.replace(sentinels.master_name(), "nobody");
+        fails(&builder(&unknown).build().unwrap()).await;
+    });
 }
 
-#[tokio::test]
-async fn a_cluster_with_a_password() {
-    let cluster = RedisCluster::options().without_replicas().password(SECRET).start();
-    let hosts: Vec<String> = cluster.urls().iter().map(|url| host(url).to_owned()).collect();
-    let url = format!("redis-cluster://:{SECRET}@{}", hosts.join(","));
-    counts(&builder(&url).build().unwrap()).await;
-    cluster.nodes().iter().for_each(|node| node.command(&["FLUSHALL"]).expect_ok());
-    // Any node will do.
-    let one = format!("redis-cluster://default:{SECRET}@{}/0", hosts[1]);
-    counts(&builder(&one).build().unwrap()).await;
-    let without = format!("redis-cluster://{}", hosts[1]);
-    let store = builder(&without).build().unwrap();
-    fails(&store).await;
+#[test]
+fn a_cluster_with_a_password() {
+    on_redis_and_valkey(async |flavour| {
+        let cluster = flavour.cluster().without_replicas().password(SECRET).start();
+        let hosts: Vec<String> = cluster.urls().iter().map(|url| host(url).to_owned()).collect();
+        let url = format!("redis-cluster://:{SECRET}@{}", hosts.join(","));
+        counts(&builder(&url).build().unwrap()).await;
+        cluster.nodes().iter().for_each(|node| node.command(&["FLUSHALL"]).expect_ok());
+        // Any node will do.
+        let one = format!("redis-cluster://default:{SECRET}@{}/0", hosts[1]);
+        counts(&builder(&one).build().unwrap()).await;
+        let without = format!("redis-cluster://{}", hosts[1]);
+        let store = builder(&without).build().unwrap();
+        fails(&store).await;
+    });
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::queue_full::{resilient, turn};
 use super::scenario::patient;
-use crate::support::{Payer, until};
+use crate::support::{Payer, on_redis_and_valkey, until};
 
 /// Spends once from an account of its own, and tells how long that took.
 async fn timed_spend(store: ResilientStore, user: usize) -> Duration {
@@ -102,42 +102,46 @@ async fn few_probes_and_not_in_step() {
 }
 
 /// A user who may touch nothing but the template's keys can be told after an outage.
-#[tokio::test]
-async fn redis_is_told_by_a_user_who_may_only_touch_the_templates_keys() {
-    let server = RedisServer::options().appendonly().start();
-    let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~limit:*", "+@all", "-@dangerous"];
-    server.command(&[&acl[..], &["+info"]].concat()).expect_ok();
-    let url = server.url().replace("redis://", "redis://gate:word@");
-    let template: KeyTemplate = "limit:{<kind>:<identity>}:<policy>:<window>".parse().unwrap();
-    let redis = RedisStore::builder(url).key_template(template).build().unwrap();
-    let store = ResilientStore::builder(redis).opens_after(1).build();
-    let payer = Payer::user("42", Quota::per_minute(10));
-    assert!(!store.spend(&payer.charge().into()).await.unwrap().degraded);
-    server.pause();
-    assert!(store.spend(&payer.charge().into()).await.unwrap().degraded);
-    server.resume();
-    until("it closes", || store.stats().breaker == BreakerState::Closed).await;
-    until("Redis knows", || store.stats().unmerged == 0).await;
+#[test]
+fn redis_is_told_by_a_user_who_may_only_touch_the_templates_keys() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().appendonly().start();
+        let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~limit:*", "+@all", "-@dangerous"];
+        server.command(&[&acl[..], &["+info"]].concat()).expect_ok();
+        let url = server.url().replace("redis://", "redis://gate:word@");
+        let template: KeyTemplate = "limit:{<kind>:<identity>}:<policy>:<window>".parse().unwrap();
+        let redis = RedisStore::builder(url).key_template(template).build().unwrap();
+        let store = ResilientStore::builder(redis).opens_after(1).build();
+        let payer = Payer::user("42", Quota::per_minute(10));
+        assert!(!store.spend(&payer.charge().into()).await.unwrap().degraded);
+        server.pause();
+        assert!(store.spend(&payer.charge().into()).await.unwrap().degraded);
+        server.resume();
+        until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+        until("Redis knows", || store.stats().unmerged == 0).await;
+    });
 }
 
 /// A key that is not a ledger concerns its account only.
-#[tokio::test]
-async fn one_account_that_cannot_be_counted_does_not_keep_others_from_redis() {
-    let server = RedisServer::start();
-    server.command(&["LPUSH", "slidegate:{user:bad}:api:min", "x"]);
-    let store = resilient(&server.url());
-    let (bad, good) =
-        (Payer::user("bad", Quota::per_minute(50)), Payer::user("good", Quota::per_minute(50)));
-    for _ in 0..20 {
-        assert!(store.spend(&bad.charge().into()).await.unwrap().degraded);
-    }
-    until("others are counted", || store.stats().breaker == BreakerState::Closed).await;
-    let told = tokio::time::timeout(Duration::from_secs(5), async {
-        while store.spend(&good.charge().into()).await.unwrap().degraded {
-            sleep(Duration::from_millis(20)).await;
+#[test]
+fn one_account_that_cannot_be_counted_does_not_keep_others_from_redis() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        server.command(&["LPUSH", "slidegate:{user:bad}:api:min", "x"]);
+        let store = resilient(&server.url());
+        let (bad, good) =
+            (Payer::user("bad", Quota::per_minute(50)), Payer::user("good", Quota::per_minute(50)));
+        for _ in 0..20 {
+            assert!(store.spend(&bad.charge().into()).await.unwrap().degraded);
         }
+        until("others are counted", || store.stats().breaker == BreakerState::Closed).await;
+        let told = tokio::time::timeout(Duration::from_secs(5), async {
+            while store.spend(&good.charge().into()).await.unwrap().degraded {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        told.await.expect("Redis counts the good one");
     });
-    told.await.expect("Redis counts the good one");
 }
 
 /// Nobody but those under `allow` and `deny` is there to notice that Redis is back.

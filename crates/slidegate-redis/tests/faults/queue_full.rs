@@ -22,8 +22,9 @@ pub(crate) const STORES: usize = 4;
 /// least, and on a busy machine a look or two may miss the deadline.
 const HEALS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Faults at the same time are too much for a small machine, and one at a time takes too long.
-static TURNS: Semaphore = Semaphore::const_new(2);
+/// All faults at the same time are too much for a small machine, and one at a time takes too long.
+/// A crowd takes less than a tenth of a processor.
+static TURNS: Semaphore = Semaphore::const_new(4);
 
 /// An account and how it is spent from.
 pub(crate) struct Account {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use slidegate_testbed::RedisServer;
 use tokio::time::{Instant, sleep};
 
 use super::queue_full::{ALLOW, COUNTED, CROWDED, Crowd, LOCAL, STORES, STRICT, turn};
 use super::scenario::{Outage, Story};
+use crate::support::on_redis_and_valkey;
 
 const BEFORE: Duration = Duration::from_millis(1200);
 const OUTAGE: Duration = Duration::from_secs(2);
@@ -42,119 +42,139 @@ async fn goes_through(url: &str, breaks: impl FnOnce(), mends: impl FnOnce()) ->
     story
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_restarted_with_what_it_knew() {
-    let server = RedisServer::options().appendonly().start();
-    let story = goes_through(&server.url(), || server.kill(), || server.restart()).await;
-    // A call that was under way may have been counted, and is told again.
-    story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
-    story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
+#[test]
+fn killed_and_restarted_with_what_it_knew() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().appendonly().start();
+        let story = goes_through(&server.url(), || server.kill(), || server.restart()).await;
+        // A call that was under way may have been counted, and is told again.
+        story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
+        story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
+    });
 }
 
 /// Without persistence, what was counted before the kill is lost, and nothing else: what was
 /// admitted without Redis is told, and what it counts from then on is exact.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_and_restarted_empty() {
-    let server = RedisServer::start();
-    let crowd = Crowd::start(turn().await, &server.url());
-    sleep(BEFORE).await;
-    server.kill();
-    let killed_us = crowd.now().as_nanos() / 1000;
-    let from = Instant::now();
-    sleep(OUTAGE).await;
-    let to = Instant::now();
-    server.restart();
-    let told = crowd.heal().await;
-    let healed = Instant::now();
-    sleep(AFTER).await;
-    let story = crowd.stop().await;
-    story.is_calm();
-    story.is_degraded_in(Outage { from, to });
-    story.is_well_after(healed);
-    for account in [LOCAL, CROWDED, ALLOW] {
-        story.redis_is_exact_between(account, 0..=killed_us);
-        story.redis_is_exact_between(account, killed_us..=u64::MAX);
-        let units = story.accounts[account].quota().units().get() as usize;
-        assert!(story.most_counted_in_a_window(account) <= 2 * units, "once before, once after");
-    }
-    for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, STORES);
-    }
-    let lost = |account| i64::try_from(story.counted_between(account, 0..=killed_us)).unwrap();
-    let (counted, strict) = (lost(COUNTED), lost(STRICT));
-    assert!(counted > 50 && strict > 50);
-    story.redis_knows(&server.url(), COUNTED, -counted - UNDER_WAY..=-counted + UNDER_WAY).await;
-    story.redis_knows(&server.url(), STRICT, -strict - UNDER_WAY..=-strict + UNDER_WAY).await;
+#[test]
+fn killed_and_restarted_empty() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let crowd = Crowd::start(turn().await, &server.url());
+        sleep(BEFORE).await;
+        server.kill();
+        let killed_us = crowd.now().as_nanos() / 1000;
+        let from = Instant::now();
+        sleep(OUTAGE).await;
+        let to = Instant::now();
+        server.restart();
+        let told = crowd.heal().await;
+        let healed = Instant::now();
+        sleep(AFTER).await;
+        let story = crowd.stop().await;
+        story.is_calm();
+        story.is_degraded_in(Outage { from, to });
+        story.is_well_after(healed);
+        for account in [LOCAL, CROWDED, ALLOW] {
+            story.redis_is_exact_between(account, 0..=killed_us);
+            story.redis_is_exact_between(account, killed_us..=u64::MAX);
+            let units = story.accounts[account].quota().units().get() as usize;
+            assert!(
+                story.most_counted_in_a_window(account) <= 2 * units,
+                "once before, once after"
+            );
+        }
+        for account in [LOCAL, CROWDED] {
+            story.redis_was_told_by(account, told, STORES);
+        }
+        let lost = |account| i64::try_from(story.counted_between(account, 0..=killed_us)).unwrap();
+        let (counted, strict) = (lost(COUNTED), lost(STRICT));
+        assert!(counted > 50 && strict > 50);
+        story
+            .redis_knows(&server.url(), COUNTED, -counted - UNDER_WAY..=-counted + UNDER_WAY)
+            .await;
+        story.redis_knows(&server.url(), STRICT, -strict - UNDER_WAY..=-strict + UNDER_WAY).await;
+    });
 }
 
 /// Slow, and not gone: every call would hang. What it answers too late is taken back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopped_for_two_seconds() {
-    let server = RedisServer::start();
-    let story = goes_through(&server.url(), || server.pause(), || server.resume()).await;
-    story.redis_knows(&server.url(), COUNTED, 0..=0).await;
-    story.redis_knows(&server.url(), STRICT, 0..=0).await;
+#[test]
+fn stopped_for_two_seconds() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let story = goes_through(&server.url(), || server.pause(), || server.resume()).await;
+        story.redis_knows(&server.url(), COUNTED, 0..=0).await;
+        story.redis_knows(&server.url(), STRICT, 0..=0).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn out_of_memory() {
-    let server = RedisServer::start();
-    let maxmemory =
-        |bytes: &str| server.command(&["CONFIG", "SET", "maxmemory", bytes]).expect_ok();
-    let story = goes_through(&server.url(), || maxmemory("1"), || maxmemory("0")).await;
-    story.redis_knows(&server.url(), COUNTED, 0..=0).await;
-    story.redis_knows(&server.url(), STRICT, 0..=0).await;
+#[test]
+fn out_of_memory() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let maxmemory =
+            |bytes: &str| server.command(&["CONFIG", "SET", "maxmemory", bytes]).expect_ok();
+        let story = goes_through(&server.url(), || maxmemory("1"), || maxmemory("0")).await;
+        story.redis_knows(&server.url(), COUNTED, 0..=0).await;
+        story.redis_knows(&server.url(), STRICT, 0..=0).await;
+    });
 }
 
 /// Demoted while connections stay; it keeps its data, for its new primary is nowhere.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_for_a_while() {
-    let server = RedisServer::start();
-    let replica_of =
-        |host: &str, port: &str| server.command(&["REPLICAOF", host, port]).expect_ok();
-    let breaks = || replica_of("127.0.0.1", "1");
-    let story = goes_through(&server.url(), breaks, || replica_of("NO", "ONE")).await;
-    story.redis_knows(&server.url(), COUNTED, 0..=0).await;
-    story.redis_knows(&server.url(), STRICT, 0..=0).await;
+#[test]
+fn a_replica_for_a_while() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().start();
+        let replica_of =
+            |host: &str, port: &str| server.command(&["REPLICAOF", host, port]).expect_ok();
+        let breaks = || replica_of("127.0.0.1", "1");
+        let story = goes_through(&server.url(), breaks, || replica_of("NO", "ONE")).await;
+        story.redis_knows(&server.url(), COUNTED, 0..=0).await;
+        story.redis_knows(&server.url(), STRICT, 0..=0).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_password_for_a_while() {
-    let server = RedisServer::options().password("opensesame").start();
-    let password = |word: &str| server.command(&["CONFIG", "SET", "requirepass", word]).expect_ok();
-    let breaks = || {
-        password("changed");
-        let killed = server.command(&["CLIENT", "KILL", "TYPE", "normal"]).integer();
-        assert!(killed >= UNDER_WAY, "all stores were connected");
-    };
-    let story = goes_through(&server.url(), breaks, || password("opensesame")).await;
-    // The connections broke with calls under way.
-    story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
-    story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
-    let shown = format!("{:?}", story.stores[0]);
-    assert!(!shown.contains("opensesame"), "{shown}");
+#[test]
+fn another_password_for_a_while() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().password("opensesame").start();
+        let password =
+            |word: &str| server.command(&["CONFIG", "SET", "requirepass", word]).expect_ok();
+        let breaks = || {
+            password("changed");
+            let killed = server.command(&["CLIENT", "KILL", "TYPE", "normal"]).integer();
+            assert!(killed >= UNDER_WAY, "all stores were connected");
+        };
+        let story = goes_through(&server.url(), breaks, || password("opensesame")).await;
+        // The connections broke with calls under way.
+        story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
+        story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
+        let shown = format!("{:?}", story.stores[0]);
+        assert!(!shown.contains("opensesame"), "{shown}");
+    });
 }
 
 /// Somebody's endless script: first silence, then `BUSY`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn busy_with_a_script() {
-    let server = RedisServer::options().line("busy-reply-threshold 200").start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut other = client.get_connection().unwrap();
-    let mut script = None;
-    let breaks = || {
-        script = Some(std::thread::spawn(move || {
-            redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut other)
-        }));
-        slidegate_testbed::wait_until("Redis to be busy", || {
-            matches!(server.command(&["PING"]), slidegate_testbed::Reply::Error(_))
-        });
-    };
-    let mends = || server.command(&["SCRIPT", "KILL"]).expect_ok();
-    let story = goes_through(&server.url(), breaks, mends).await;
-    assert!(script.unwrap().join().unwrap().is_err(), "it was killed");
-    // What Redis counted just before, with an answer that the script held up until it was late,
-    // cannot be taken back while Redis is busy.
-    story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
-    story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
+#[test]
+fn busy_with_a_script() {
+    on_redis_and_valkey(async |flavour| {
+        let server = flavour.server().line("busy-reply-threshold 200").start();
+        let client = redis::Client::open(server.url()).unwrap();
+        let mut other = client.get_connection().unwrap();
+        let mut script = None;
+        let breaks = || {
+            script = Some(std::thread::spawn(move || {
+                redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut other)
+            }));
+            slidegate_testbed::wait_until("Redis to be busy", || {
+                matches!(server.command(&["PING"]), slidegate_testbed::Reply::Error(_))
+            });
+        };
+        let mends = || server.command(&["SCRIPT", "KILL"]).expect_ok();
+        let story = goes_through(&server.url(), breaks, mends).await;
+        assert!(script.unwrap().join().unwrap().is_err(), "it was killed");
+        // What Redis counted just before, with an answer that the script held up until it was late,
+        // cannot be taken back while Redis is busy.
+        story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
+        story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
+    });
 }

@@ -3,25 +3,44 @@
 pub(crate) mod trace;
 
 use std::num::NonZeroU32;
+use std::thread;
 use std::time::Duration;
 
 use slidegate::limit::{Charge, Charges, Quotas};
 use slidegate::{Identity, Name, Quota};
-use slidegate_testbed::{ManualTime, RedisCluster, RedisSentinels, RedisServer};
+use slidegate_testbed::{Flavour, ManualTime, RedisCluster, RedisSentinels, RedisServer};
+use tokio::runtime::Builder;
+
+/// Runs a scenario on Redis and on Valkey at the same time, for most of it is waiting. Each has a
+/// thread of its own, which is named in what fails, and a runtime that goes on while it blocks.
+pub(crate) fn on_redis_and_valkey(scenario: impl AsyncFn(Flavour) + Sync) {
+    thread::scope(|scope| {
+        for flavour in Flavour::BOTH {
+            let scenario = &scenario;
+            let run = move || {
+                let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+                runtime.unwrap().block_on(scenario(flavour));
+            };
+            let thread = thread::Builder::new().name(format!("on {flavour:?}"));
+            thread.spawn_scoped(scope, run).unwrap();
+        }
+    });
+}
 
 /// One URL for a whole cluster.
 pub(crate) fn cluster_url(cluster: &RedisCluster) -> String {
-    format!("redis-cluster://{}", hosts(&cluster.urls()))
+    group_url("cluster", &cluster.urls())
 }
 
 /// One URL for whichever server the sentinels name.
 pub(crate) fn sentinel_url(sentinels: &RedisSentinels) -> String {
-    format!("redis-sentinel://{}/{}", hosts(&sentinels.urls()), sentinels.master_name())
+    format!("{}/{}", group_url("sentinel", &sentinels.urls()), sentinels.master_name())
 }
 
-fn hosts(urls: &[String]) -> String {
-    let host = |url: &String| url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    urls.iter().map(host).collect::<Vec<_>>().join(",")
+fn group_url(kind: &str, urls: &[String]) -> String {
+    let (scheme, _) = urls[0].split_once("://").expect("a URL");
+    let hosts: Vec<&str> = urls.iter().map(|url| host(url)).collect();
+    format!("{scheme}-{kind}://{}", hosts.join(","))
 }
 
 /// A server whose clock is moved by hand.
