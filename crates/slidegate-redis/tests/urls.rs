@@ -8,10 +8,10 @@ use std::time::Duration;
 use slidegate::limit::{Charges, Spent};
 use slidegate::{Quota, Store, StoreError};
 use slidegate_redis::{BuildError, Layout, RedisStore, RedisStoreBuilder, RedisTls};
-use slidegate_testbed::{Certificates, Flavour, RedisCluster, RedisServer};
+use slidegate_testbed::{Certificates, Flavour, RedisCluster, RedisSentinels, RedisServer};
 
 use crate::support::trace::Trace;
-use crate::support::{Payer, cluster_url, host, on_redis_and_valkey, sentinel_url};
+use crate::support::{Payer, charges, cluster_url, host, on_redis_and_valkey, sentinel_url};
 
 const SECRET: &str = "hunter2hunter2";
 
@@ -224,6 +224,50 @@ async fn by_tls_with_a_certificate_of_the_clients() {
     fails(&builder(&server.url()).tls(nonsense).build().unwrap()).await;
     fails(&builder(&server.url()).tls(RedisTls::new().authority("nonsense")).build().unwrap())
         .await;
+}
+
+#[tokio::test]
+async fn sentinels_and_the_primaries_they_name_by_tls() {
+    let sentinels = RedisSentinels::options().mutual_tls().start();
+    let url = sentinel_url(&sentinels);
+    let certificates = sentinels.servers()[0].certificates().unwrap();
+    tells_who_is_not_trusted(&url, certificates).await;
+    let store = builder(&url).tls(mutual(certificates, certificates)).build().unwrap();
+    counts(&store).await;
+    sentinels.wait_until_replicated();
+
+    sentinels.kill_primary();
+    sentinels.wait_for_failover();
+    let payer = Payer::user("somebody", Quota::per_hour(2));
+    // The first call finds that the connection is gone.
+    while store.peek(&payer.charge().into()).await.is_err() {}
+    let receipt = store.spend(&payer.charge().into()).await.unwrap();
+    assert!(!receipt.spent, "it knows what was spent");
+}
+
+#[tokio::test]
+async fn all_nodes_of_a_cluster_by_tls() {
+    let cluster = RedisCluster::options().without_replicas().mutual_tls().start();
+    let url = cluster_url(&cluster);
+    let certificates = cluster.nodes()[0].certificates().unwrap();
+    tells_who_is_not_trusted(&url, certificates).await;
+    let store = builder(&url).tls(mutual(certificates, certificates)).build().unwrap();
+    let payers: Vec<_> =
+        (0..30).map(|user| Payer::user(&user.to_string(), Quota::per_hour(1))).collect();
+    for spent in [true, false] {
+        for payer in &payers {
+            assert_eq!(store.spend(&payer.charge().into()).await.unwrap().spent, spent);
+        }
+    }
+    for node in cluster.nodes() {
+        assert!(node.command(&["DBSIZE"]).integer() > 0, "all nodes have a part of the slots");
+    }
+    // One request that is charged on several slots.
+    let others = [31, 32, 33, 34].map(|user| Payer::user(&user.to_string(), Quota::per_hour(1)));
+    let together = charges(others.iter().map(Payer::charge));
+    for spent in [true, false] {
+        assert_eq!(store.spend(&together).await.unwrap().spent, spent);
+    }
 }
 
 #[test]

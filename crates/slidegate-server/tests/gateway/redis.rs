@@ -1,12 +1,13 @@
 //! Several gateways on one Redis, and what happens without it.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::{FaultyNetwork, RedisServer};
+use slidegate_testbed::{Certificates, FaultyNetwork, RedisSentinels, RedisServer};
 
 use crate::support::{Front, Place, Setup, Upstream, gateway, wait_until};
 
@@ -180,6 +181,34 @@ fn a_gateway_that_starts_before_redis_finds_it() {
         front.status("/");
         redis.command(&["DBSIZE"]).integer() > 0
     });
+}
+
+#[test]
+fn sentinels_and_their_primaries_by_tls_with_a_private_authority() {
+    let (redis, upstream) = (RedisSentinels::options().mutual_tls().start(), Upstream::simple());
+    let hosts: Vec<String> =
+        redis.sentinels().iter().map(|it| format!("127.0.0.1:{}", it.port())).collect();
+    let url = format!("rediss-sentinel://{}/{}", hosts.join(","), redis.master_name());
+    let files = redis.servers()[0].certificates().unwrap();
+    let setup = |ca: &Path| {
+        on_redis(gateway(&upstream), &url)
+            .tables(&format!("ca = {ca:?}"))
+            .tables(&format!("certificate = {:?}\nkey = {:?}", files.client, files.client_key))
+            .policy("api", "3/min", "on_store_error = \"deny\"")
+    };
+    let fronts = [setup(&files.ca).start(), setup(&files.ca).start()];
+    let statuses = [0, 1, 0, 1].map(|front: usize| fronts[front].status("/"));
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    redis.wait_until_replicated();
+    redis.kill_primary();
+    redis.wait_for_failover();
+    wait_until("the new primary to be found", || fronts[0].status("/") == 429);
+
+    let other = Certificates::new();
+    let front = setup(&other.ca).start();
+    assert_eq!(front.status("/"), 503);
+    let warned = || logged(&front, "UnknownIssuer");
+    wait_until("the log to tell why", || !warned().is_empty());
 }
 
 /// Lines of the log with this text.
