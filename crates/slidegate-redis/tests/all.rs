@@ -8,6 +8,7 @@ mod conformance;
 mod expiry;
 mod faults;
 mod layouts;
+mod leases;
 mod outage;
 mod overrides;
 mod resilient;

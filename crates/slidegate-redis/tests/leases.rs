@@ -1,9 +1,5 @@
 //! Units taken ahead: never more than the quota in any window, whatever becomes of the calls.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
-
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -20,9 +16,10 @@ use slidegate::{
 };
 use slidegate_redis::{BreakerState, LeasedStore, RedisStore, ResilientStore};
 use slidegate_testbed::RedisServer;
-use support::until;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
+
+use crate::support::until;
 
 const LEASE_MS: u64 = 200;
 const LEASE: Duration = Duration::from_millis(LEASE_MS);
