@@ -111,6 +111,7 @@ fn a_password_alone_and_a_user_with_one() {
             let payer = Payer::user("somebody", Quota::per_hour(2));
             store.refund(&payer.cost(2).into(), Spent::Newest).await.unwrap();
             counts(&store).await;
+            assert_eq!(store.read(payer.charge()).await.unwrap().ledgers[0].spent(), 2);
             store.reset(&payer.charge().into()).await.unwrap();
             counts(&store).await;
             // What may not be done is said, with what to allow.
