@@ -254,6 +254,12 @@ impl Story {
         all
     }
 
+    /// How many requests were admitted in some microseconds since the epoch, with and without Redis.
+    pub(crate) fn admitted_between(&self, account: usize, within_us: RangeInclusive<u64>) -> usize {
+        let all = self.admissions(account);
+        all.iter().filter(|it| within_us.contains(&it.at_us)).count()
+    }
+
     /// How many requests Redis admitted in some microseconds since the epoch.
     pub(crate) fn counted_between(&self, account: usize, within_us: RangeInclusive<u64>) -> usize {
         let all = self.admissions(account);

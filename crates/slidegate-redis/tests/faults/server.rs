@@ -86,13 +86,15 @@ fn killed_and_restarted_empty() {
         for account in [LOCAL, CROWDED] {
             story.redis_was_told_by(account, told, STORES);
         }
-        let lost = |account| i64::try_from(story.counted_between(account, 0..=killed_us)).unwrap();
-        let (counted, strict) = (lost(COUNTED), lost(STRICT));
-        assert!(counted > 50 && strict > 50);
-        story
-            .redis_knows(&server.url(), COUNTED, -counted - UNDER_WAY..=-counted + UNDER_WAY)
-            .await;
-        story.redis_knows(&server.url(), STRICT, -strict - UNDER_WAY..=-strict + UNDER_WAY).await;
+        let signed = |count: usize| i64::try_from(count).unwrap();
+        for account in [COUNTED, STRICT] {
+            let lost = signed(story.counted_between(account, 0..=killed_us));
+            assert!(lost > 50, "{lost}");
+            // What a busy machine admits without Redis before the kill is told to it, and lost too.
+            let most_lost = signed(story.admitted_between(account, 0..=killed_us));
+            let off_by = -most_lost - UNDER_WAY..=-lost + UNDER_WAY;
+            story.redis_knows(&server.url(), account, off_by).await;
+        }
     });
 }
 
