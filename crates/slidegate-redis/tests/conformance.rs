@@ -7,7 +7,7 @@ use slidegate::conformance::{self, Harness};
 use slidegate_redis::{Layout, RedisStore, ScoreUnit};
 use slidegate_testbed::{Flavour, ManualTime};
 
-use crate::support::{cluster_url, on_redis_and_valkey, sentinel_url};
+use crate::support::{cluster_url, sentinel_url};
 
 /// Servers whose clock is moved by hand, and how to forget everything.
 struct Redis<F: Fn()> {
@@ -26,7 +26,7 @@ impl<F: Fn()> Harness for Redis<F> {
         let past_ms = self.time.now_us() % 1000;
         self.time.advance(Duration::from_micros((1000 - past_ms) % 1000));
         // The suite spends a million units at once, which a sorted set takes a while for.
-        let builder = RedisStore::builder(&self.url).deadline(Duration::from_secs(60));
+        let builder = RedisStore::builder(&self.url).deadline(Duration::from_secs(300));
         let builder = builder.layout(self.layout);
         self.unit.into_iter().fold(builder, |b, unit| b.score_unit(unit)).build().unwrap()
     }
@@ -62,18 +62,18 @@ async fn a_cluster_conforms(flavour: Flavour, layout: Layout) {
     conformance::run(&Redis { url: cluster_url(&cluster), layout, unit: None, time, flush }).await;
 }
 
-#[test]
-fn packed_on_one_server() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn packed_on_one_server() {
+    for flavour in Flavour::BOTH {
         one_server_conforms(flavour, Layout::Packed, None).await;
-    });
+    }
 }
 
-#[test]
-fn sorted_set_on_one_server() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn sorted_set_on_one_server() {
+    for flavour in Flavour::BOTH {
         one_server_conforms(flavour, Layout::SortedSet, None).await;
-    });
+    }
 }
 
 /// On Redis alone: it is the script that rounds.
@@ -84,30 +84,30 @@ async fn sorted_set_in_units_that_are_rounded() {
     }
 }
 
-#[test]
-fn packed_behind_sentinels() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn packed_behind_sentinels() {
+    for flavour in Flavour::BOTH {
         behind_sentinels_conforms(flavour, Layout::Packed).await;
-    });
+    }
 }
 
-#[test]
-fn sorted_set_behind_sentinels() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn sorted_set_behind_sentinels() {
+    for flavour in Flavour::BOTH {
         behind_sentinels_conforms(flavour, Layout::SortedSet).await;
-    });
+    }
 }
 
-#[test]
-fn packed_in_a_cluster() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn packed_in_a_cluster() {
+    for flavour in Flavour::BOTH {
         a_cluster_conforms(flavour, Layout::Packed).await;
-    });
+    }
 }
 
-#[test]
-fn sorted_set_in_a_cluster() {
-    on_redis_and_valkey(async |flavour| {
+#[tokio::test]
+async fn sorted_set_in_a_cluster() {
+    for flavour in Flavour::BOTH {
         a_cluster_conforms(flavour, Layout::SortedSet).await;
-    });
+    }
 }
