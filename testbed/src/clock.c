@@ -1,8 +1,8 @@
 /* Shows a process the wall-clock time that a file holds, in place of the system's.
  *
- * The file is named by SLIDEGATE_TESTBED_CLOCK and holds microseconds since the epoch as one
- * 64-bit integer of the machine's byte order. 0 stands for the real time. Monotonic clocks pass
- * through, so that timers and the event loop go on. */
+ * The file is named by SLIDEGATE_TESTBED_CLOCK and holds two 64-bit integers of the machine's byte
+ * order: microseconds since the epoch or, if those are 0, how many to add to the real time.
+ * Monotonic clocks pass through, so that timers and the event loop go on. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ __attribute__((constructor)) static void open_clock(void) {
     const char *path = getenv("SLIDEGATE_TESTBED_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) fail("SLIDEGATE_TESTBED_CLOCK");
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
     if (page == MAP_FAILED) fail("mmap");
     close(file);
     shared_us = page;
@@ -36,9 +36,13 @@ __attribute__((constructor)) static void open_clock(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     /* Other libraries' constructors may ask for the time before ours has run. */
-    int64_t us = shared_us ? *shared_us : 0;
+    int64_t us = shared_us ? shared_us[0] : 0;
     int is_wall_clock = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-    if (us == 0 || !is_wall_clock) return (int)syscall(SYS_clock_gettime, clock, now);
+    if (us == 0 || !is_wall_clock) {
+        int result = (int)syscall(SYS_clock_gettime, clock, now);
+        if (result != 0 || !is_wall_clock || !shared_us) return result;
+        us = now->tv_sec * 1000000LL + now->tv_nsec / 1000 + shared_us[1];
+    }
     now->tv_sec = us / 1000000;
     now->tv_nsec = us % 1000000 * 1000;
     return 0;

@@ -13,6 +13,8 @@ use crate::process::output;
 /// 2026-01-01T00:00:00Z.
 const START_US: u64 = 1_767_225_600_000_000;
 
+const DAY_US: u64 = 86_400_000_000;
+
 /// The wall-clock time that the servers started under it see, standing still until it is moved.
 ///
 /// Clones are the same clock. Monotonic time goes on for the servers, and with it their timers and
@@ -22,9 +24,17 @@ pub struct ManualTime {
     shared: Arc<Shared>,
 }
 
+/// Where in the file the value is.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Now = 0,
+    Ahead = 8,
+}
+
 #[derive(Debug)]
 struct Shared {
     now_us: Mutex<u64>,
+    word: Word,
     file: File,
     directory: Directory,
     shim: Arc<Shim>,
@@ -35,14 +45,25 @@ impl ManualTime {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "the start is worth a visible call")]
     pub fn new() -> Self {
+        Self::start(Word::Now, START_US)
+    }
+
+    /// A clock that goes on by itself, a day ahead of the real time, and is moved besides.
+    #[must_use]
+    pub fn running_ahead() -> Self {
+        Self::start(Word::Ahead, DAY_US)
+    }
+
+    fn start(word: Word, us: u64) -> Self {
         let directory = Directory::new();
         let file = File::create(directory.file(FILE_NAME)).expect("the directory is writable");
-        let shared = Shared { now_us: Mutex::new(START_US), file, directory, shim: Shim::shared() };
-        shared.show(START_US);
+        let shim = Shim::shared();
+        let shared = Shared { now_us: Mutex::new(us), word, file, directory, shim };
+        shared.show(us);
         Self { shared: Arc::new(shared) }
     }
 
-    /// Microseconds since the epoch.
+    /// Microseconds since the epoch; of a clock that goes on by itself, those it is ahead.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         *self.shared.lock()
@@ -80,7 +101,9 @@ impl Shared {
     }
 
     fn show(&self, now_us: u64) {
-        self.file.write_all_at(&now_us.to_ne_bytes(), 0).expect("the clock's file is writable");
+        self.file
+            .write_all_at(&now_us.to_ne_bytes(), self.word as u64)
+            .expect("the clock's file is writable");
     }
 }
 

@@ -109,6 +109,22 @@ fn time_stands_still_until_it_is_moved() {
 }
 
 #[test]
+fn a_running_clock_is_ahead_of_the_real_time_and_goes_on() {
+    let time = ManualTime::running_ahead();
+    let server = RedisServer::options().time(&time).start();
+    let real = RedisServer::start();
+    let ahead = |seconds: u64| {
+        let (from, seen, to) = (time_us(&real), time_us(&server), time_us(&real));
+        (from + seconds * 1_000_000..=to + seconds * 1_000_000).contains(&seen)
+    };
+    assert!(ahead(86_400));
+    time.advance(Duration::from_secs(5));
+    assert!(ahead(86_405));
+    time.step_back(Duration::from_secs(86_400));
+    assert!(ahead(5));
+}
+
+#[test]
 fn servers_of_one_clock_agree_and_scripts_see_it() {
     for flavour in Flavour::BOTH {
         let time = ManualTime::new();
