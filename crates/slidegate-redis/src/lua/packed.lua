@@ -51,7 +51,7 @@ end
 -- units have left there are an eighth more than are taken.
 local function write(i, bytes)
     local taken, most = count[i], kind[i] == FINE and units[i] or FINE_UNITS + 1
-    slots[i] = max(taken, first[i] > 0 and taken + ceil(taken / 8) or min(max(8, 2 * taken), most + ceil(most / 8)))
+    slots[i] = max(taken, first[i] > 0 and taken + ceil(taken / 8) or min(max(8, 2 * taken), most))
     first[i], piece_of = 0, 0
     expires[i] = max(newest[i], now_ms) + window[i] + SLACK_MS
     call('SET', KEYS[i], header(i) .. bytes .. rep('\0', (slots[i] - taken) * SLOT_LEN),
