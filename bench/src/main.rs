@@ -6,6 +6,7 @@ mod gateway;
 mod harness;
 mod leases;
 mod memory;
+mod promises;
 mod redis;
 mod spread;
 mod tower;
@@ -36,6 +37,8 @@ enum Bench {
     Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),
+    /// What the write-ups that Slidegate grew out of promise: latency and memory.
+    Promises,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -46,5 +49,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
+        Bench::Promises => promises::run(),
     }
 }
