@@ -2,6 +2,7 @@
 
 mod alloc;
 mod decide;
+mod faults;
 mod gateway;
 mod harness;
 mod leases;
@@ -39,6 +40,8 @@ enum Bench {
     Decide(harness::Options),
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
+    /// What each fault of Redis costs under load; writes docs/reliability.md.
+    Faults(faults::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -50,5 +53,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
         Bench::Promises => promises::run(),
+        Bench::Faults(options) => faults::run(&options),
     }
 }
