@@ -17,7 +17,8 @@ pub struct Cost {
     pub longest: Duration,
     /// The longest that the load had to wait for a processor.
     pub lag: Duration,
-    /// Decisions that took longer than [`BOUND`], not counting the wait for a processor.
+    /// The longest decision, not counting that wait, and those longer than [`BOUND`].
+    pub longest_without_lag: Duration,
     pub hung: usize,
     /// Units of the hot account beyond its quota in some window: that Redis admitted, and that
     /// Redis and the gateways admitted together.
@@ -27,10 +28,12 @@ pub struct Cost {
     pub forgotten: usize,
     pub overcounted: usize,
     pub heal: Option<Duration>,
+    /// How much of that the servers took to agree on another primary.
+    pub agreed: Duration,
 }
 
 impl Cost {
-    pub fn new(seen: &Seen, heal: Option<Duration>) -> Self {
+    pub fn new(seen: &Seen, heal: Option<Duration>, agreed: Duration) -> Self {
         let Seen { calls, naps, counted } = seen;
         let count = |is: &dyn Fn(&Call) -> bool| calls.iter().filter(|call| is(call)).count();
         let rest = (0..ACCOUNTS).filter(|account| *account != HOT).map(|account| {
@@ -39,9 +42,10 @@ impl Cost {
         });
         let rest: Vec<(usize, usize)> = rest.collect();
         let hot = || calls.iter().filter(|call| call.account == HOT && call.is_admitted);
-        let lag = |call: &Call| -> Duration {
+        let without_lag = |call: &Call| {
             let meanwhile = |nap: &&Nap| nap.began < call.returned && nap.woken > call.called;
-            naps.iter().filter(meanwhile).map(|nap| nap.lag).sum()
+            let lag: Duration = naps.iter().filter(meanwhile).map(|nap| nap.lag).sum();
+            call.took().saturating_sub(lag)
         };
         Self {
             decisions: calls.len(),
@@ -49,9 +53,8 @@ impl Cost {
             lost: count(&|call| call.is_lost),
             longest: calls.iter().map(Call::took).max().unwrap_or_default(),
             lag: naps.iter().map(|nap| nap.lag).max().unwrap_or_default(),
-            hung: count(&|call| {
-                call.took() > BOUND && call.took().saturating_sub(lag(call)) > BOUND
-            }),
+            longest_without_lag: calls.iter().map(without_lag).max().unwrap_or_default(),
+            hung: count(&|call| without_lag(call) > BOUND),
             beyond_by_redis: beyond(&hot().filter(|call| !call.is_degraded).collect::<Vec<_>>()),
             beyond: beyond(&hot().collect::<Vec<_>>()),
             forgotten: rest
@@ -63,6 +66,7 @@ impl Cost {
                 .map(|(admitted, counted)| counted.saturating_sub(*admitted))
                 .sum(),
             heal,
+            agreed,
         }
     }
 }

@@ -88,7 +88,7 @@ pub const FAULTS: [Fault; 20] = [
 ];
 
 /// Puts load on the servers, lets the fault happen to the accounts, and waits until it has healed.
-/// The fault returns the moment from which healing counts.
+/// The fault returns the moment from which healing counts, when the servers have agreed.
 fn observe(
     url: &str,
     accounts: Vec<usize>,
@@ -98,6 +98,7 @@ fn observe(
     sleep(MARGIN);
     let began = Instant::now();
     let span = Span { began, ended: fault(), accounts };
+    let agreed = span.ended.elapsed();
     let mut heal = None;
     while span.has_cost(&load.calls()) && heal.is_none() {
         ensure!(span.ended.elapsed() < HEALS_WITHIN, "Redis does not decide again");
@@ -105,7 +106,7 @@ fn observe(
         heal = span.heal(&load.calls());
     }
     sleep(MARGIN);
-    Ok(Cost::new(&load.stop()?, heal))
+    Ok(Cost::new(&load.stop()?, heal, agreed))
 }
 
 fn everyone() -> Vec<usize> {

@@ -28,6 +28,8 @@ const TASKS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(10);
 /// A decision that takes this long counts as one that never returns.
 const NEVER: Duration = Duration::from_secs(5);
+/// The wait between two attempts is at most 3 s.
+const REPLAYED_WITHIN: Duration = Duration::from_secs(30);
 /// How often the control task looks.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -83,13 +85,14 @@ impl Load {
             calls: Mutex::default(),
             naps: Mutex::default(),
         });
-        let store = || RedisStore::builder(url);
-        let gates = [(); GATEWAYS].map(|()| gate(ResilientStore::new(store().build()?)));
-        let counter = gate(store().deadline(NEVER).build()?)?;
+        let redis = || RedisStore::builder(url);
+        let counter = gate(redis().deadline(NEVER).build()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut tasks = JoinSet::new();
-        for (gateway, gate) in gates.into_iter().enumerate() {
-            let gate = Arc::new(gate?);
+        let (mut tasks, mut stores) = (JoinSet::new(), Vec::new());
+        for gateway in 0..GATEWAYS {
+            let store = ResilientStore::new(redis().build()?);
+            stores.push(store.clone());
+            let gate = Arc::new(gate(store)?);
             for _ in 0..TASKS {
                 tasks.spawn_on(send(gateway, gate.clone(), log.clone()), runtime.handle());
             }
@@ -98,6 +101,12 @@ impl Load {
         let thread = thread::spawn(move || {
             runtime.block_on(async {
                 tasks.join_all().await;
+                let all_replayed = async {
+                    while stores.iter().any(|store| store.stats().unmerged > 0) {
+                        sleep(PAUSE).await;
+                    }
+                };
+                timeout(REPLAYED_WITHIN, all_replayed).await.context("replay takes too long")?;
                 count(&counter).await
             })
         });

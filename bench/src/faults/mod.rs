@@ -52,14 +52,20 @@ fn ms(duration: Duration) -> String {
 }
 
 fn table(rows: &[(Fault, Cost)]) -> String {
-    let mut table = "| fault | longest, ms | lag, ms | lost | without Redis | beyond, by Redis \
+    let mut table =
+        "| fault | longest, ms | without lag | lag, ms | lost | without Redis | beyond, by Redis \
                      | beyond, in all | forgotten | overcounted | heals in, ms |\n\
-                     |---|---|---|---|---|---|---|---|---|---|"
-        .to_owned();
+                     |---|---|---|---|---|---|---|---|---|---|---|"
+            .to_owned();
     for ((name, how, _), cost) in rows {
+        let agreed = match name.ends_with("failover") {
+            true => format!(" ({})", ms(cost.agreed)),
+            false => String::new(),
+        };
         table += &format!(
-            "\n| **{name}**: {how} | {} | {} | {} | {:.1} % | {} | {} | {} | {} | {} |",
+            "\n| **{name}**: {how} | {} | {} | {} | {} | {:.1} % | {} | {} | {} | {} | {}{agreed} |",
             ms(cost.longest),
+            ms(cost.longest_without_lag),
             ms(cost.lag),
             cost.lost,
             cost.degraded as f64 * 100.0 / cost.decisions as f64,
@@ -82,9 +88,10 @@ fn result(rows: &[(Fault, Cost)]) -> String {
         failovers.map(|(_, cost)| of(cost)).max().unwrap_or_default()
     };
     format!(
-        "RESULT faults longest_ms={} lag_ms={} lost={} hung={} failover_beyond={} \
+        "RESULT faults longest_ms={} without_lag_ms={} lag_ms={} lost={} hung={} failover_beyond={} \
          failover_forgotten={} slowest_heal_ms={}",
         longest(|cost| cost.longest),
+        longest(|cost| cost.longest_without_lag),
         longest(|cost| cost.lag),
         rows.iter().map(|(_, cost)| cost.lost).sum::<usize>(),
         rows.iter().map(|(_, cost)| cost.hung).sum::<usize>(),
