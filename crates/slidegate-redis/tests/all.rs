@@ -9,6 +9,7 @@ mod expiry;
 mod faults;
 mod layouts;
 mod leases;
+mod memory_use;
 mod outage;
 mod overrides;
 mod resilient;

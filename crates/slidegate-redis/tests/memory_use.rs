@@ -1,7 +1,5 @@
 //! Accounts take no more of Redis' memory than was promised, by what `redis-server` says itself.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
