@@ -230,6 +230,7 @@ struct Demand {
 }
 
 /// A lease to take.
+#[derive(Clone, Copy)]
 struct WantedLease {
     account: u64,
     units: NonZeroU32,

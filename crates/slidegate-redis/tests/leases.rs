@@ -209,8 +209,8 @@ enum Step {
         requests: u32,
         every_ms: u64,
     },
-    /// The store's clock.
-    ClockStep {
+    /// The store's clock steps, forwards or back.
+    Leap {
         by_ms: i64,
     },
     Wait {
@@ -224,7 +224,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(gateway, requests, cost)| Step::Burst { gateway, requests, cost }),
         4 => (0..3_usize, 5..60_u32, 0..9_u64)
             .prop_map(|(gateway, requests, every_ms)| Step::Stream { gateway, requests, every_ms }),
-        1 => (-3000..3000_i64).prop_map(|by_ms| Step::ClockStep { by_ms }),
+        1 => (-3000..3000_i64).prop_map(|by_ms| Step::Leap { by_ms }),
         3 => prop_oneof![1..250_u64, 1900..2300_u64].prop_map(|ms| Step::Wait { ms }),
     ]
 }
@@ -247,7 +247,7 @@ async fn play(world: Arc<World>, steps: Vec<Step>) -> Vec<Vec<(u64, u32)>> {
     for step in steps {
         match step {
             Step::Wait { ms } => sleep(Duration::from_millis(ms)).await,
-            Step::ClockStep { by_ms } => {
+            Step::Leap { by_ms } => {
                 world.store_clock.step(by_ms);
                 if by_ms > 0 {
                     leaps_ms.push(world.now_ms());
