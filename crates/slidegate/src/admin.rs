@@ -51,8 +51,19 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<Inspection, AccountError> {
+        self.inspect_by(account, plan, None).await
+    }
+
+    /// [`inspect`](Self::inspect) by the quotas that the account was last seen with, because its
+    /// charges bring them. They have the units that are granted already.
+    pub async fn inspect_by(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+        quotas: Option<&Quotas>,
+    ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
-        let (matched, effect) = self.matched(&rules, account, plan)?;
+        let (matched, effect) = self.matched(&rules, account, plan, quotas)?;
         let policy = matched.policy;
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let counted = Account { policy: policy.name.clone(), identity: matched.identity };
@@ -75,7 +86,7 @@ impl<S: Store> Admin<'_, S> {
         plan: Option<&str>,
     ) -> Result<AccountReading, AccountError> {
         let rules = self.gate.rules.load();
-        let (matched, _) = self.matched(&rules, account, plan)?;
+        let (matched, _) = self.matched(&rules, account, plan, None)?;
         let (policy, charge) = (matched.policy, matched.charge());
         if policy.scope == Scope::Local {
             return Ok(self.gate.local.read_now(charge));
@@ -94,6 +105,7 @@ impl<S: Store> Admin<'_, S> {
         rules: &'r Rules,
         account: &Account,
         plan: Option<&str>,
+        quotas: Option<&Quotas>,
     ) -> Result<(Match<'r>, OverrideEffect), AccountError> {
         let policy = rules.policies.find(&account.policy)?;
         let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
@@ -102,13 +114,16 @@ impl<S: Store> Admin<'_, S> {
             identity: account.identity,
             plan: plan.or(of_key),
             cost: Some(NonZeroU32::MIN),
+            quotas,
         };
         let mut matched = rules.policies.match_named(policy, &charge);
         let overrides = rules.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
         let own = own.and(overrides.under(policy, &matched.identity));
         let effect = own.and(overrides.around(&account.identity));
-        matched.raise(effect.granted);
+        if quotas.is_none() {
+            matched.raise(effect.granted);
+        }
         Ok((matched, effect))
     }
 
@@ -136,7 +151,8 @@ impl<S: Store> Admin<'_, S> {
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
         let rules = self.gate.rules.load();
         let (policy, account) = resolve(&rules.policies, account)?;
-        let charges = charges(policy, &account);
+        let windows = policy.windows_of(&account.identity);
+        let charges = charges(&account, &windows);
         let is_unspent = |receipt: &Receipt| {
             let mut standings = receipt.standings.iter();
             standings.all(|standing| standing.remaining() >= standing.quota().units().get())
@@ -163,7 +179,7 @@ impl<S: Store> Admin<'_, S> {
         let overrides = rules.overrides.at(self.gate.now());
         let granted =
             overrides.everywhere(&identity).and(overrides.under(policy, &identity)).granted;
-        for quota in policy.windows.as_slice() {
+        for quota in policy.windows_of(&identity).as_slice() {
             let quotas = Quotas::from(*quota).raised(granted);
             let charge = Charge::new(&policy.name, &identity, &quotas);
             let cost = units.min(quotas.fewest_units());
@@ -181,7 +197,8 @@ impl<S: Store> Admin<'_, S> {
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
         let (policy, account) = resolve(&rules.policies, account)?;
-        let charges = charges(policy, &account);
+        let windows = policy.windows_of(&account.identity);
+        let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         // The gate's own store may have spends of a shared policy too, from when the store failed.
         self.gate.local.reset_now(&charges);
@@ -197,7 +214,8 @@ impl<S: Store> Admin<'_, S> {
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
         let (policy, account) = resolve(&rules.policies, account)?;
-        let charges = charges(policy, &account);
+        let windows = policy.windows_of(&account.identity);
+        let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         match policy.scope {
             // An account of this gate alone, which is reset now.
@@ -271,9 +289,9 @@ fn resolve<'p>(
     Ok((policy, Account { policy: policy.name.clone(), identity }))
 }
 
-/// A charge to an account in every window that the policy may have counted it in.
-fn charges<'a>(policy: &'a CheckedPolicy, account: &'a Account) -> Charges<'a> {
-    Charge::new(&account.policy, &account.identity, &policy.windows).into()
+/// A charge to an account in every window that its policy may have counted it in.
+fn charges<'a>(account: &'a Account, windows: &'a Quotas) -> Charges<'a> {
+    Charge::new(&account.policy, &account.identity, windows).into()
 }
 
 fn ban_of(policy: &CheckedPolicy) -> Result<Ban, AccountError> {

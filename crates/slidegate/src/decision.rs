@@ -83,6 +83,8 @@ pub struct PolicyStanding {
     pub in_headers: bool,
     /// Where each of its quotas stands.
     pub standings: Standings,
+    /// Whether the quotas came with the [charge](crate::NamedCharge::quotas).
+    pub quotas_given: bool,
     /// None if nothing was spent.
     pub(crate) spent: Option<SpentIn>,
 }
@@ -125,6 +127,7 @@ impl Decision {
                 shadow: policy.shadow,
                 in_headers: policy.in_headers && !policy.shadow,
                 standings: matched.standings(own),
+                quotas_given: matched.quotas_given,
                 spent: spent.filter(|_| receipt.spent),
             });
         }

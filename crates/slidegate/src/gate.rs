@@ -141,7 +141,8 @@ impl<S: Store> Gate<S> {
     ///     .build()?;
     /// let gate = Gate::new(policies, MemoryStore::new());
     ///
-    /// let charge = |policy, identity| NamedCharge { policy, identity, plan: None, cost: None };
+    /// let charge =
+    ///     |policy, identity| NamedCharge { policy, identity, plan: None, cost: None, quotas: None };
     /// let tenant = charge("tenant", Identity::new("tenant", "acme"));
     /// let mailbox = charge("mailbox", Identity::user("42"));
     /// assert!(gate.decide_named(&[tenant, mailbox]).await?.is_allowed());

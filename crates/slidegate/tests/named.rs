@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crate::support::now;
 use http::Method;
+use slidegate::limit::Quotas;
 use slidegate::{
-    AccountError, Ban, Block, Decision, Facts, Gate, ManualClock, MemoryStore, NamedCharge, Plan,
-    Policies, Policy, Quota, Scope, Source, Timestamp, Verdict,
+    Account, AccountError, Ban, Block, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
+    NamedCharge, Plan, Policies, Policy, Quota, Scope, Source, Timestamp, Verdict,
 };
 
 fn charge<'a>(policy: &'a str, identity: &str, cost: u32) -> NamedCharge<'a> {
     let identity = identity.parse().unwrap();
-    NamedCharge { policy, identity, plan: None, cost: NonZeroU32::new(cost) }
+    NamedCharge { policy, identity, plan: None, cost: NonZeroU32::new(cost), quotas: None }
 }
 
 fn gate(list: impl IntoIterator<Item = Policy>) -> Gate {
@@ -116,4 +117,50 @@ fn unknown_and_repeated_policies_are_errors_and_spend_nothing() {
     let repeated = now(gate.decide_named(&[api, charge("api", "user:43", 1)]));
     assert!(matches!(repeated, Err(AccountError::RepeatedPolicy(name)) if name == "api"));
     assert_eq!(remaining(&gate, api), 10);
+}
+
+#[test]
+fn a_charge_can_bring_quotas_in_place_of_the_policys() {
+    let gate = gate([Policy::new("api").quota(Quota::per_minute(10))]);
+    let api = charge("api", "user:42", 1);
+    assert!(decide(&gate, &[api]).is_allowed());
+    let tighter = Quotas::from(Quota::per_minute(3));
+    let given = NamedCharge { quotas: Some(&tighter), ..api };
+    assert_eq!(remaining(&gate, given), 2, "one history, whatever the units");
+    assert!(decide(&gate, &[given]).policies()[0].quotas_given);
+    assert_eq!(remaining(&gate, api), 8);
+}
+
+/// The window in seconds, as in `job:60`.
+fn quotas_of(identity: &Identity) -> Quotas {
+    let seconds = identity.value().parse().unwrap_or(1);
+    Quota::new(u32::MAX.try_into().unwrap(), Duration::from_secs(seconds)).unwrap().into()
+}
+
+#[test]
+fn a_policy_of_given_quotas_is_for_charges_alone_and_its_accounts_can_be_named() {
+    let gate = gate([Policy::new("job").given_quotas(quotas_of)]);
+    let method = Method::GET;
+    assert!(gate.decide_now(&Facts::new(&method, "/")).unwrap().policies().is_empty());
+    let explained = gate.explain(&Facts::new(&method, "/")).to_string();
+    assert_eq!(explained, "job: not for requests, only for charges by name\n");
+
+    let bare = charge("job", "job:60", 2);
+    let refused = now(gate.decide_named(&[bare]));
+    assert!(matches!(refused, Err(AccountError::NoQuotas(policy)) if policy == "job"));
+    let quotas = Quotas::from(Quota::per_minute(3));
+    let given = NamedCharge { quotas: Some(&quotas), ..bare };
+    assert!(decide(&gate, &[given]).is_allowed());
+    assert!(!decide(&gate, &[given]).is_allowed());
+
+    let account = Account { policy: "job".parse().unwrap(), identity: bare.identity };
+    let admin = gate.admin();
+    let inspected = now(admin.inspect(&account, None)).unwrap();
+    assert_eq!(inspected.standings[0].remaining(), u32::MAX - 2);
+    let inspected = now(admin.inspect_by(&account, None, Some(&quotas))).unwrap();
+    assert_eq!(inspected.standings[0].remaining(), 1);
+    assert!(!now(admin.is_untouched(&account)).unwrap());
+    now(admin.reset(&account)).unwrap();
+    assert!(now(admin.is_untouched(&account)).unwrap());
+    assert!(decide(&gate, &[given]).is_allowed());
 }

@@ -529,6 +529,7 @@ fn overrides_hold_for_charges_that_are_named() {
         identity: identity.parse().unwrap(),
         plan: None,
         cost: NonZeroU32::new(cost),
+        quotas: None,
     };
     let decide = |charges: &[NamedCharge<'_>]| {
         let peeked = now(stage.gate.peek_named(charges)).unwrap();

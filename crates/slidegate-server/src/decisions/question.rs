@@ -140,6 +140,7 @@ impl Question {
             identity: charge.identity,
             plan: charge.plan.as_deref(),
             cost: charge.cost,
+            quotas: None,
         });
         Some(named.collect())
     }

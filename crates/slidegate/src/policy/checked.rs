@@ -54,6 +54,8 @@ pub struct CheckedPolicy {
 pub(crate) enum Limits {
     Quotas(Quotas),
     Plans { header: Option<HeaderName>, default: Arc<CheckedPlan> },
+    /// From each charge. Of an account without a charge, the function tells them.
+    Given(fn(&Identity) -> Quotas),
 }
 
 impl CheckedPolicy {
@@ -62,32 +64,48 @@ impl CheckedPolicy {
         &self.paths.patterns
     }
 
-    /// Its quotas; empty if it goes by plans.
+    /// Its quotas; empty if it goes by plans, or by what charges bring.
     pub fn quotas(&self) -> &[Quota] {
         match &self.limits {
             Limits::Quotas(quotas) => quotas.as_slice(),
-            Limits::Plans { .. } => &[],
+            Limits::Plans { .. } | Limits::Given(_) => &[],
         }
     }
 
     /// The plan of requests that have no other, if it goes by plans.
     pub fn default_plan(&self) -> Option<&CheckedPlan> {
         match &self.limits {
-            Limits::Quotas(_) => None,
             Limits::Plans { default, .. } => Some(default),
+            Limits::Quotas(_) | Limits::Given(_) => None,
         }
     }
 
     /// The header that names the plan.
     pub fn plan_header(&self) -> Option<&HeaderName> {
         match &self.limits {
-            Limits::Quotas(_) => None,
             Limits::Plans { header, .. } => header.as_ref(),
+            Limits::Quotas(_) | Limits::Given(_) => None,
+        }
+    }
+
+    /// Whether it is for charges by name alone, which bring their quotas.
+    pub fn has_given_quotas(&self) -> bool {
+        matches!(self.limits, Limits::Given(_))
+    }
+
+    /// A quota for each window that this account may have a ledger for.
+    pub(crate) fn windows_of(&self, identity: &Identity) -> Cow<'_, Quotas> {
+        match self.limits {
+            Limits::Given(quotas_of) => Cow::Owned(quotas_of(identity)),
+            Limits::Quotas(_) | Limits::Plans { .. } => Cow::Borrowed(&self.windows),
         }
     }
 
     /// Why the policy passes over a request, if it does.
     pub(crate) fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
+        if self.has_given_quotas() {
+            return Some(Skip::Named);
+        }
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
             return Some(Skip::Method);
         }

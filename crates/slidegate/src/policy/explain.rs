@@ -49,6 +49,7 @@ impl Policies {
                 let what = if policy.shadow { "watches only" } else { "refuses" };
                 (None, format!("{what}; the request costs more than its quotas allow"))
             }
+            Err(Skip::Named) => (None, "not for requests, only for charges by name".to_owned()),
             Err(Skip::Method) => {
                 (None, format!("not for this method, only {}", join(&policy.methods, ", ")))
             }

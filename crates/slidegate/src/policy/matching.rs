@@ -44,6 +44,8 @@ pub struct Policies {
 
 /// Why a policy passes over a request.
 pub(crate) enum Skip {
+    /// It is for charges by name.
+    Named,
     /// It is for other methods.
     Method,
     /// It is for other paths.
@@ -63,6 +65,9 @@ pub struct NamedCharge<'a> {
     pub plan: Option<&'a str>,
     /// The units to spend, else what the policy fixes, else one.
     pub cost: Option<NonZeroU32>,
+    /// The quotas to go by in place of the policy's or the plan's. A policy
+    /// [of given quotas](crate::Policy::given_quotas) needs them.
+    pub quotas: Option<&'a Quotas>,
 }
 
 /// Why something could not be done to an account that is named.
@@ -75,6 +80,9 @@ pub enum AccountError {
     /// Two charges are under one policy, which counts one account of a request.
     #[error("two charges under policy {0:?}: a request has one account under each")]
     RepeatedPolicy(String),
+    /// The policy has no quotas of its own, and the charge brings none.
+    #[error("policy {0:?} has no quotas of its own: its charges bring them")]
+    NoQuotas(String),
     /// The policy does not ban.
     #[error("policy {0:?} has no ban")]
     NoBan(String),
@@ -109,6 +117,8 @@ pub(crate) struct Match<'p> {
     /// The plan that the request names and that there is not: `plan` is the default.
     pub(crate) unknown_plan: Option<String>,
     pub(crate) cost: NonZeroU32,
+    /// Whether the quotas came with the charge.
+    pub(crate) quotas_given: bool,
 }
 
 impl Policies {
@@ -163,7 +173,7 @@ impl Policies {
     /// What becomes of charges that are named.
     pub(crate) fn resolve_named<'p>(
         &'p self,
-        charges: &[NamedCharge<'_>],
+        charges: &[NamedCharge<'p>],
         overrides: Option<OverridesAt<'_>>,
     ) -> Result<Matches<'p>, AccountError> {
         let mut matches = Matches::default();
@@ -172,6 +182,9 @@ impl Policies {
                 return Err(AccountError::RepeatedPolicy(charge.policy.to_owned()));
             }
             let policy = self.find(charge.policy)?;
+            if matches!(policy.limits, Limits::Given(_)) && charge.quotas.is_none() {
+                return Err(AccountError::NoQuotas(charge.policy.to_owned()));
+            }
             if let Some(overrides) = overrides {
                 matches.note(overrides.around(&charge.identity));
             }
@@ -193,25 +206,25 @@ impl Policies {
         let found = policy.identity.iter().find_map(|source| self.read(source, facts));
         let identity = found.unwrap_or_else(Identity::anonymous);
         let plan = match &policy.limits {
-            Limits::Quotas(_) => &[],
+            Limits::Quotas(_) | Limits::Given(_) => &[],
             Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
         };
-        Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost)))
+        Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost), None))
     }
 
     /// How a policy counts a charge that is named.
     pub(crate) fn match_named<'p>(
         &'p self,
         policy: &'p CheckedPolicy,
-        charge: &NamedCharge<'_>,
+        charge: &NamedCharge<'p>,
     ) -> Match<'p> {
         let plan = charge.plan.unwrap_or_default().as_bytes();
         let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
-        self.matched(policy, policy.account_of(charge.identity), plan, cost)
+        self.matched(policy, policy.account_of(charge.identity), plan, cost, charge.quotas)
     }
 
-    /// The match of an identity. If the policy goes by plans, by the one of this name; an unknown
-    /// name is the default's, and so is an empty one.
+    /// The match of an identity, by the quotas that are given. Else, if the policy goes by plans, by
+    /// the one of this name; an unknown name is the default's, and so is an empty one.
     #[inline]
     fn matched<'p>(
         &'p self,
@@ -219,27 +232,32 @@ impl Policies {
         identity: Identity,
         plan_name: &[u8],
         cost: NonZeroU32,
+        given: Option<&'p Quotas>,
     ) -> Match<'p> {
-        let (quotas, plan, unknown_plan) = match &policy.limits {
-            Limits::Quotas(quotas) => (quotas, None, None),
-            Limits::Plans { default, .. } => {
+        let (quotas, plan, unknown_plan) = match (given, &policy.limits) {
+            (Some(quotas), _) | (None, Limits::Quotas(quotas)) => {
+                (Cow::Borrowed(quotas), None, None)
+            }
+            (None, Limits::Given(quotas_of)) => (Cow::Owned(quotas_of(&identity)), None, None),
+            (None, Limits::Plans { default, .. }) => {
                 let name = std::str::from_utf8(plan_name).ok();
                 let known = name.and_then(|name| self.plans.get(name));
                 let plan = known.unwrap_or(default);
                 // As much of it as a log line has room for: a client may have sent anything.
                 let unknown = || String::from_utf8_lossy(plan_name).chars().take(64).collect();
                 let is_unknown = known.is_none() && !plan_name.is_empty();
-                (&plan.quotas, Some(plan), is_unknown.then(unknown))
+                (Cow::Borrowed(&plan.quotas), Some(plan), is_unknown.then(unknown))
             }
         };
         Match {
             policy,
             identity,
             leased: policy.lease.map(|lease| quotas.stretched(lease)),
-            quotas: Cow::Borrowed(quotas),
+            quotas,
             plan,
             unknown_plan,
             cost,
+            quotas_given: given.is_some(),
         }
     }
 
@@ -264,6 +282,7 @@ impl Policies {
                 plan: None,
                 unknown_plan: None,
                 cost,
+                quotas_given: standing.quotas_given,
             });
         }
         matches

@@ -29,7 +29,7 @@ use http::{HeaderName, Method};
 
 use self::builder::InvalidValues;
 use self::paths::Paths;
-use crate::limit::Quota;
+use crate::limit::{Quota, Quotas};
 
 pub use self::access_list::{AccessList, ListMatch};
 pub use self::api_key::{ApiKey, ApiKeyDigestError, UnknownKeys};
@@ -68,6 +68,7 @@ pub struct Policy {
     pub(crate) sources: Vec<Source>,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
+    pub(crate) given_quotas: Option<fn(&Identity) -> Quotas>,
     /// None is as the scope has it.
     pub(crate) cost: Option<Cost>,
     pub(crate) count_denied: bool,
@@ -99,6 +100,7 @@ impl Policy {
             sources: vec![Source::ip()],
             quotas: Vec::new(),
             plans: None,
+            given_quotas: None,
             cost: None,
             count_denied: false,
             ban: None,
@@ -162,6 +164,14 @@ impl Policy {
     /// Takes the quotas from the plan that a trusted peer names in a header.
     pub fn plan_header(self, header: HeaderName, default: impl Into<String>) -> Self {
         Self { plans: Some(PlanRule { header: Some(header), default: default.into() }), ..self }
+    }
+
+    /// Is for no request, only for [charges by name](crate::NamedCharge) that bring their quotas.
+    ///
+    /// An account may be named without a charge, as when it is reset. Then `quotas_of` tells its
+    /// quotas, whose windows have to be those that it is charged with: they follow from the identity.
+    pub fn given_quotas(self, quotas_of: fn(&Identity) -> Quotas) -> Self {
+        Self { given_quotas: Some(quotas_of), ..self }
     }
 
     /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says.
