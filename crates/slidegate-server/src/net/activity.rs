@@ -158,6 +158,14 @@ impl Activity {
         is_idle.then_some(state.quiet_since)
     }
 
+    /// A request of a protocol that is not HTTP is complete. It lasts until the result is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.0.lock();
+        state.in_flight += 1;
+        state.head_since = None;
+        InFlight { activity: Arc::clone(self), is_ahead: false }
+    }
+
     /// A request's head is complete. The request lasts until the result is dropped.
     pub(super) fn begin_request(
         self: &Arc<Self>,
@@ -251,7 +259,7 @@ impl State {
 
 /// A request in flight.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(crate) struct InFlight {
     activity: Arc<Activity>,
     is_ahead: bool,
 }

@@ -27,10 +27,10 @@ use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
 use super::proxy_header::read_proxy_header;
 use super::stream::{BoxIo, ClientStream};
-use super::{Accepted, Handler, RequestBody, Settings, tls};
+use super::{Accepted, Handler, Protocol, RequestBody, Settings, tls};
 
 /// How long a connection without a request is kept while draining: a request may be on its way.
-const GRACE: Duration = Duration::from_millis(250);
+pub(super) const GRACE: Duration = Duration::from_millis(250);
 
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -64,20 +64,29 @@ impl Socket {
 
 /// Serves the connections of one worker.
 pub(super) struct ConnectionServer<H> {
-    pub(super) settings: Settings,
+    settings: Settings,
     handler: Arc<H>,
     body_limits: Arc<BodyLimits>,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
 
-/// Why a connection did not come to HTTP.
-enum HandshakeError {
+/// Why a connection did not come to its first request.
+pub(super) enum HandshakeError {
     Untrusted { peer: Option<IpAddr> },
     ProxyHeader { peer: Option<IpAddr>, error: io::Error },
     Tls(io::Error),
     TooManyOfAddress,
     Silent(io::Error),
+}
+
+/// A connection after its handshakes.
+pub(super) struct OpenConnection {
+    pub(super) io: BoxIo,
+    pub(super) accepted: Accepted,
+    pub(super) slot: ConnectionSlot,
+    /// Whether TLS has agreed on HTTP/2, if it has agreed on anything.
+    is_http2: Option<bool>,
 }
 
 /// A connection on which HTTP begins.
@@ -89,6 +98,70 @@ struct HttpConnection {
     accepted: Accepted,
     activity: Arc<Activity>,
     slot: ConnectionSlot,
+}
+
+impl Settings {
+    /// Reads the PROXY header if there is to be one, takes a slot, and shakes hands for TLS.
+    pub(super) async fn open(
+        &self,
+        socket: Socket,
+        admitted: Admitted,
+        activity: &Arc<Activity>,
+    ) -> Result<OpenConnection, HandshakeError> {
+        let deadline = Instant::now() + self.timeouts.head;
+        let Socket { mut io, peer } = socket;
+        let mut client = peer;
+        if self.needs_proxy_header {
+            if !self.trusts(peer) {
+                return Err(HandshakeError::Untrusted { peer });
+            }
+            let source = in_time(deadline, read_proxy_header(&mut io)).await;
+            let source = source.map_err(|error| HandshakeError::ProxyHeader { peer, error })?;
+            client = source.or(peer);
+        }
+        // Many clients are behind a trusted proxy.
+        let counted = client.filter(|_| client != peer || !self.trusts(peer));
+        let slot = self
+            .connections
+            .open(admitted, counted, activity)
+            .ok_or(HandshakeError::TooManyOfAddress)?;
+        let mut is_http2 = None;
+        if let Some(tls) = &self.tls {
+            let stream = in_time(deadline, tls.accept(io)).await.map_err(HandshakeError::Tls)?;
+            is_http2 = tls::negotiated_http2(&stream);
+            io = Box::new(stream);
+        }
+        let accepted = Accepted { peer: client, secure: self.tls.is_some() };
+        Ok(OpenConnection { io, accepted, slot, is_http2 })
+    }
+
+    pub(super) fn report(&self, error: HandshakeError) {
+        let counts = &self.connections.counts;
+        match error {
+            HandshakeError::Untrusted { peer } => {
+                count(&counts.refused);
+                tracing::debug!(
+                    ?peer,
+                    "refused a peer that is not trusted to send the required PROXY header"
+                );
+            }
+            HandshakeError::ProxyHeader { peer, error } => {
+                count(&counts.proxy_header_failures);
+                tracing::debug!(?peer, %error, "invalid or missing PROXY header");
+            }
+            HandshakeError::Tls(error) => {
+                count(&counts.tls_failures);
+                tracing::debug!(%error, "TLS handshake failed");
+            }
+            HandshakeError::TooManyOfAddress => {
+                tracing::debug!("closed a connection: its address has too many");
+            }
+            HandshakeError::Silent(error) if error.kind() == io::ErrorKind::TimedOut => {
+                count(&counts.timeouts);
+            }
+            HandshakeError::Silent(_) => {}
+        }
+    }
 }
 
 impl<H: Handler> ConnectionServer<H> {
@@ -111,21 +184,6 @@ impl<H: Handler> ConnectionServer<H> {
         Self { settings, handler: Arc::new(handler), body_limits, http1, http2 }
     }
 
-    /// Serves a connection to its end.
-    pub(super) async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
-        let activity = Arc::new(Activity::new(Reading::Head));
-        let opened = select! {
-            biased;
-            opened = self.open(socket, admitted, &activity) => opened,
-            () = activity.evicted() => return,
-            () = self.grace() => return,
-        };
-        match opened {
-            Ok(connection) => self.speak_http(connection).await,
-            Err(error) => self.report(error),
-        }
-    }
-
     /// Ends when a connection on which nothing has come is not waited for any longer.
     async fn grace(&self) {
         self.settings.connections.draining.cancelled().await;
@@ -138,40 +196,17 @@ impl<H: Handler> ConnectionServer<H> {
         admitted: Admitted,
         activity: &Arc<Activity>,
     ) -> Result<HttpConnection, HandshakeError> {
-        let settings = &self.settings;
-        let deadline = Instant::now() + settings.timeouts.head;
-        let Socket { mut io, peer } = socket;
-        let mut client = peer;
-        if settings.needs_proxy_header {
-            if !settings.trusts(peer) {
-                return Err(HandshakeError::Untrusted { peer });
-            }
-            let source = in_time(deadline, read_proxy_header(&mut io)).await;
-            let source = source.map_err(|error| HandshakeError::ProxyHeader { peer, error })?;
-            client = source.or(peer);
-        }
-        // Many clients are behind a trusted proxy.
-        let counted = client.filter(|_| client != peer || !settings.trusts(peer));
-        let slot = settings
-            .connections
-            .open(admitted, counted, activity)
-            .ok_or(HandshakeError::TooManyOfAddress)?;
-        let mut is_http2 = None;
-        if let Some(tls) = &settings.tls {
-            let stream = in_time(deadline, tls.accept(io)).await.map_err(HandshakeError::Tls)?;
-            is_http2 = tls::negotiated_http2(&stream);
-            io = Box::new(stream);
-        }
+        let open = self.settings.open(socket, admitted, activity).await?;
+        let OpenConnection { mut io, accepted, slot, is_http2 } = open;
         let mut read = BytesMut::new();
         let is_http2 = match is_http2 {
             Some(is_http2) => is_http2,
             None => {
-                let deadline = Instant::now() + settings.timeouts.head;
+                let deadline = Instant::now() + self.settings.timeouts.head;
                 let begins = in_time(deadline, begins_http2(&mut io, &mut read)).await;
                 begins.map_err(HandshakeError::Silent)?
             }
         };
-        let accepted = Accepted { peer: client, secure: settings.tls.is_some() };
         let activity = Arc::clone(activity);
         Ok(HttpConnection { io, read, is_http2, accepted, activity, slot })
     }
@@ -276,32 +311,24 @@ impl<H: Handler> ConnectionServer<H> {
         })
         .await
     }
+}
 
-    fn report(&self, error: HandshakeError) {
-        let counts = &self.settings.connections.counts;
-        match error {
-            HandshakeError::Untrusted { peer } => {
-                count(&counts.refused);
-                tracing::debug!(
-                    ?peer,
-                    "refused a peer that is not trusted to send the required PROXY header"
-                );
-            }
-            HandshakeError::ProxyHeader { peer, error } => {
-                count(&counts.proxy_header_failures);
-                tracing::debug!(?peer, %error, "invalid or missing PROXY header");
-            }
-            HandshakeError::Tls(error) => {
-                count(&counts.tls_failures);
-                tracing::debug!(%error, "TLS handshake failed");
-            }
-            HandshakeError::TooManyOfAddress => {
-                tracing::debug!("closed a connection: its address has too many");
-            }
-            HandshakeError::Silent(error) if error.kind() == io::ErrorKind::TimedOut => {
-                count(&counts.timeouts);
-            }
-            HandshakeError::Silent(_) => {}
+impl<H: Handler> Protocol for ConnectionServer<H> {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
+        let activity = Arc::new(Activity::new(Reading::Head));
+        let opened = select! {
+            biased;
+            opened = self.open(socket, admitted, &activity) => opened,
+            () = activity.evicted() => return,
+            () = self.grace() => return,
+        };
+        match opened {
+            Ok(connection) => self.speak_http(connection).await,
+            Err(error) => self.settings.report(error),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! Listeners::bind ─▶ Sockets, one for each worker ─▶ serve ─▶ Acceptor ─▶ ConnectionServer
 //!                                            PROXY header ─▶ TLS ─▶ ClientStream ─▶ hyper ─▶ Handler
+//!                                                              or ─▶ RawConnection ─▶ RawHandler
 //! ```
 
 mod accept;
@@ -14,6 +15,7 @@ mod connections;
 mod head;
 mod idle;
 mod proxy_header;
+mod raw;
 mod serve;
 mod stream;
 #[cfg(test)]
@@ -28,13 +30,16 @@ use ::http::{Request, Response};
 use bytes::Bytes;
 use http_body::Body;
 
+use self::connection::Socket;
+use self::connections::Admitted;
 use crate::config::{Bounds, Timeouts};
 
 pub(crate) use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::{RequestBody, RequestBodyError, Upload};
 pub(crate) use self::connections::{ConnectionCounts, ConnectionTable, network};
 pub(crate) use self::idle::IdleTimeout;
-pub(crate) use self::serve::serve;
+pub(crate) use self::raw::{RawConnection, RawHandler};
+pub(crate) use self::serve::{serve, serve_raw};
 pub(crate) use self::stream::BoxIo;
 pub(crate) use self::tls::Tls;
 
@@ -46,6 +51,17 @@ pub(crate) struct Accepted {
     pub(crate) peer: Option<IpAddr>,
     /// Whether it came over TLS.
     pub(crate) secure: bool,
+}
+
+/// Serves the connections of one worker, each to its end.
+trait Protocol: Send + Sync + 'static {
+    fn settings(&self) -> &Settings;
+
+    fn serve(
+        self: Arc<Self>,
+        socket: Socket,
+        admitted: Admitted,
+    ) -> impl Future<Output = ()> + Send;
 }
 
 /// Answers the requests of all connections of one worker.

@@ -15,7 +15,8 @@ use super::accept::Acceptor;
 use super::bind::Sockets;
 use super::connection::{ConnectionServer, Socket};
 use super::connections::Admitted;
-use super::{Handler, Settings};
+use super::raw::RawServer;
+use super::{Handler, Protocol, RawHandler, Settings};
 
 /// Serves connections until the shutdown, then drains the remaining ones for as long as
 /// `timeouts.drain`, and cuts the rest.
@@ -28,8 +29,26 @@ pub(crate) async fn serve<H: Handler>(
     handler: H,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let mut acceptor = Acceptor::new(sockets, settings.connections())?;
-    let mut worker = ListenerWorker::new(settings, handler);
+    run(sockets, ConnectionServer::new(settings, handler), shutdown).await
+}
+
+/// The same, for a protocol that is not HTTP.
+pub(crate) async fn serve_raw<H: RawHandler>(
+    sockets: Sockets,
+    settings: Settings,
+    handler: H,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    run(sockets, RawServer { settings, handler }, shutdown).await
+}
+
+async fn run(
+    sockets: Sockets,
+    server: impl Protocol,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let mut acceptor = Acceptor::new(sockets, server.settings().connections())?;
+    let mut worker = ListenerWorker::new(server);
     loop {
         select! {
             biased;
@@ -46,19 +65,18 @@ pub(crate) async fn serve<H: Handler>(
 }
 
 /// A worker's connections.
-struct ListenerWorker<H> {
-    server: Arc<ConnectionServer<H>>,
+struct ListenerWorker<P> {
+    server: Arc<P>,
     tasks: JoinSet<()>,
     /// Every connection has a sender, so that this ends with the last of them.
     gone: mpsc::Receiver<Infallible>,
     here: mpsc::Sender<Infallible>,
 }
 
-impl<H: Handler> ListenerWorker<H> {
-    fn new(settings: Settings, handler: H) -> Self {
+impl<P: Protocol> ListenerWorker<P> {
+    fn new(server: P) -> Self {
         let (here, gone) = mpsc::channel(1);
-        let server = Arc::new(ConnectionServer::new(settings, handler));
-        Self { server, tasks: JoinSet::new(), gone, here }
+        Self { server: Arc::new(server), tasks: JoinSet::new(), gone, here }
     }
 
     fn serve(&mut self, socket: Socket, permit: OwnedSemaphorePermit) {
@@ -69,14 +87,14 @@ impl<H: Handler> ListenerWorker<H> {
     async fn drain(self) {
         let Self { server, mut tasks, mut gone, here } = self;
         drop(here);
-        server.settings.connections.drain();
+        server.settings().connections.drain();
         let all_gone = async {
             while let Some(ended) = tasks.join_next().await {
                 report(ended);
             }
             gone.recv().await;
         };
-        if timeout(server.settings.timeouts.drain, all_gone).await.is_err() {
+        if timeout(server.settings().timeouts.drain, all_gone).await.is_err() {
             tracing::warn!(
                 connections = tasks.len(),
                 "closing connections that are still busy after the drain timeout"
