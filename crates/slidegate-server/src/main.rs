@@ -21,6 +21,7 @@ mod overrides;
 mod problem;
 mod reload;
 mod remote;
+mod resp;
 mod router;
 mod server;
 mod shared_bans;

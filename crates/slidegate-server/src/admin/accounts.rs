@@ -12,6 +12,7 @@ use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
 use super::Operator;
 use super::views::{AccountList, AccountSort, AccountView, IdentityView};
 use crate::decisions::identity::{IdentityTextError, from_text};
+use crate::observe::SeenAccount;
 use crate::overrides::OverrideError;
 use crate::problem::Problem;
 
@@ -51,7 +52,7 @@ pub(super) async fn list<S: Store>(
         AccountSort::Nearest => {
             // Some may have been seen long ago, and others been nearer since.
             for seen in top.nearest(limit * 2, now) {
-                accounts.extend(operator.look(&seen.account, seen.plan.as_deref()).await.ok());
+                accounts.extend(operator.look(&seen).await.ok());
             }
             accounts.retain(|account| account.used > 0.0);
             accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
@@ -59,8 +60,7 @@ pub(super) async fn list<S: Store>(
         }
         AccountSort::Denied => {
             for denied in top.most_denied(limit, now) {
-                let account =
-                    operator.look(&denied.seen.account, denied.seen.plan.as_deref()).await;
+                let account = operator.look(&denied.seen).await;
                 accounts.extend(account.ok().map(|account| AccountView {
                     denials: Some(denied.denials),
                     denials_overcount: Some(denied.overcount),
@@ -84,7 +84,7 @@ pub(super) async fn inspect<S: Store>(
     let Query(InspectParameters { policy, plan }) = query?;
     let mut accounts = Vec::new();
     for candidate in operator.candidates(&identity, policy.as_deref(), plan.as_deref())? {
-        let account = operator.look(&candidate.account, candidate.plan.as_deref()).await;
+        let account = operator.look(&candidate.seen).await;
         let account = account.map_err(OverrideError::Account)?;
         if candidate.counts || !account.is_untouched() {
             accounts.push(account);
@@ -95,10 +95,9 @@ pub(super) async fn inspect<S: Store>(
     Ok(Json(IdentityView { identity, accounts, overrides }))
 }
 
-/// An account that an identity may have, and the plan to look at it by.
+/// An account that an identity may have, with the plan or the quotas to look at it by.
 pub(super) struct Candidate {
-    pub(super) account: Account,
-    pub(super) plan: Option<String>,
+    pub(super) seen: SeenAccount,
     /// Whether the policy was asked for or counts such identities. Other accounts are worth showing
     /// only if there is something in them.
     pub(super) counts: bool,
@@ -118,15 +117,15 @@ impl<S: Store> Operator<S> {
             let known = plans.join(", ");
             return Err(Problem::not_found(format!("there is no plan {plan:?}; there is {known}")));
         }
+        let plan = plan.and_then(|plan| plan.parse::<Name>().ok());
         let (top, now) = self.observer.accounts();
         let is_wanted = |name: &Name| policy.is_none_or(|policy| **name == *policy);
         let wanted = policies.iter().filter(|checked| is_wanted(&checked.name));
         let candidates = wanted.map(|checked| {
             let account = Account { policy: checked.name.clone(), identity: *identity };
-            let seen = || top.plan_of(&account, now).map(|plan| plan.to_string());
-            let plan = plan.map(str::to_owned).or_else(seen);
-            let counts = policy.is_some() || counts(checked, identity);
-            Candidate { account, plan, counts }
+            let mut seen = top.find(&account, now).unwrap_or_else(|| SeenAccount::new(account));
+            seen.plan = plan.clone().or(seen.plan);
+            Candidate { seen, counts: policy.is_some() || counts(checked, identity) }
         });
         let candidates: Vec<Candidate> = candidates.collect();
         match policy.filter(|_| candidates.is_empty()) {
@@ -136,13 +135,11 @@ impl<S: Store> Operator<S> {
     }
 
     /// The account as it stands now.
-    async fn look(
-        &self,
-        account: &Account,
-        plan: Option<&str>,
-    ) -> Result<AccountView, AccountError> {
-        let inspection = self.overrides.gate().admin().inspect(account, plan).await?;
-        Ok(AccountView::new(account, &inspection, &self.policies()))
+    async fn look(&self, seen: &SeenAccount) -> Result<AccountView, AccountError> {
+        let (plan, quotas) = (seen.plan.as_deref(), seen.quotas.as_ref());
+        let admin = self.overrides.gate().admin();
+        let inspection = admin.inspect_by(&seen.account, plan, quotas).await?;
+        Ok(AccountView::new(&seen.account, &inspection, &self.policies()))
     }
 }
 
@@ -163,7 +160,7 @@ fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
 
 /// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and
 /// the digest of the name, as our own client sends it.
-pub(super) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
+pub(crate) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
     let parse = |text: &str| {
         // There may be a secret in it, so it is not repeated.
         from_text(text).map_err(|error| Problem::invalid_member("identity", in_a_path(error)))

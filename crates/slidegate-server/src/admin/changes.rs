@@ -85,10 +85,7 @@ pub(super) async fn reset<S: Store>(
     let Path(identity) = path?;
     let identity = super::accounts::identity(&identity, &operator.policies())?;
     let (by, ResetBody { policy, reason }) = read(request).await?;
-    let (target, actor) = (Target { identity, policy }, Actor { by, reason });
-    let operation = operator.operation(OperatorAction::Reset, Some(&target), &actor);
-    let reset = operator.overrides.reset(target, actor).await;
-    operator.finish(operation, reset).map(Json)
+    operator.reset(Target { identity, policy }, Actor { by, reason }).await.map(Json)
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
@@ -195,6 +192,17 @@ fn reason<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
 }
 
 impl<S: Store> Operator<S> {
+    /// Resets accounts, and records it.
+    pub(crate) async fn reset(
+        &self,
+        target: Target,
+        actor: Actor,
+    ) -> Result<AccountsReset, Problem> {
+        let operation = self.operation(OperatorAction::Reset, Some(&target), &actor);
+        let reset = self.overrides.reset(target, actor).await;
+        self.finish(operation, reset)
+    }
+
     fn operation(
         &self,
         action: OperatorAction,

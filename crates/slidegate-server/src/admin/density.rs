@@ -85,7 +85,7 @@ pub(super) async fn density<S: Store>(
     }
     let mut accounts = Vec::new();
     for candidate in operator.candidates(&identity, policy.as_deref(), plan.as_deref())? {
-        let (account, plan) = (&candidate.account, candidate.plan.as_deref());
+        let (account, plan) = (&candidate.seen.account, candidate.seen.plan.as_deref());
         let reading = operator.overrides.gate().admin().read(account, plan).await;
         let reading = reading.map_err(OverrideError::Account)?;
         if candidate.counts || reading.ledgers.iter().any(|ledger| ledger.spent() > 0) {

@@ -1,6 +1,6 @@
 //! The admin endpoint: metrics, health, accounts and overrides.
 
-mod accounts;
+pub(crate) mod accounts;
 mod changes;
 pub(crate) mod density;
 mod readiness;

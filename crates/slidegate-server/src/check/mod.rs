@@ -136,6 +136,9 @@ fn listeners(config: &Config) -> Vec<String> {
     if let Some(decisions) = &config.decisions {
         lines.push(format!("decisions  {}", addresses(&decisions.listen)));
     }
+    if let Some(resp) = &config.resp {
+        lines.push(format!("resp       {}", addresses(&resp.endpoint.listen)));
+    }
     lines.push(format!("admin      {}", addresses(&config.admin.listen)));
     lines
 }

@@ -1,4 +1,6 @@
-//! `[decisions]` and `[admin]`: the endpoints besides the gateway.
+//! `[decisions]`, `[resp]` and `[admin]`: the endpoints besides the gateway.
+
+use slidegate::OnStoreError;
 
 use crate::config::error::Location;
 use crate::config::gateway::GatewayConfig;
@@ -30,6 +32,22 @@ impl EndpointConfig {
     }
 }
 
+/// The endpoint for Redis clients.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RespConfig {
+    pub(crate) endpoint: EndpointConfig,
+    /// What happens to `THROTTLE` when the store cannot count.
+    pub(super) on_store_error: OnStoreError,
+}
+
+impl RespConfig {
+    pub(super) fn read(table: &Value<'_>) -> Self {
+        let on_store_error = table.key("on_store_error").parsed().unwrap_or_default();
+        let endpoint = EndpointConfig::read(table, "127.0.0.1:8083", sources::RESP_TOKEN);
+        Self { endpoint, on_store_error }
+    }
+}
+
 /// Where to listen.
 pub(super) fn listen(table: &Value<'_>, default: &str) -> Vec<ListenAddress> {
     let value = table.key("listen");
@@ -43,11 +61,12 @@ pub(super) fn listen(table: &Value<'_>, default: &str) -> Vec<ListenAddress> {
 }
 
 /// Reports listeners that would be in one another's place, and those that other machines can reach
-/// without a token: the admin API can ban and exempt, and the decision API trusts its callers.
+/// without a token: the admin API can ban and exempt, and the other two trust their callers.
 pub(super) fn check(
     root: &Value<'_>,
     gateway: Option<&GatewayConfig>,
     decisions: Option<&EndpointConfig>,
+    resp: Option<&EndpointConfig>,
     admin: &EndpointConfig,
 ) {
     let mut seen: Vec<(&ListenAddress, Location)> = Vec::new();
@@ -58,6 +77,11 @@ pub(super) fn check(
             "decisions",
             decisions.map(|decisions| &decisions.listen),
             decisions.is_some_and(needs_token).then_some(sources::DECISIONS_TOKEN),
+        ),
+        (
+            "resp",
+            resp.map(|resp| &resp.listen),
+            resp.is_some_and(needs_token).then_some(sources::RESP_TOKEN),
         ),
         ("admin", Some(&admin.listen), needs_token(admin).then_some(sources::ADMIN_TOKEN)),
     ] {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use slidegate::Policies;
 use slidegate::policy::{PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
+use slidegate::{Policies, Policy};
 use slidegate_tower::{ClientAddress, PathReading, Responder};
 
 use crate::config::api_keys::IssuedKey;
+use crate::config::endpoints::RespConfig;
 use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, responder};
 use crate::config::reader::Value;
 use crate::config::summary::ConfigSummary;
@@ -42,12 +43,14 @@ pub(super) struct LimiterSections<'t> {
     pub(super) plans: Vec<(&'t str, Value<'t>)>,
     /// All but the policies.
     builder: PoliciesBuilder,
+    /// The policies of an endpoint, which nobody writes.
+    reserved: Vec<Policy>,
     /// The same, and without a summary.
     pub(super) config: LimiterConfig,
 }
 
 impl<'t> LimiterSections<'t> {
-    pub(super) fn read(root: &Value<'t>, enforced: bool) -> Self {
+    pub(super) fn read(root: &Value<'t>, resp: Option<&RespConfig>, enforced: bool) -> Self {
         let gateway = root.section("gateway");
         let policies = root.key("policy").each(Value::table);
         let policies: Vec<_> = policies.into_iter().map(PolicyConfig::read).collect();
@@ -81,7 +84,9 @@ impl<'t> LimiterSections<'t> {
             enforced,
             outline: ConfigSummary::default(),
         };
-        Self { policies, api_keys, plans, builder, config }
+        let reserved = resp.map(|resp| crate::resp::policies(resp.on_store_error));
+        let reserved = reserved.into_iter().flatten().collect();
+        Self { policies, api_keys, plans, builder, reserved, config }
     }
 
     /// Checks all policies together, whether they are enforced or not.
@@ -92,7 +97,16 @@ impl<'t> LimiterSections<'t> {
                 policy.table.key("name").report("another policy has this name");
             }
         }
-        let policies = self.policies.iter().map(|policy| policy.policy.clone());
+        let mut reserved = &self.reserved[..];
+        let is_reserved = |policy: &&PolicyConfig<'_>| {
+            !self.reserved.is_empty() && crate::resp::POLICIES.contains(&&*policy.name)
+        };
+        for policy in self.policies.iter().filter(is_reserved) {
+            policy.table.key("name").report("[resp] has a policy of this name");
+            reserved = &[];
+        }
+        let policies = self.policies.iter().map(|policy| &policy.policy);
+        let policies = policies.chain(reserved).cloned();
         let built = policies.fold(self.builder.clone(), PoliciesBuilder::policy).build();
         built.map_err(|errors| self.report(&errors, root)).ok()
     }

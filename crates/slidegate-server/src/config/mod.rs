@@ -27,7 +27,7 @@ mod values;
 mod tests;
 
 pub(crate) use self::api_keys::KeysFileVersion;
-pub(crate) use self::endpoints::EndpointConfig;
+pub(crate) use self::endpoints::{EndpointConfig, RespConfig};
 pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
 pub(crate) use self::gateway::{
@@ -54,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) gateway: Option<GatewayConfig>,
     /// The endpoint for programs that ask and do the rest themselves.
     pub(crate) decisions: Option<EndpointConfig>,
+    /// The endpoint for Redis clients.
+    pub(crate) resp: Option<RespConfig>,
     /// Metrics, health and the admin endpoint.
     pub(crate) admin: EndpointConfig,
     /// Where accounts are kept.
@@ -118,7 +120,8 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let gateway = GatewayConfig::read(&gateway_table);
     let decisions = root.section("decisions");
     // It is there if it is configured, or if no other endpoint would be public.
-    let has_decisions = decisions.is_set() || gateway.is_none();
+    let resp = root.key("resp").table().map(|table| RespConfig::read(&table));
+    let has_decisions = decisions.is_set() || (gateway.is_none() && resp.is_none());
     let decisions = EndpointConfig::read(&decisions, "127.0.0.1:8081", sources::DECISIONS_TOKEN);
     let decisions = has_decisions.then_some(decisions);
     let admin =
@@ -126,12 +129,14 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let store = StoreConfig::read(&store_table);
     let log = LogConfig::read(&root.section("log"));
     let audit = root.key("audit").table().and_then(|table| AuditConfig::read(&table));
-    let limiter = LimiterSections::read(root, enforced);
+    let limiter = LimiterSections::read(root, resp.as_ref(), enforced);
 
     let policies = limiter.check(root);
-    endpoints::check(root, gateway.as_ref(), decisions.as_ref(), &admin);
+    let resp_endpoint = resp.as_ref().map(|resp| &resp.endpoint);
+    endpoints::check(root, gateway.as_ref(), decisions.as_ref(), resp_endpoint, &admin);
     if let Some(StoreConfig::Redis(redis)) = &store {
-        let names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
+        let mut names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
+        names.extend(resp.iter().flat_map(|_| crate::resp::POLICIES));
         redis.check_policies(&store_table, &names, policies.as_ref());
     }
     if let (Some(gateway), Some(policies)) = (&gateway, &policies) {
@@ -149,5 +154,6 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     }
     .run();
     let rules = limiter.finish(root, policies)?;
-    Some(Config { gateway, decisions, admin, store: store?, rules, log, audit, keys_file: None })
+    let store = store?;
+    Some(Config { gateway, decisions, resp, admin, store, rules, log, audit, keys_file: None })
 }

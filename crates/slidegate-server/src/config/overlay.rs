@@ -85,15 +85,17 @@ fn set_flags(root: &mut Node, flags: &Flags) {
 }
 
 fn set_tokens(root: &mut Node, environment: &Environment) {
-    for (section, variable) in
-        [("admin", sources::ADMIN_TOKEN), ("decisions", sources::DECISIONS_TOKEN)]
-    {
+    for (section, variable) in [
+        ("admin", sources::ADMIN_TOKEN),
+        ("decisions", sources::DECISIONS_TOKEN),
+        ("resp", sources::RESP_TOKEN),
+    ] {
         let Some(token) = environment.get(variable) else { continue };
         if root.get(&[section]).is_none() {
             let upstream = root.get(&["gateway", "upstream"]);
             let has_gateway = upstream.or(root.get(&["gateway", "route"])).is_some();
-            // A token alone does not open the decision API beside a gateway.
-            if section == "decisions" && has_gateway {
+            // A token alone does not open the decision API beside a gateway, nor Redis's protocol.
+            if section == "decisions" && has_gateway || section == "resp" {
                 continue;
             }
             root.set(&[section], Node::empty(root.location.below(section)));

@@ -82,6 +82,16 @@ pub(crate) fn from_text(text: &str) -> Result<Identity, IdentityTextError> {
     text.parse().map_err(|_| IdentityTextError::Form)
 }
 
+/// Reads what logs and standings show, or a kind and a value as it is if the kind is no secret.
+pub(crate) fn from_argument(text: &str) -> Result<Identity, IdentityTextError> {
+    match (from_text(text), text.split_once(':')) {
+        (Err(IdentityTextError::Form), Some((kind, value))) => {
+            of_kind(kind, value).map_err(|_| IdentityTextError::Form)
+        }
+        (read, _) => read,
+    }
+}
+
 fn of_kind(kind: &str, value: &str) -> Result<Identity, String> {
     match kind {
         "everyone" => Ok(Identity::everyone()),

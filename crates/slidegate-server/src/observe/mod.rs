@@ -23,6 +23,7 @@ pub(crate) use self::gate_metrics::{GateReport, StoreReport, StoreStats, breaker
 pub(crate) use self::observer::Observer;
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;
+pub(crate) use self::top_accounts::SeenAccount;
 
 /// A request that has been answered.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ pub(crate) struct RequestOutcome<'a> {
 pub(crate) enum ListenerKind {
     Gateway,
     Decisions,
+    Resp,
     /// Only its connections are counted.
     Admin,
 }
@@ -109,6 +111,7 @@ impl ListenerKind {
         match self {
             Self::Gateway => "gateway",
             Self::Decisions => "decisions",
+            Self::Resp => "resp",
             Self::Admin => "admin",
         }
     }

@@ -17,6 +17,7 @@ use super::{
 pub(super) struct RequestMetrics {
     gateway: ListenerMetrics,
     decisions: ListenerMetrics,
+    resp: ListenerMetrics,
     upstream_classes: [Counter; CLASSES.len()],
     pub(super) upstream_errors: [Counter; UpstreamError::NAMES.len()],
     upstream_seconds: Seconds,
@@ -63,6 +64,7 @@ impl RequestMetrics {
         match outcome.listener {
             ListenerKind::Gateway => self.gateway.record(outcome, verdict),
             ListenerKind::Decisions => self.decisions.record(outcome, verdict),
+            ListenerKind::Resp => self.resp.record(outcome, verdict),
             ListenerKind::Admin => {}
         }
         match outcome.upstream {
@@ -77,7 +79,8 @@ impl RequestMetrics {
     }
 
     pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
-        let listeners = [("gateway", &self.gateway), ("decisions", &self.decisions)];
+        let listeners =
+            [("gateway", &self.gateway), ("decisions", &self.decisions), ("resp", &self.resp)];
         let listeners = listeners.map(|(name, metrics)| (("listener", name), metrics));
         let each = |label, names: [&'static str; 5], of: fn(&ListenerMetrics) -> &[Counter; 5]| {
             listeners.into_iter().flat_map(move |(listener, metrics)| {

@@ -140,6 +140,7 @@ pub(crate) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let sections = [
         ("gateway", gateway(old) == gateway(new)),
         ("decisions", old.decisions == new.decisions),
+        ("resp", old.resp == new.resp),
         ("admin", old.admin == new.admin),
         ("store", old.store == new.store),
         ("log", old.log == new.log),

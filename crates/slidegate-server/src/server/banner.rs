@@ -12,6 +12,7 @@ use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
 pub(crate) struct LocalAddresses {
     pub(crate) gateway: Vec<ListenAddress>,
     pub(crate) decisions: Vec<ListenAddress>,
+    pub(crate) resp: Vec<ListenAddress>,
     pub(crate) admin: Vec<ListenAddress>,
 }
 
@@ -25,6 +26,7 @@ impl LocalAddresses {
         tracing::info!(
             gateway = list(&self.gateway),
             decisions = list(&self.decisions),
+            resp = list(&self.resp),
             admin = list(&self.admin),
             "listening"
         );
@@ -48,7 +50,10 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     for address in &endpoints.decisions {
         line("decisions", format!("{}/v1/decide", url("http", address)));
     }
-    for policy in policies.iter() {
+    for address in &endpoints.resp {
+        line("resp", url("redis", address));
+    }
+    for policy in policies.iter().filter(|policy| !policy.has_given_quotas()) {
         line("limits", describe(policy, policies));
     }
     if !config.rules.enforced {

@@ -12,7 +12,7 @@ use super::banner::LocalAddresses;
 use super::wiring::Server;
 use crate::admin::{self, Operator};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
-use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve};
+use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::{ListenerKind, StoreReport};
 use crate::router::RouterService;
 
@@ -43,7 +43,7 @@ impl RunningServer {
             bound.as_ref().map_or_else(Vec::new, |bound| bound.local.clone())
         };
         let (gateway, decisions) = (local(&public.gateway), local(&public.decisions));
-        let endpoints = LocalAddresses { gateway, decisions, admin };
+        let endpoints = LocalAddresses { gateway, decisions, resp: local(&public.resp), admin };
         server.observer.started();
         // Before the first request, so that bans apply to it.
         server.overrides.refresh().await;
@@ -81,6 +81,7 @@ impl BoundListener {
 struct PublicListeners {
     gateway: Option<BoundListener>,
     decisions: Option<BoundListener>,
+    resp: Option<BoundListener>,
     workers: usize,
 }
 
@@ -96,8 +97,12 @@ impl PublicListeners {
             let settings = internal_settings(ListenerKind::Decisions, server);
             BoundListener::new(&config.listen, workers, settings).context("decisions")
         });
+        let resp = server.config.resp.as_ref().map(|config| {
+            let settings = internal_settings(ListenerKind::Resp, server);
+            BoundListener::new(&config.endpoint.listen, workers, settings).context("resp")
+        });
         let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
-        Ok(Self { gateway, decisions, workers })
+        Ok(Self { gateway, decisions, resp: resp.transpose()?, workers })
     }
 
     /// Begins to answer, on as many threads as there are to be.
@@ -112,11 +117,18 @@ impl PublicListeners {
             let gateway = gateway.zip(server.gateway.as_ref().map(|gateway| gateway.worker(index)));
             let decisions = self.decisions.as_mut().and_then(BoundListener::share);
             let decisions = decisions.map(|share| (share, server.decisions()));
+            let resp = self.resp.as_mut().and_then(BoundListener::share);
+            let resp = resp.zip(server.resp());
             let shutdown = shutdown.clone();
             workers.begin(move || async move {
                 tokio::join!(
                     serve_share(gateway, shutdown.clone()),
-                    serve_share(decisions, shutdown),
+                    serve_share(decisions, shutdown.clone()),
+                    async {
+                        if let Some(((sockets, settings), handler)) = resp {
+                            report(serve_raw(sockets, settings, handler, shutdown).await);
+                        }
+                    },
                 );
             })?;
         }
@@ -129,7 +141,11 @@ async fn serve_share<H: Handler>(
     shutdown: CancellationToken,
 ) {
     let Some(((sockets, settings), handler)) = share else { return };
-    if let Err(error) = serve(sockets, settings, handler, shutdown).await {
+    report(serve(sockets, settings, handler, shutdown).await);
+}
+
+fn report(served: io::Result<()>) {
+    if let Err(error) = served {
         tracing::error!(%error, "worker cannot listen");
     }
 }

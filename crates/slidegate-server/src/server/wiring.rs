@@ -8,6 +8,7 @@ use slidegate::limit::SystemClock;
 use slidegate_redis::EventLog;
 use tracing_appender::non_blocking::WorkerGuard;
 
+use crate::admin::Operator;
 use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
 use crate::decisions::{self, Decisions};
 use crate::gateway::Gateway;
@@ -16,8 +17,10 @@ use crate::net::Tls;
 use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause};
+use crate::resp::Resp;
 use crate::router::RouterService;
 use crate::shared_bans::{BanQueue, SharedBans};
+use crate::token::Token;
 
 /// What all endpoints share, and where it came from.
 pub(crate) struct Server<S> {
@@ -71,6 +74,18 @@ impl<S: Store + StoreReport> Server<S> {
             Decisions { live, observe: Box::new(observe), clock },
             token,
         ))
+    }
+
+    /// What answers Redis clients, if there is an endpoint for them.
+    pub(crate) fn resp(&self) -> Option<Resp<S>> {
+        let config = self.config.resp.as_ref()?;
+        let (overrides, observer) = (self.overrides.clone(), self.observer.clone());
+        Some(Resp {
+            live: self.live.clone(),
+            operator: Operator { overrides, observer },
+            clock: self.clock.clone(),
+            token: config.endpoint.token.as_ref().map(Token::new),
+        })
     }
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.

@@ -15,6 +15,26 @@ const BAD: &[(&str, &str)] = &[
     ("banana = 1", "test.toml:1: banana: unknown key: expected admin, api_key, audit, blocked,"),
     ("gateway = 1", "test.toml:1: gateway = 1: expected a table"),
     ("policy = 'x'", "test.toml:1: policy = (a string): expected a table"),
+    (
+        "[resp]\nlisten = '8083'",
+        "test.toml:2: resp.listen = \"8083\": expected an address and a port",
+    ),
+    (
+        "[resp]\nport = 8083",
+        "test.toml:2: resp.port: unknown key: expected listen, on_store_error,",
+    ),
+    (
+        "[resp]\nlisten = '0.0.0.0:8083'",
+        "test.toml:2: resp.listen = \"0.0.0.0:8083\": others than this machine can reach it, and there is no token: set SLIDEGATE_RESP_TOKEN or resp.token_file",
+    ),
+    (
+        "[resp]\nlisten = '127.0.0.1:8081'\n[decisions]",
+        "test.toml:2: resp.listen = \"127.0.0.1:8081\": decisions.listen is there already",
+    ),
+    (
+        "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
+        "test.toml:3: policy[0].name = \"throttle\": [resp] has a policy of this name",
+    ),
     ("[gateway]", "test.toml:1: gateway.upstream: missing: expected where allowed requests go"),
     (
         "[gateway]\nupstream = []",

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
+use slidegate::limit::Quotas;
 use slidegate::{Account, Decision, Identity, Name, PolicyStanding, Standing, Timestamp, Verdict};
 
 /// Accounts fall into shards by their hash, so that threads seldom wait for each other.
@@ -42,11 +43,13 @@ struct AccountShard {
     near: Vec<NearAccount>,
 }
 
-/// An account, and the plan that it was last seen with.
+/// An account, and what it was last seen with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenAccount {
     pub(crate) account: Account,
     pub(crate) plan: Option<Name>,
+    /// If they came with its charges.
+    pub(crate) quotas: Option<Quotas>,
 }
 
 /// An account that was denied.
@@ -105,11 +108,11 @@ impl TopAccounts {
         all.into_iter().take(limit).map(|near| near.seen).collect()
     }
 
-    /// The plan that an account was last seen with, if it was seen near a quota.
-    pub(crate) fn plan_of(&self, account: &Account, now: Timestamp) -> Option<Name> {
+    /// An account as it was last seen near a quota.
+    pub(crate) fn find(&self, account: &Account, now: Timestamp) -> Option<SeenAccount> {
         let shard = self.shard(&account.policy, &account.identity);
         let near = shard.near.iter().find(|near| near.seen.account == *account)?;
-        near.seen.plan.clone().filter(|_| !near.is_over(now))
+        (!near.is_over(now)).then(|| near.seen.clone())
     }
 
     fn shard(&self, policy: &Name, identity: &Identity) -> MutexGuard<'_, AccountShard> {
@@ -162,7 +165,7 @@ impl AccountShard {
     fn record_usage(&mut self, policy: &PolicyStanding, usage: Usage, now: Timestamp) {
         if let Some(own) = self.near.iter_mut().find(|near| near.seen.is(policy)) {
             (own.usage, own.at) = (usage, now);
-            own.seen.follow_plan(policy);
+            own.seen.follow(policy);
             return;
         }
         let new = || NearAccount { seen: SeenAccount::of(policy), usage, at: now };
@@ -180,6 +183,7 @@ impl AccountShard {
         self.age(now);
         if let Some(own) = self.denied.iter_mut().find(|denied| denied.seen.is(policy)) {
             own.denials += 1;
+            own.seen.follow(policy);
             return;
         }
         let seen = SeenAccount::of(policy);
@@ -213,18 +217,29 @@ impl AccountShard {
 impl SeenAccount {
     fn of(policy: &PolicyStanding) -> Self {
         let account = Account { policy: policy.policy.clone(), identity: policy.identity };
-        Self { account, plan: policy.plan.as_deref().map(|plan| plan.name.clone()) }
+        let mut seen = Self::new(account);
+        seen.follow(policy);
+        seen
+    }
+
+    pub(crate) fn new(account: Account) -> Self {
+        Self { account, plan: None, quotas: None }
     }
 
     fn is(&self, policy: &PolicyStanding) -> bool {
         self.account.identity == policy.identity && self.account.policy == policy.policy
     }
 
-    /// Takes the plan that the account has now.
-    fn follow_plan(&mut self, policy: &PolicyStanding) {
+    /// Takes the plan and the quotas that the account has now.
+    fn follow(&mut self, policy: &PolicyStanding) {
         let plan = policy.plan.as_ref().map(|plan| &plan.name);
         if self.plan.as_ref() != plan {
             self.plan = plan.cloned();
+        }
+        let given = policy.standings.iter().filter(|_| policy.quotas_given).map(Standing::quota);
+        let own = self.quotas.as_ref().map_or(&[][..], Quotas::as_slice);
+        if !own.iter().copied().eq(given.clone()) {
+            self.quotas = Quotas::new(given).ok();
         }
     }
 }

@@ -168,7 +168,7 @@ fn the_plan_is_the_one_last_seen() {
     let policies = Policies::builder().plan(plan("free", 1)).plan(plan("pro", 2)).policy(policy);
     let watched = Watched::new(policies.build().unwrap());
     let account = Account { policy: "api".parse().unwrap(), identity: "user:ann".parse().unwrap() };
-    let last = || watched.accounts.plan_of(&account, watched.clock.now());
+    let last = || watched.accounts.find(&account, watched.clock.now()).and_then(|seen| seen.plan);
     assert_eq!(last(), None);
     for plan in ["free", "pro"] {
         watched.request_with("ann", Some(plan));
