@@ -72,6 +72,20 @@ install_tools() {
     cp scripts/tools.txt "$tools/installed.txt"
 }
 
+# install_node_tools: puts the packages of scripts/node-tools into the target directory's `node-tools`.
+install_node_tools() {
+    local tools=${CARGO_TARGET_DIR:-target}/node-tools
+    if [ -d "$tools/node_modules" ] && cmp --silent scripts/node-tools/package-lock.json "$tools/package-lock.json"; then
+        return
+    fi
+    need npm npm
+    step "installing the packages of scripts/node-tools"
+    rm -rf "$tools"
+    mkdir -p "$tools"
+    cp scripts/node-tools/package.json scripts/node-tools/package-lock.json "$tools"
+    npm ci --prefix "$tools" --silent --no-audit --no-fund --ignore-scripts
+}
+
 # production_files DIR: the Rust files of production code below a directory.
 production_files() {
     find "$1" -path "*/src/*" -name "*.rs" ! -name tests.rs ! -path "*/tests/*" | sort

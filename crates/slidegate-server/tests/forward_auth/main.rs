@@ -9,4 +9,5 @@ mod clients;
 mod haproxy;
 mod nginx;
 mod program;
+mod redis_clients;
 mod site;

@@ -8,6 +8,7 @@ mod bans;
 mod command_line;
 mod density;
 mod gateways;
+mod keys;
 mod lives;
 mod names;
 mod overrides;
