@@ -9,6 +9,7 @@ mod leases;
 mod memory;
 mod promises;
 mod redis;
+mod resp;
 mod spread;
 mod tower;
 
@@ -38,6 +39,8 @@ enum Bench {
     Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),
+    /// Decisions over Redis's protocol: Slidegate and throttlecrab-server.
+    Resp(resp::Options),
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
+        Bench::Resp(options) => resp::run(&options),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
     }
