@@ -53,7 +53,10 @@ pub struct CheckedPolicy {
 #[derive(Debug)]
 pub(crate) enum Limits {
     Quotas(Quotas),
-    Plans { header: Option<HeaderName>, default: Arc<CheckedPlan> },
+    Plans {
+        header: Option<HeaderName>,
+        default: Arc<CheckedPlan>,
+    },
     /// From each charge. Of an account without a charge, the function tells them.
     Given(fn(&Identity) -> Quotas),
 }
