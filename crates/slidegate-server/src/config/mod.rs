@@ -149,7 +149,8 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         limiter: &limiter,
         policies: &policies,
         has_gateway: gateway.is_some(),
-        has_decisions,
+        // Redis clients can name users and plans too.
+        has_decisions: has_decisions || resp.is_some(),
         has_redis: matches!(store, Some(StoreConfig::Redis(_))),
     }
     .run();

@@ -20,7 +20,7 @@ pub(super) type Arguments<'b> = SmallVec<[&'b [u8]; 8]>;
 
 /// What clients can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum RespCommand {
     ClThrottle,
     Throttle,
     Spend,
@@ -39,8 +39,8 @@ pub(super) enum Command {
 }
 
 /// How a command is called.
-pub(super) struct Usage {
-    pub(super) command: Command,
+pub(super) struct CommandUsage {
+    pub(super) command: RespCommand,
     pub(super) name: &'static str,
     pub(super) arguments: &'static str,
     /// How many there can be, the name among them.
@@ -48,31 +48,31 @@ pub(super) struct Usage {
 }
 
 const fn usage(
-    command: Command,
+    command: RespCommand,
     name: &'static str,
     arguments: &'static str,
     count: RangeInclusive<usize>,
-) -> Usage {
-    Usage { command, name, arguments, count }
+) -> CommandUsage {
+    CommandUsage { command, name, arguments, count }
 }
 
 /// All commands, the most frequent first.
-pub(super) const COMMANDS: [Usage; 15] = [
-    usage(Command::ClThrottle, "CL.THROTTLE", "key max_burst count period [quantity]", 5..=6),
-    usage(Command::Throttle, "THROTTLE", "key max_burst count period [quantity]", 5..=6),
-    usage(Command::Spend, "SLIDEGATE.SPEND", "policy identity [COST n] [PLAN p]", 3..=7),
-    usage(Command::Peek, "SLIDEGATE.PEEK", "policy identity [COST n] [PLAN p]", 3..=7),
-    usage(Command::Reset, "SLIDEGATE.RESET", "policy identity", 3..=3),
-    usage(Command::Ping, "PING", "[message]", 1..=2),
-    usage(Command::Echo, "ECHO", "message", 2..=2),
-    usage(Command::Auth, "AUTH", "[username] token", 2..=3),
-    usage(Command::Hello, "HELLO", "[2 | 3 [AUTH username token] [SETNAME name]]", 1..=7),
-    usage(Command::Client, "CLIENT", "SETNAME name | SETINFO attribute value | ID", 2..=4),
-    usage(Command::Select, "SELECT", "0", 2..=2),
-    usage(Command::Command, "COMMAND", "[COUNT | DOCS]", 1..=MAX_ARGUMENTS),
-    usage(Command::Info, "INFO", "[section]", 1..=MAX_ARGUMENTS),
-    usage(Command::ResetConnection, "RESET", "", 1..=1),
-    usage(Command::Quit, "QUIT", "", 1..=1),
+pub(super) const COMMANDS: [CommandUsage; 15] = [
+    usage(RespCommand::ClThrottle, "CL.THROTTLE", "key max_burst count period [quantity]", 5..=6),
+    usage(RespCommand::Throttle, "THROTTLE", "key max_burst count period [quantity]", 5..=6),
+    usage(RespCommand::Spend, "SLIDEGATE.SPEND", "policy identity [COST n] [PLAN p]", 3..=7),
+    usage(RespCommand::Peek, "SLIDEGATE.PEEK", "policy identity [COST n] [PLAN p]", 3..=7),
+    usage(RespCommand::Reset, "SLIDEGATE.RESET", "policy identity", 3..=3),
+    usage(RespCommand::Ping, "PING", "[message]", 1..=2),
+    usage(RespCommand::Echo, "ECHO", "message", 2..=2),
+    usage(RespCommand::Auth, "AUTH", "[username] token", 2..=3),
+    usage(RespCommand::Hello, "HELLO", "[2 | 3 [AUTH username token] [SETNAME name]]", 1..=7),
+    usage(RespCommand::Client, "CLIENT", "SETNAME name | SETINFO attribute value | ID", 2..=4),
+    usage(RespCommand::Select, "SELECT", "0", 2..=2),
+    usage(RespCommand::Command, "COMMAND", "[COUNT | DOCS]", 1..=MAX_ARGUMENTS),
+    usage(RespCommand::Info, "INFO", "[section]", 1..=MAX_ARGUMENTS),
+    usage(RespCommand::ResetConnection, "RESET", "", 1..=1),
+    usage(RespCommand::Quit, "QUIT", "", 1..=1),
 ];
 
 /// What a client sent is no command. The connection cannot go on: where the next one begins is not
@@ -87,7 +87,7 @@ pub(super) enum ProtocolError {
     Bytes,
 }
 
-impl Usage {
+impl CommandUsage {
     pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|usage| usage.name.as_bytes().eq_ignore_ascii_case(name))
     }

@@ -20,9 +20,9 @@ use slidegate::limit::SystemClock;
 use slidegate::{AccountError, Block, Clock, Decision, NamedCharge, Standing, Store, Verdict};
 use tokio::time::Instant;
 
-use self::command::{Arguments, COMMANDS, Command, Usage};
+use self::command::{Arguments, COMMANDS, CommandUsage, RespCommand};
 use self::reply::Replies;
-use self::throttle::{Call, Dialect};
+use self::throttle::{Call, ThrottleStyle};
 pub(crate) use self::throttle::{POLICIES, policies};
 use crate::admin::{self, Operator};
 use crate::calendar::ceil_ms;
@@ -59,7 +59,7 @@ struct Session<'r, S> {
 }
 
 /// Why a command has no reply but an error, which begins with a code.
-type Refused = String;
+type CommandError = String;
 
 impl<S: Store> RawHandler for Resp<S> {
     async fn serve(&self, connection: &mut RawConnection) -> io::Result<()> {
@@ -135,9 +135,9 @@ impl<S: Store> Session<'_, S> {
         }
     }
 
-    async fn run(&mut self, name: &[u8], arguments: &[&[u8]]) -> Result<(), Refused> {
-        let Some(usage) = Usage::find(name) else { return Err(unknown_command(name)) };
-        let Usage { command, name, .. } = usage;
+    async fn run(&mut self, name: &[u8], arguments: &[&[u8]]) -> Result<(), CommandError> {
+        let Some(usage) = CommandUsage::find(name) else { return Err(unknown_command(name)) };
+        let CommandUsage { command, name, .. } = usage;
         if !usage.count.contains(&arguments.len()) {
             let arguments = usage.arguments;
             return Err(format!(
@@ -145,42 +145,46 @@ impl<S: Store> Session<'_, S> {
                 name.to_ascii_lowercase()
             ));
         }
-        let is_open = matches!(command, Command::Auth | Command::Hello | Command::Quit);
+        let is_open = matches!(command, RespCommand::Auth | RespCommand::Hello | RespCommand::Quit);
         if !self.is_authenticated && !is_open {
             return Err("NOAUTH Authentication required.".to_owned());
         }
         let arguments = &arguments[1..];
         match command {
-            Command::ClThrottle => self.throttle(Dialect::RedisCell, name, arguments).await?,
-            Command::Throttle => self.throttle(Dialect::Throttlecrab, name, arguments).await?,
-            Command::Spend => self.spend(name, arguments, true).await?,
-            Command::Peek => self.spend(name, arguments, false).await?,
-            Command::Reset => self.reset(arguments).await?,
-            Command::Ping => match arguments {
+            RespCommand::ClThrottle => {
+                self.throttle(ThrottleStyle::RedisCell, name, arguments).await?
+            }
+            RespCommand::Throttle => {
+                self.throttle(ThrottleStyle::Throttlecrab, name, arguments).await?
+            }
+            RespCommand::Spend => self.spend(name, arguments, true).await?,
+            RespCommand::Peek => self.spend(name, arguments, false).await?,
+            RespCommand::Reset => self.reset(arguments).await?,
+            RespCommand::Ping => match arguments {
                 [message] => self.replies.bulk(message),
                 _ => self.replies.simple("PONG"),
             },
-            Command::Echo => self.replies.bulk(arguments[0]),
-            Command::Auth => {
+            RespCommand::Echo => self.replies.bulk(arguments[0]),
+            RespCommand::Auth => {
                 self.authenticate(arguments[arguments.len() - 1])?;
                 self.replies.ok();
             }
-            Command::Hello => self.hello(arguments)?,
-            Command::Client => self.client(arguments)?,
-            Command::Select if arguments[0] == b"0" => self.replies.ok(),
-            Command::Select => return Err("ERR DB index is out of range".to_owned()),
-            Command::Command => self.describe(arguments)?,
-            Command::Info => {
+            RespCommand::Hello => self.hello(arguments)?,
+            RespCommand::Client => self.client(arguments)?,
+            RespCommand::Select if arguments[0] == b"0" => self.replies.ok(),
+            RespCommand::Select => return Err("ERR DB index is out of range".to_owned()),
+            RespCommand::Command => self.describe(arguments)?,
+            RespCommand::Info => {
                 let version = env!("CARGO_PKG_VERSION");
                 let info = format!("# Server\r\nslidegate_version:{version}\r\nloading:0\r\n");
                 self.replies.bulk(info.as_bytes());
             }
-            Command::ResetConnection => {
+            RespCommand::ResetConnection => {
                 self.replies.is_resp3 = false;
                 self.is_authenticated = self.resp.token.is_none();
                 self.replies.simple("RESET");
             }
-            Command::Quit => {
+            RespCommand::Quit => {
                 self.has_ended = true;
                 self.replies.ok();
             }
@@ -191,11 +195,11 @@ impl<S: Store> Session<'_, S> {
     /// `CL.THROTTLE` and `THROTTLE`
     async fn throttle(
         &mut self,
-        dialect: Dialect,
+        style: ThrottleStyle,
         name: &'static str,
         arguments: &[&[u8]],
-    ) -> Result<(), Refused> {
-        let call = Call::read(dialect, arguments).map_err(error)?;
+    ) -> Result<(), CommandError> {
+        let call = Call::read(style, arguments).map_err(error)?;
         let (charges, spends) = (call.charges(), call.cost.is_some());
         let decision = match self.decide(name, &charges, spends).await {
             // All policies are switched off.
@@ -217,11 +221,11 @@ impl<S: Store> Session<'_, S> {
         // What can never be has no time to wait for.
         let retry = if is_allowed { None } else { Some(wait.map_or(-1, seconds)) };
         let reset = reset.map_or(0, seconds).max(retry.unwrap_or(0));
-        self.replies.integers(match dialect {
-            Dialect::RedisCell => {
+        self.replies.integers(match style {
+            ThrottleStyle::RedisCell => {
                 [i64::from(!is_allowed), limit, left.into(), retry.unwrap_or(-1), reset]
             }
-            Dialect::Throttlecrab => {
+            ThrottleStyle::Throttlecrab => {
                 [is_allowed.into(), limit, left.into(), reset, retry.unwrap_or(0)]
             }
         });
@@ -234,7 +238,7 @@ impl<S: Store> Session<'_, S> {
         name: &'static str,
         arguments: &[&[u8]],
         spends: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), CommandError> {
         let (policy, identity) = self.account(arguments)?;
         let (mut cost, mut plan) = (None, None);
         for option in arguments[2..].chunks(2) {
@@ -268,7 +272,7 @@ impl<S: Store> Session<'_, S> {
     }
 
     /// `SLIDEGATE.RESET`
-    async fn reset(&mut self, arguments: &[&[u8]]) -> Result<(), Refused> {
+    async fn reset(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {
         let (policy, identity) = self.account(arguments)?;
         let target = Target { identity, policy: Some(policy.parse().map_err(error)?) };
         let actor = Actor { by: self.peer, reason: "SLIDEGATE.RESET".to_owned() };
@@ -282,7 +286,7 @@ impl<S: Store> Session<'_, S> {
     fn account<'a>(
         &self,
         arguments: &[&'a [u8]],
-    ) -> Result<(&'a str, slidegate::Identity), Refused> {
+    ) -> Result<(&'a str, slidegate::Identity), CommandError> {
         let (policy, identity) = (text(arguments[0])?, text(arguments[1])?);
         let known = admin::accounts::identity(identity, &self.resp.live.gate().policies());
         // Values that logs show as digests.
@@ -326,7 +330,7 @@ impl<S: Store> Session<'_, S> {
         outcome
     }
 
-    fn authenticate(&mut self, token: &[u8]) -> Result<(), Refused> {
+    fn authenticate(&mut self, token: &[u8]) -> Result<(), CommandError> {
         let Some(expected) = &self.resp.token else {
             return Err("ERR AUTH called without any password configured for the default user. \
                         Are you sure your configuration is correct?"
@@ -339,7 +343,7 @@ impl<S: Store> Session<'_, S> {
         Ok(())
     }
 
-    fn hello(&mut self, arguments: &[&[u8]]) -> Result<(), Refused> {
+    fn hello(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {
         let is_resp3 = match arguments.first() {
             None => self.replies.is_resp3,
             Some(&b"2") => false,
@@ -376,7 +380,7 @@ impl<S: Store> Session<'_, S> {
     }
 
     /// Names are accepted and not kept: logs and metrics go by addresses and identities.
-    fn client(&mut self, arguments: &[&[u8]]) -> Result<(), Refused> {
+    fn client(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {
         let is = |name: &[u8]| arguments[0].eq_ignore_ascii_case(name);
         match arguments.len() {
             1 if is(b"ID") => self.replies.integer(0),
@@ -388,7 +392,7 @@ impl<S: Store> Session<'_, S> {
     }
 
     /// `COMMAND`: each command's name, number of arguments and place of the key.
-    fn describe(&mut self, arguments: &[&[u8]]) -> Result<(), Refused> {
+    fn describe(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {
         match arguments {
             [] => {}
             [option] if option.eq_ignore_ascii_case(b"COUNT") => {
@@ -404,7 +408,8 @@ impl<S: Store> Session<'_, S> {
         let entries = COMMANDS.each_ref().map(|usage| {
             let (least, most) = (*usage.count.start() as i64, *usage.count.end() as i64);
             let arity = if least == most { least } else { -least };
-            let key = i64::from(matches!(usage.command, Command::ClThrottle | Command::Throttle));
+            let key =
+                i64::from(matches!(usage.command, RespCommand::ClThrottle | RespCommand::Throttle));
             let name = BorrowedFrame::BulkString(usage.name.as_bytes());
             let [arity, first, last, step] = [arity, key, key, key].map(BorrowedFrame::Integer);
             [name, arity, BorrowedFrame::Array(&[]), first, last, step]
@@ -428,15 +433,15 @@ fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
 
-fn error(problem: impl Display) -> Refused {
+fn error(problem: impl Display) -> CommandError {
     format!("ERR {problem}")
 }
 
-fn text(argument: &[u8]) -> Result<&str, Refused> {
+fn text(argument: &[u8]) -> Result<&str, CommandError> {
     std::str::from_utf8(argument).map_err(|_| "ERR expected UTF-8 text".to_owned())
 }
 
-fn unknown_command(name: &[u8]) -> Refused {
+fn unknown_command(name: &[u8]) -> CommandError {
     let names: Vec<&str> = COMMANDS.iter().map(|usage| usage.name).collect();
     let name = String::from_utf8_lossy(name);
     format!("ERR unknown command '{}': there is {}", shortened(&name), names.join(", "))

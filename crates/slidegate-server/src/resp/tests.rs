@@ -13,7 +13,7 @@ use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 
 use super::command::{MAX_BYTES, ProtocolError, first};
-use super::throttle::{Call, Dialect};
+use super::throttle::{Call, ThrottleStyle};
 use super::{Resp, policies};
 use crate::admin::Operator;
 use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
@@ -188,9 +188,9 @@ fn what_is_no_command_is_refused_before_it_takes_memory_or_stack() {
 }
 
 #[track_caller]
-fn call(dialect: Dialect, call: &str) -> Result<Vec<String>, String> {
+fn call(style: ThrottleStyle, call: &str) -> Result<Vec<String>, String> {
     let arguments: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
-    let call = Call::read(dialect, &arguments)?;
+    let call = Call::read(style, &arguments)?;
     let quotas = |charge: &slidegate::NamedCharge<'_>| charge.quotas.unwrap().as_slice()[0];
     let shown =
         |charge: &slidegate::NamedCharge<'_>| format!("{} {}", quotas(charge), charge.identity);
@@ -199,8 +199,8 @@ fn call(dialect: Dialect, call: &str) -> Result<Vec<String>, String> {
 
 #[test]
 fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
-    use Dialect::{RedisCell, Throttlecrab};
-    for (dialect, arguments, expected) in [
+    use ThrottleStyle::{RedisCell, Throttlecrab};
+    for (style, arguments, expected) in [
         // The examples of both projects.
         (
             RedisCell,
@@ -217,9 +217,9 @@ fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
         // One at a time.
         (RedisCell, "k 0 40 60", &["40/min throttle:60s:k", "1/1500ms throttle-burst:1500ms:k"]),
     ] {
-        assert_eq!(call(dialect, arguments).unwrap(), expected, "{arguments}");
+        assert_eq!(call(style, arguments).unwrap(), expected, "{arguments}");
     }
-    for (dialect, arguments, error) in [
+    for (style, arguments, error) in [
         (
             RedisCell,
             "k 30 30 60",
@@ -249,7 +249,7 @@ fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
             "max_burst: 1 at once of 100000 in 1 s are spaced too closely for the clock: expected at least 999",
         ),
     ] {
-        assert_eq!(call(dialect, arguments).unwrap_err(), error, "{arguments}");
+        assert_eq!(call(style, arguments).unwrap_err(), error, "{arguments}");
     }
 }
 
@@ -257,7 +257,7 @@ fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
 fn any_key_is_an_account_of_its_own_that_names_its_window() {
     let long = format!("{} 29 30 60", "k".repeat(200));
     let other = format!("{}l 29 30 60", "k".repeat(199));
-    let digested = |arguments: &str| call(Dialect::RedisCell, arguments).unwrap().remove(0);
+    let digested = |arguments: &str| call(ThrottleStyle::RedisCell, arguments).unwrap().remove(0);
     for arguments in [&long, "k\u{e9}y 29 30 60", "{x} 29 30 60", "~0 29 30 60"] {
         let account = digested(arguments);
         assert!(account.starts_with("30/min throttle:60s:~"), "{account}");

@@ -44,7 +44,7 @@ fn quotas_of(identity: &Identity) -> Quotas {
 
 /// Whose command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum ThrottleStyle {
     /// `CL.THROTTLE`, where `max_burst` is on top of one.
     RedisCell,
     /// `THROTTLE`
@@ -63,7 +63,7 @@ pub(super) struct Call {
 
 impl Call {
     /// Reads `key max_burst count period [quantity]`.
-    pub(super) fn read(dialect: Dialect, arguments: &[&[u8]]) -> Result<Self, String> {
+    pub(super) fn read(style: ThrottleStyle, arguments: &[&[u8]]) -> Result<Self, String> {
         let number = |at: usize, name: &str, least: u64, most: u64| {
             let number = whole_number(arguments[at]).filter(|n| (least..=most).contains(n));
             number.ok_or_else(|| {
@@ -73,7 +73,7 @@ impl Call {
             })
         };
         let units = u64::from(u32::MAX);
-        let above = u64::from(dialect == Dialect::RedisCell);
+        let above = u64::from(style == ThrottleStyle::RedisCell);
         let max_burst = number(1, "max_burst", 1 - above, units - above)?;
         let count = number(2, "count", 1, units)?;
         let period = number(3, "period", 1, Quota::MAX_WINDOW.as_secs())?;
