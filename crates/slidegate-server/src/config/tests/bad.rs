@@ -29,7 +29,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[resp]\nlisten = '127.0.0.1:8081'\n[decisions]",
-        "test.toml:2: resp.listen = \"127.0.0.1:8081\": decisions.listen is there already",
+        "test.toml:2: resp.listen = \"127.0.0.1:8081\": test.toml:3: decisions.listen is there already",
     ),
     (
         "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
