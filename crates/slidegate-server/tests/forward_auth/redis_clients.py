@@ -3,6 +3,8 @@
 import os
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 PORT, TOKEN = int(os.environ["PORT"]), os.environ["TOKEN"]
 
@@ -12,7 +14,10 @@ def equal(got, expected):
 
 
 def connect(protocol, password=TOKEN):
-    return redis.Redis(port=PORT, protocol=protocol, password=password, client_name="test")
+    once = Retry(NoBackoff(), 0)
+    return redis.Redis(
+        port=PORT, protocol=protocol, password=password, client_name="test", retry=once
+    )
 
 
 for protocol in (2, 3):
