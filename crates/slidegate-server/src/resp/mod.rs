@@ -152,10 +152,10 @@ impl<S: Store> Session<'_, S> {
         let arguments = &arguments[1..];
         match command {
             RespCommand::ClThrottle => {
-                self.throttle(ThrottleStyle::RedisCell, name, arguments).await?
+                self.throttle(ThrottleStyle::RedisCell, name, arguments).await?;
             }
             RespCommand::Throttle => {
-                self.throttle(ThrottleStyle::Throttlecrab, name, arguments).await?
+                self.throttle(ThrottleStyle::Throttlecrab, name, arguments).await?;
             }
             RespCommand::Spend => self.spend(name, arguments, true).await?,
             RespCommand::Peek => self.spend(name, arguments, false).await?,
