@@ -103,9 +103,9 @@ impl<S: Store> Admin<'_, S> {
     fn matched<'r>(
         &self,
         rules: &'r Rules,
-        account: &Account,
-        plan: Option<&str>,
-        quotas: Option<&Quotas>,
+        account: &'r Account,
+        plan: Option<&'r str>,
+        quotas: Option<&'r Quotas>,
     ) -> Result<(Match<'r>, OverrideEffect), AccountError> {
         let policy = rules.policies.find(&account.policy)?;
         let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
