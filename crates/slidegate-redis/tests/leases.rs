@@ -428,7 +428,7 @@ fn a_refund_and_a_reset_reach_leases_too() {
         let gate = Gate::new(policies, world.gateways[0].clone());
         for _ in 0..50 {
             let decision = gate.decide(&facts()).await.unwrap();
-            gate.refund(&facts(), &decision).await.unwrap();
+            gate.refund(&decision).await.unwrap();
         }
         assert!(world.decided_from_leases() > 0);
         sleep(2 * LEASE).await;

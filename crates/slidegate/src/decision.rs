@@ -1,5 +1,6 @@
 //! The gate's answer to a request.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ pub struct PolicyStanding {
     pub shadow: bool,
     /// Whether response headers tell of it. Shadow policies are never shown.
     pub in_headers: bool,
+    /// How many units the request costs under it.
+    pub cost: NonZeroU32,
     /// Where each of its quotas stands.
     pub standings: Standings,
     /// Whether the quotas came with the [charge](crate::NamedCharge::quotas).
@@ -126,6 +129,7 @@ impl Decision {
                 plan_unknown: matched.unknown_plan.is_some(),
                 shadow: policy.shadow,
                 in_headers: policy.in_headers && !policy.shadow,
+                cost: matched.cost,
                 standings: matched.standings(own),
                 quotas_given: matched.quotas_given,
                 spent: spent.filter(|_| receipt.spent),
@@ -184,6 +188,11 @@ impl Decision {
     /// Each policy that took part. None if the request was exempt, blocked, or no policy's.
     pub fn policies(&self) -> &[PolicyStanding] {
         &self.policies
+    }
+
+    /// Whether anything was spent that [`Gate::refund`](crate::Gate::refund) can take back.
+    pub fn has_spent(&self) -> bool {
+        self.policies.iter().any(|policy| policy.spent.is_some() && !policy.is_violated())
     }
 
     /// The policy whose ban the request was refused for: of several, the one that takes longest. If

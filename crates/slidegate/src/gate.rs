@@ -118,10 +118,14 @@ impl<S: Store> Gate<S> {
         self.charge(matches, Commit::Nothing).await
     }
 
-    /// Takes back what a request spent, for instance because its work was not done.
-    pub async fn refund(&self, facts: &Facts<'_>, decision: &Decision) -> Result<(), StoreError> {
+    /// Takes back what a decision spent, on a request or on named charges, for instance because the
+    /// work was not done.
+    ///
+    /// It is for the caller to do so once: what others spent at the same instant cannot be told
+    /// apart.
+    pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
         let rules = self.rules.load();
-        let matches = rules.policies.find_spent(facts, decision);
+        let matches = rules.policies.find_spent(decision);
         self.take_back(&matches, decision, |_| true).await
     }
 

@@ -526,7 +526,7 @@ fn a_banned_identity_costs_the_stores_nothing() {
         let decision = now(gate.decide(&ann)).unwrap();
         assert_eq!(decision.verdict(), banned(HOUR));
         assert!(decision.policies().is_empty() && !decision.is_degraded());
-        now(gate.refund(&ann, &decision)).unwrap();
+        now(gate.refund(&decision)).unwrap();
         assert_eq!(now(gate.peek(&ann)).unwrap().verdict(), banned(HOUR));
     }
     assert_eq!(gate.store().asked.load(Ordering::Relaxed), 5);

@@ -55,6 +55,24 @@ fn all_or_none_whatever_the_scope() {
 }
 
 #[test]
+fn a_refund_gives_back_what_each_charge_cost() {
+    let gate = gate([
+        Policy::new("burst").scope(Scope::Local).quota(Quota::per_second(9)),
+        Policy::new("api").identity([Source::User]).plans("free"),
+    ]);
+    let api = NamedCharge { plan: Some("pro"), ..charge("api", "user:42", 5) };
+    let charges = [charge("burst", "user:42", 3), api];
+    let kept = decide(&gate, &charges);
+    let refunded = decide(&gate, &[charge("burst", "user:42", 2), api]);
+    assert!(kept.has_spent() && refunded.has_spent());
+    now(gate.refund(&refunded)).unwrap();
+    assert_eq!(charges.map(|charge| remaining(&gate, charge)), [6, 15]);
+    assert!(!now(gate.peek_named(&charges)).unwrap().has_spent());
+    let denied = decide(&gate, &[charge("burst", "user:42", 7), api]);
+    assert!(!denied.is_allowed() && !denied.has_spent());
+}
+
+#[test]
 fn an_address_is_the_account_that_a_request_would_have() {
     let gate = gate([Policy::new("api").identity([Source::ip()]).quota(Quota::per_minute(2))]);
     let method = Method::GET;

@@ -582,7 +582,7 @@ fn what_a_grant_paid_for_can_be_refunded_when_it_has_ended() {
         assert!(decision.is_allowed());
         stage.at(2 * MINUTE);
         assert_eq!(stage.allowed(user("ann")), 0);
-        now(stage.gate.refund(&facts, &decision)).unwrap();
+        now(stage.gate.refund(&decision)).unwrap();
         let room = |policy| stage.inspect(policy, "user:ann").standings[0].remaining();
         assert_eq!((room("api"), room("local")), (units, units));
     }
@@ -594,14 +594,14 @@ fn a_refund_is_of_what_was_spent_whatever_has_been_ordered_since() {
     let spent = stage.decide(user("ann"));
     stage.apply([("user:ann", "", Action::Exempt, MINUTE)]);
     let exempt = stage.decide(user("ann"));
-    now(stage.gate.refund(&user("ann"), &exempt)).unwrap();
+    now(stage.gate.refund(&exempt)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 2, "it cost nothing");
-    now(stage.gate.refund(&user("ann"), &spent)).unwrap();
+    now(stage.gate.refund(&spent)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 3);
     stage.apply([]);
     let spent = stage.decide(user("ann"));
     stage.apply([("user:ann", "", Action::Ban, MINUTE)]);
-    now(stage.gate.refund(&user("ann"), &spent)).unwrap();
+    now(stage.gate.refund(&spent)).unwrap();
     assert_eq!(stage.inspect("api", "user:ann").standings[0].remaining(), 3);
 }
 

@@ -480,7 +480,7 @@ fn a_refund_of_a_dear_request_gives_back_what_each_policy_took() {
     let ten = facts.cost(NonZeroU32::new(10).unwrap());
     let _ = gate.decide_now(&facts).unwrap();
     let decision = gate.decide_now(&ten).unwrap();
-    now(gate.refund(&ten, &decision)).unwrap();
+    now(gate.refund(&decision)).unwrap();
     let after = gate.peek_now(&facts).unwrap();
     let left: Vec<u32> = after.policies().iter().map(|own| own.standings[0].remaining()).collect();
     assert_eq!(left, [49, 99]);

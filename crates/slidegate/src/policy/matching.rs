@@ -263,17 +263,12 @@ impl Policies {
 
     /// The policies that a decision has spent under, with the identities and the quotas that it was
     /// made by: those in force may be others by now.
-    pub(crate) fn find_spent<'p>(
-        &'p self,
-        facts: &Facts<'_>,
-        decision: &'p Decision,
-    ) -> Matches<'p> {
+    pub(crate) fn find_spent<'p>(&'p self, decision: &'p Decision) -> Matches<'p> {
         let mut matches = Matches::default();
         for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
             let Ok(policy) = self.find(&standing.policy) else { continue };
             let quotas = standing.standings.iter().map(Standing::quota);
             let Ok(quotas) = Quotas::new(quotas) else { continue };
-            let cost = policy.cost.of_request(facts.cost).min(quotas.fewest_units());
             matches.list.push(Match {
                 policy,
                 identity: standing.identity,
@@ -281,7 +276,7 @@ impl Policies {
                 quotas: Cow::Owned(quotas),
                 plan: None,
                 unknown_plan: None,
-                cost,
+                cost: standing.cost,
                 quotas_given: standing.quotas_given,
             });
         }
