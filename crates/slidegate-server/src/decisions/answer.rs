@@ -12,6 +12,9 @@ use slidegate_tower::{Reason, Refused, Responder};
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     verdict: &'static str,
+    /// By which it can be refunded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +58,7 @@ impl Answer {
         let (head, body) = response.into_parts();
         Self {
             verdict: verdict(&outcome),
+            id: None,
             reason,
             retry_after_ms: retry_after.map(ceil_ms),
             degraded: outcome.as_ref().map_or(true, Decision::is_degraded),
@@ -80,6 +84,7 @@ impl Answer {
         let (head, body) = response.into_parts();
         Self {
             verdict: "block",
+            id: None,
             reason: Some(BAD_REQUEST),
             retry_after_ms: None,
             degraded: false,

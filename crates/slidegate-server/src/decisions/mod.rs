@@ -1,10 +1,11 @@
-//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` for any
-//! program, `/v1/auth` for proxies.
+//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` and
+//! `POST /v1/refund` for any program, `/v1/auth` for proxies.
 
 mod answer;
 mod auth;
 pub(crate) mod identity;
 mod question;
+mod refunds;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
 use slidegate::{AccountError, Clock, Decision, NamedCharge, Store, Timestamp};
@@ -28,11 +29,13 @@ use slidegate_tower::{LimiterOutcome, bad_request};
 use self::answer::Answer;
 use self::auth::{AuthProtocol, OriginalRequest};
 use self::question::{MAX_BYTES, Question};
+pub(crate) use self::refunds::RefundTable;
+use self::refunds::{KEPT_FOR, MAX_ENTRIES};
 use crate::config::Secret;
 use crate::json_body;
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
-use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
+use crate::observe::{ListenerKind, OperationOutcome, RequestOutcome, UpstreamOutcome};
 use crate::problem::Problem;
 use crate::token::{Token, bearer};
 
@@ -40,7 +43,11 @@ use crate::token::{Token, bearer};
 const OPENAPI: &str = include_str!("openapi.json");
 
 const DECIDE: &str = "/v1/decide";
+const REFUND: &str = "/v1/refund";
 const OPENAPI_PATH: &str = "/v1/openapi.json";
+
+/// The most bytes of a body with an id.
+const MAX_REFUND_BYTES: usize = 1024;
 
 /// Enough for a decision with two standings.
 const ANSWER_BYTES: usize = 1024;
@@ -53,8 +60,13 @@ pub(crate) struct Decisions<S> {
     pub(crate) live: Arc<LiveConfig<S>>,
     /// Is called with every decided request.
     pub(crate) observe: Box<dyn Fn(&RequestOutcome<'_>) + Send + Sync>,
+    pub(crate) observe_refund: Box<RefundObserver>,
     pub(crate) clock: Arc<SystemClock>,
+    pub(crate) refunds: Arc<RefundTable>,
 }
+
+/// Is called with every refund, and with the decision if there is one of that id.
+type RefundObserver = dyn Fn(OperationOutcome, Option<&Decision>) + Send + Sync;
 
 /// The routes of the endpoint. It must not be public: callers are trusted, with the token if there
 /// is one.
@@ -66,6 +78,7 @@ pub(crate) fn router<S: Store>(decisions: Decisions<S>, token: Option<&Secret>) 
     };
     let router = Router::new()
         .route(DECIDE, post(decide::<S>).fallback(|| async { not_allowed("POST") }))
+        .route(REFUND, post(refund::<S>).fallback(|| async { not_allowed("POST") }))
         .route("/v1/auth", auth(AuthProtocol::Forwarding))
         .route("/v1/auth/nginx", auth(AuthProtocol::Nginx))
         .route("/v1/auth/envoy", auth(AuthProtocol::Envoy))
@@ -104,6 +117,26 @@ async fn decide<S: Store>(
     }
 }
 
+/// The body of `POST /v1/refund`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct RefundBody {
+    id: String,
+}
+
+/// `POST /v1/refund`
+async fn refund<S: Store>(
+    State(decisions): State<Arc<Decisions<S>>>,
+    request: Request,
+) -> Result<StatusCode, Problem> {
+    let body = json_body::read(request, MAX_REFUND_BYTES).await?;
+    if json_body::is_list(&body) {
+        return Err(Problem::invalid_body("expected an object, not a list"));
+    }
+    let RefundBody { id } = json_body::parse(&body)?;
+    decisions.refund(&id).await
+}
+
 /// Whether a question spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DecideMode {
@@ -123,10 +156,35 @@ impl DecideMode {
 }
 
 impl<S: Store> Decisions<S> {
+    /// Refunds the decision of this id. If the store fails, it may have been refunded: it is not
+    /// tried again, because what is refunded twice is more than was spent.
+    async fn refund(&self, id: &str) -> Result<StatusCode, Problem> {
+        let Some(decision) = self.refunds.take(id, self.clock.now()) else {
+            (self.observe_refund)(OperationOutcome::Refused, None);
+            return Err(Problem::not_found(format_args!(
+                "there is no decision of this id to refund: it was refunded already, is older than \
+                 {} s or than {MAX_ENTRIES} others, or another gateway made it, or this one before \
+                 it was restarted",
+                KEPT_FOR.as_secs()
+            )));
+        };
+        let refunded = self.live.gate().refund(&decision).await;
+        let outcome = match refunded {
+            Ok(()) => OperationOutcome::Done,
+            Err(_) => OperationOutcome::Failed,
+        };
+        (self.observe_refund)(outcome, Some(&decision));
+        refunded.map(|()| StatusCode::NO_CONTENT).map_err(|error| {
+            let detail =
+                format_args!("the decision may not be refunded, and cannot be again: {error}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })
+    }
+
     /// Decides one question, and reports it to the observer unless it only peeks.
     async fn answer(&self, question: &Question, mode: DecideMode) -> Result<Answer, Problem> {
         let began = self.clock.now();
-        let (answer, method, path, client) = match question.charges() {
+        let (mut answer, method, path, client) = match question.charges() {
             Some(charges) => {
                 let answer = self.decide_charges(&charges, mode).await?;
                 (answer, &Method::POST, DECIDE, None)
@@ -139,6 +197,8 @@ impl<S: Store> Decisions<S> {
         if mode == DecideMode::Spend {
             let decision = answer.decision.as_ref();
             self.record(began, method, path, client, answer.client_status(), decision);
+            let kept = decision.filter(|decision| question.is_refundable() && decision.has_spent());
+            answer.id = kept.and_then(|decision| self.refunds.keep(decision.clone(), began));
         }
         Ok(answer)
     }
@@ -233,14 +293,14 @@ async fn require_token(State(token): State<Token>, request: Request, next: Next)
     let mut own = request.headers().get_all(TOKEN).iter();
     let presented = match (own.next(), own.next()) {
         (Some(value), None) => Some(value.as_bytes()),
-        (None, _) if path == DECIDE => bearer(request.headers()),
+        (None, _) if [DECIDE, REFUND].contains(&path) => bearer(request.headers()),
         _ => None,
     };
     if path == OPENAPI_PATH || presented.is_some_and(|presented| token.is(presented)) {
         return next.run(request).await;
     }
-    let detail = "expected the token of this service in X-Slidegate-Token, or for /v1/decide in \
-                  Authorization: Bearer TOKEN";
+    let detail = "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
+                  /v1/refund in Authorization: Bearer TOKEN";
     let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
     ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
 }
@@ -250,7 +310,7 @@ async fn openapi() -> Response {
 }
 
 async fn not_found() -> Problem {
-    let detail = "there is /v1/decide, /v1/auth, /v1/auth/nginx, /v1/auth/envoy and \
+    let detail = "there is /v1/decide, /v1/refund, /v1/auth, /v1/auth/nginx, /v1/auth/envoy and \
                   /v1/openapi.json";
     Problem::not_found(detail)
 }

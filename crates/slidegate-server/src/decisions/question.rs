@@ -31,6 +31,7 @@ pub(super) struct Question {
     plan: Option<String>,
     cost: Option<NonZeroU32>,
     trusted: Option<bool>,
+    refundable: Option<bool>,
     charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
 }
 
@@ -103,10 +104,15 @@ impl Question {
     }
 
     fn describes_request(&self) -> bool {
-        let Self { method, path, headers, client, user, plan, cost, trusted, charges: _ } = self;
+        let Self { method, path, headers, client, user, plan, cost, trusted, .. } = self;
         let is_someone = client.is_some() || user.is_some() || plan.is_some();
         let has_head = *method != Method::GET || path.is_some() || !headers.is_empty();
         has_head || is_someone || cost.is_some() || trusted.is_some()
+    }
+
+    /// Whether the answer is to have an id, so that what is spent can be refunded.
+    pub(super) fn is_refundable(&self) -> bool {
+        self.refundable == Some(true)
     }
 
     pub(super) fn path(&self) -> &str {

@@ -11,9 +11,9 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Policies, Timestamp};
+use slidegate::{Clock, Decision, Policies, Timestamp};
 
-use super::audit::{AuditEvent, DecisionEvent, Trail};
+use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
 use super::gate_metrics::{self, GateReport};
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
@@ -39,6 +39,8 @@ struct ObserverState {
     accounts: TopAccounts,
     /// By action and outcome.
     operations: Family<[(&'static str, &'static str); 2], Counter>,
+    /// By outcome.
+    refunds: Family<[(&'static str, &'static str); 1], Counter>,
     reloads: Attempts,
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
@@ -70,11 +72,12 @@ impl Observer {
         let started = clock.wall();
         let reloads = Attempts::default();
         reloads.last_success.set(unix_seconds(started));
-        let operations = Family::default();
-        for action in ["reset", "grant", "exempt", "ban", "lift"] {
-            for outcome in ["done", "refused", "failed"] {
+        let (operations, refunds) = (Family::default(), Family::default());
+        for outcome in ["done", "refused", "failed"] {
+            for action in ["reset", "grant", "exempt", "ban", "lift"] {
                 drop(operations.get_or_create(&[("action", action), ("outcome", outcome)]));
             }
+            drop(refunds.get_or_create(&[("outcome", outcome)]));
         }
         Self(Arc::new(ObserverState {
             requests: RequestMetrics::default(),
@@ -83,6 +86,7 @@ impl Observer {
             denials: DenialLog::new(&clock),
             accounts: TopAccounts::default(),
             operations,
+            refunds,
             reloads,
             snapshots: Attempts::default(),
             bans_not_shared: Counter::default(),
@@ -178,6 +182,17 @@ impl Observer {
         self.audit(&AuditEvent::Operator(operation));
     }
 
+    /// A program wanted a decision refunded, if there is one of that id.
+    pub(crate) fn refunded(&self, outcome: OperationOutcome, decision: Option<&Decision>) {
+        self.0.refunds.get_or_create(&[("outcome", outcome.as_str())]).inc();
+        if let Some(audit) = self.0.audit.as_ref().filter(|audit| audit.every_decision)
+            && let Some(decision) = decision
+        {
+            let policies = RefundedPolicy::all(decision, &self.gate().policies());
+            audit.record(self.0.clock.wall(), &AuditEvent::Refund { outcome, policies });
+        }
+    }
+
     /// The accounts were saved.
     pub(crate) fn snapshot_saved(&self) {
         self.0.snapshots.succeeded(self.0.clock.wall());
@@ -247,6 +262,12 @@ impl Collector for Observer {
             "Operator actions, by outcome: done, refused (invalid) or failed (the store or disk \
              failed).",
             &state.operations,
+        )?;
+        page.metric(
+            "slidegate_refunds",
+            "Refunds that programs asked for, by outcome: done, refused (no decision of that id) or \
+             failed (the store failed).",
+            &state.refunds,
         )?;
         page.family(
             "slidegate_config_reloads",

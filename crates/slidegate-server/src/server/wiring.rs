@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use slidegate::Store;
 use slidegate::limit::SystemClock;
+use slidegate::{Decision, Store};
 use slidegate_redis::EventLog;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::Operator;
 use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
-use crate::decisions::{self, Decisions};
+use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
@@ -33,6 +33,8 @@ pub(crate) struct Server<S> {
     pub(crate) tls: Option<Tls>,
     /// The clock by which all endpoints time requests for the observer.
     clock: Arc<SystemClock>,
+    /// Of all workers.
+    refunds: Arc<RefundTable>,
     audit: Option<WorkerGuard>,
     /// What is in force, but for the policies, which the gate has.
     pub(crate) config: Config,
@@ -61,19 +63,36 @@ impl<S: Store + StoreReport> Server<S> {
         });
         let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
-        Ok(Self { live, gateway, observer, overrides, bans, tls, clock, audit, config, sources })
+        let refunds = Arc::default();
+        Ok(Self {
+            live,
+            gateway,
+            observer,
+            overrides,
+            bans,
+            tls,
+            clock,
+            refunds,
+            audit,
+            config,
+            sources,
+        })
     }
 
-    /// What answers programs that ask.
+    /// What answers programs that ask, on one worker.
     pub(crate) fn decisions(&self) -> RouterService {
         let observer = self.observer.clone();
         let observe = move |answered: &RequestOutcome<'_>| observer.record(answered);
+        let observe = Box::new(observe);
+        let observer = self.observer.clone();
+        let observe_refund = Box::new(move |outcome, decision: Option<&Decision>| {
+            observer.refunded(outcome, decision);
+        });
         let (live, clock) = (self.live.clone(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
-        RouterService(decisions::router(
-            Decisions { live, observe: Box::new(observe), clock },
-            token,
-        ))
+        let refunds = self.refunds.clone();
+        let decisions = Decisions { live, observe, observe_refund, clock, refunds };
+        RouterService(decisions::router(decisions, token))
     }
 
     /// What answers Redis clients, if there is an endpoint for them.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Front, Message, Setup, Upstream, Wire, gateway, options};
+use crate::support::{Front, Message, Setup, Upstream, gateway, options};
 
 const DECISIONS: &str = "[decisions]\nlisten = \"127.0.0.1:0\"";
 
@@ -15,13 +15,7 @@ fn guarded(upstream: &Upstream, keys: &str) -> Setup {
 
 /// A request through the decision API.
 fn decide(front: &Front, question: &str) -> Value {
-    let mut wire = Wire::connect(front.address("decisions"));
-    let length = question.len();
-    wire.send(format!(
-        "POST /v1/decide HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{question}"
-    ));
-    serde_json::from_slice(&wire.response().body).unwrap()
+    serde_json::from_slice(&front.post("/v1/decide", question).body).unwrap()
 }
 
 fn remaining(answer: &Value, policy: &str) -> u64 {

@@ -267,6 +267,9 @@ async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
         ("/v1/decide", &original, &[bearer, ("x-slidegate-token", "hunter3")], 401),
         ("/v1/decide", &original, &[bearer], 405),
         ("/v1/decide", &original, &[own], 405),
+        ("/v1/refund", &original, &[], 401),
+        ("/v1/refund", &original, &[bearer], 405),
+        ("/v1/refund", &original, &[own], 405),
     ] {
         let headers: Vec<_> = facts.iter().chain(presented).copied().collect();
         let got = ask(&api, "127.0.0.1", target, &headers).await;

@@ -31,6 +31,7 @@ async fn the_first_mistake_is_named() {
         (json!({"cost": 4_294_967_296_u64}), "cost", "integer `4294967296`"),
         (json!({"cost": "1"}), "cost", "string \"1\""),
         (json!({"trusted": "yes"}), "trusted", "string \"yes\", expected a boolean"),
+        (json!({"refundable": 1}), "refundable", "integer `1`, expected a boolean"),
         (json!({"headers": []}), "headers", "sequence, expected an object of headers"),
         (json!({"headers": {"a b": "c"}}), "headers", "\"a b\" is not a header's name"),
         (json!({"headers": {"x-a": 7}}), "headers", "expected a value of x-a"),
@@ -180,6 +181,7 @@ async fn other_methods_paths_and_queries() {
     for (method, target, status, allow) in [
         ("GET", "/v1/decide", 405, Some("POST")),
         ("PUT", "/v1/decide", 405, Some("POST")),
+        ("GET", "/v1/refund", 405, Some("POST")),
         ("POST", "/v1/openapi.json", 405, Some("GET, HEAD")),
         ("POST", "/v1/decide?peek=yes", 400, None),
         ("POST", "/v1/decide?dry_run=true", 400, None),

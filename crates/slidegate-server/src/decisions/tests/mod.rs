@@ -7,6 +7,7 @@ mod decide;
 mod mistakes;
 mod openapi;
 mod page;
+mod refunds;
 mod several;
 
 use std::net::IpAddr;
@@ -104,7 +105,14 @@ impl DecisionsApi {
         };
         let live = Arc::new(LiveConfig::new(&mut rules, store, None));
         let clock = Arc::new(SystemClock::new());
-        let decisions = Decisions { live, observe: Box::new(observe), clock };
+        let seen = observed.clone();
+        let observe_refund = move |outcome, decision: Option<&slidegate::Decision>| {
+            let policies = decision.map_or(0, |decision| decision.policies().len());
+            seen.lock().unwrap().push(format!("refund {outcome:?} {policies}"));
+        };
+        let (observe, observe_refund) = (Box::new(observe), Box::new(observe_refund));
+        let refunds = Arc::default();
+        let decisions = Decisions { live, observe, observe_refund, clock, refunds };
         Self { router: router(decisions, token), observed }
     }
 

@@ -52,7 +52,7 @@ async fn it_is_served_as_it_is_written() {
 async fn every_path_and_method_in_it_exists() {
     let api = api();
     let paths = DESCRIPTION["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 5);
+    assert_eq!(paths.len(), 6);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let target = path.replace("{path}", "some/where");
@@ -72,11 +72,15 @@ fn it_describes_the_questions() {
         json!({}),
         json!({
             "method": "POST", "path": "/x?y", "headers": {"a": "b", "c": ["d", "e"]},
-            "client": "::1", "user": "42", "plan": "pro", "cost": 3, "trusted": true
+            "client": "::1", "user": "42", "plan": "pro", "cost": 3, "trusted": true,
+            "refundable": true
         }),
         json!({"user": null, "cost": null}),
         json!([{"path": "/"}, {"charges": [{"policy": "api", "identity": "user:42", "cost": 1}]}]),
-        json!({"charges": [{"policy": "api", "identity": {"kind": "user", "value": "42"}}]}),
+        json!({
+            "charges": [{"policy": "api", "identity": {"kind": "user", "value": "42"}}],
+            "refundable": true
+        }),
     ] {
         assert!(ASK.is_valid(&question), "{question}");
     }
@@ -85,6 +89,7 @@ fn it_describes_the_questions() {
         json!({"methode": "GET"}),
         json!({"path": "login"}),
         json!({"cost": 0}),
+        json!({"refundable": 1}),
         json!({"charges": []}),
         json!({"charges": [{"policy": "api"}]}),
         json!({"path": "/", "charges": [{"policy": "api", "identity": "user:42"}]}),

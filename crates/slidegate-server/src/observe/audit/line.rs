@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use serde::Serialize;
-use slidegate::{Policies, PolicyStanding, Standing, Timestamp};
+use slidegate::{Decision, Policies, PolicyStanding, Standing, Timestamp};
 
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::observe::request_log::shortened;
@@ -31,6 +32,11 @@ pub(in crate::observe) enum AuditEvent<'a> {
     },
     /// An operator did something, or tried to.
     Operator(&'a Operation),
+    /// A program had a decision refunded, or tried to.
+    Refund {
+        outcome: OperationOutcome,
+        policies: Vec<RefundedPolicy<'a>>,
+    },
     /// The server is about to end.
     Stop {},
 }
@@ -70,6 +76,27 @@ struct AuditedQuota {
     quota: String,
     remaining: u32,
     retry_after_ms: u64,
+}
+
+/// What was refunded under one policy.
+#[derive(Debug, Serialize)]
+pub(in crate::observe) struct RefundedPolicy<'a> {
+    policy: &'a str,
+    identity: Cow<'a, str>,
+    cost: NonZeroU32,
+}
+
+impl<'a> RefundedPolicy<'a> {
+    pub(in crate::observe) fn all(decision: &'a Decision, policies: &Policies) -> Vec<Self> {
+        // A shadow policy that had no room took nothing.
+        let spent = decision.policies().iter().filter(|own| !own.is_violated());
+        let refunded = spent.map(|own| Self {
+            policy: &own.policy,
+            identity: policies.shown(&own.identity),
+            cost: own.cost,
+        });
+        refunded.collect()
+    }
 }
 
 impl AuditEvent<'_> {

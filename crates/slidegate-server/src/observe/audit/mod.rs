@@ -17,7 +17,7 @@ use slidegate::Timestamp;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, WorkerGuard};
 
 use self::file::AuditFile;
-pub(super) use self::line::{AuditEvent, DecisionEvent};
+pub(super) use self::line::{AuditEvent, DecisionEvent, RefundedPolicy};
 use crate::config::AuditConfig;
 use crate::{disk, logs};
 

@@ -115,6 +115,17 @@ impl Front {
         self.wire().get(path, headers)
     }
 
+    /// The response of the decision service to JSON.
+    pub(crate) fn post(&self, path: &str, json: &str) -> Message {
+        let mut wire = Wire::connect(self.address("decisions"));
+        let length = json.len();
+        wire.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{json}"
+        ));
+        wire.response()
+    }
+
     pub(crate) fn status(&self, path: &str) -> u16 {
         self.get(path, "").status()
     }
