@@ -72,18 +72,18 @@ install_tools() {
     cp scripts/tools.txt "$tools/installed.txt"
 }
 
-# install_node_tools: puts the packages of scripts/node-tools into the target directory's `node-tools`.
-install_node_tools() {
-    local tools=${CARGO_TARGET_DIR:-target}/node-tools
-    if [ -d "$tools/node_modules" ] && cmp --silent scripts/node-tools/package-lock.json "$tools/package-lock.json"; then
+# install_node_packages DIR NAME: puts the packages that DIR locks into the target directory's NAME.
+install_node_packages() {
+    local packages=${CARGO_TARGET_DIR:-target}/$2
+    if cmp --silent "$1/package-lock.json" "$packages/installed.json"; then
         return
     fi
     need npm npm
-    step "installing the packages of scripts/node-tools"
-    rm -rf "$tools"
-    mkdir -p "$tools"
-    cp scripts/node-tools/package.json scripts/node-tools/package-lock.json "$tools"
-    npm ci --prefix "$tools" --silent --no-audit --no-fund --ignore-scripts
+    step "installing the packages of $1"
+    mkdir -p "$packages"
+    cp "$1/package.json" "$1/package-lock.json" "$packages"
+    npm ci --prefix "$packages" --ignore-scripts --no-audit --no-fund --loglevel error
+    cp "$packages/package-lock.json" "$packages/installed.json"
 }
 
 # production_files DIR: the Rust files of production code below a directory.

@@ -13,7 +13,10 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+    }
+
+    pub(crate) fn start_on(listener: TcpListener) -> Self {
         let application = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
         let seen = application.seen.clone();
         // It ends with the test's process.

@@ -1,38 +1,164 @@
-//! The clients for Node and Go, by tests of their own that ask a real Slidegate.
+//! The clients for Node, Python and Go, in real applications of every framework that they are for.
 
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
-use crate::program::{free_address, run};
-use crate::site::Site;
+use reqwest::blocking::{Client, Response};
+use slidegate_testbed::wait_until;
+
+use crate::application::Application;
+use crate::program::{Directory, Program, free_address, run};
+use crate::site::{Site, TOKEN, header};
 
 const NODE: &str = "apt-get install --yes --no-install-recommends nodejs";
+const PYTHON: &str = "apt-get install --yes --no-install-recommends python3";
 const GO: &str = "apt-get install --yes --no-install-recommends golang-go";
 
-fn examples(language: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(language)
+/// Far more than an answer takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+fn example(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/clients").join(path)
 }
 
-/// Runs tests that find Slidegate at `SLIDEGATE_URL`, and nobody at `NOBODY_URL`.
-fn check(command: &mut Command, install: &str) {
-    let site = Site::new();
+/// What `scripts/tools` has put into the target directory, which this test is somewhere below.
+fn installed(path: &str) -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let found = test.ancestors().map(|above| above.join(path)).find(|place| place.exists());
+    found.unwrap_or_else(|| panic!("{path} is missing; install it: scripts/tools"))
+}
+
+fn get(address: SocketAddr, path: &str, user: &str) -> Response {
+    Client::new().get(format!("http://{address}{path}")).header("x-user", user).send().unwrap()
+}
+
+/// Starts an application that has, for each framework, a port on which it fails open and one on
+/// which it fails closed, and checks all of them.
+fn check(frameworks: &[&str], command: &mut Command, install: &str) {
+    let mut site = Site::with_token();
+    let stderr = site.directory.write("stderr", "");
+    let addresses: Vec<_> =
+        frameworks.iter().flat_map(|_| [free_address(), free_address()]).collect();
+    command.args(addresses.iter().map(|address| address.port().to_string()));
     command.env("SLIDEGATE_URL", format!("http://{}", site.decisions));
-    command.env("NOBODY_URL", format!("http://{}", free_address()));
-    let output = run(command, install);
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", said(&output.stdout), said(&output.stderr));
+    command.env("SLIDEGATE_TOKEN", TOKEN);
+    command.env("SLIDEGATE_TIMEOUT_MS", TIMEOUT.as_millis().to_string());
+    command.stderr(File::create(&stderr).unwrap());
+    let _application = Program::start(command, install, addresses[0]);
+    for address in &addresses {
+        wait_until("all ports", || TcpStream::connect(address).is_ok());
+    }
+    let logged = || fs::read_to_string(&stderr).unwrap();
+    for (framework, open) in frameworks.iter().zip(addresses.iter().step_by(2)) {
+        check_limits(*open, framework);
+    }
+    assert!(!logged().contains("gave no decision"), "{}", logged());
+
+    site.stop_slidegate();
+    check_failing(&addresses, Duration::ZERO);
+    assert!(logged().contains("slidegate gave no decision"), "{}", logged());
+    let silent = TcpListener::bind(site.decisions).unwrap();
+    check_failing(&addresses, TIMEOUT);
+    drop(silent);
+    // One that answers, but not as Slidegate does.
+    let other = Application::start_on(TcpListener::bind(site.decisions).unwrap());
+    check_failing(&addresses, Duration::ZERO);
+    assert!(other.seen().iter().all(|request| request == "POST /v1/decide"));
+}
+
+/// The plan has three units: one is spent, one refunded, two spent.
+fn check_limits(address: SocketAddr, user: &str) {
+    let pass = |remaining: &str| {
+        let passed = get(address, "/reports", user);
+        assert_eq!(passed.status(), 200, "{user}");
+        assert_eq!(header(&passed, "x-ratelimit-limit"), "3", "{user}");
+        assert_eq!(header(&passed, "x-ratelimit-remaining"), remaining, "{user}");
+        assert!(header(&passed, "ratelimit").starts_with("\"reports\";r="), "{user}");
+        assert_eq!(passed.text().unwrap(), "hello", "{user}");
+    };
+    pass("2");
+    let broken = get(address, "/broken", user);
+    assert_eq!((broken.status().as_u16(), header(&broken, "x-ratelimit-remaining")), (500, "1"));
+    pass("1");
+    pass("0");
+    let refused = get(address, "/reports", user);
+    assert_eq!(refused.status(), 429, "{user}");
+    let retry_after: u32 = header(&refused, "retry-after").parse().unwrap();
+    assert!((1..=61).contains(&retry_after), "{user}: {retry_after}");
+    assert_eq!(header(&refused, "content-type"), "application/problem+json", "{user}");
+    let body = refused.text().unwrap();
+    assert!(body.contains(r#""violated-policies":["reports"]"#), "{user}: {body}");
+    assert_eq!(get(address, "/reports?x=%20y", user).status(), 429, "{user}");
+    assert_eq!(get(address, "/private", user).status(), 403, "{user}");
+
+    // Slidegate does not take so many header lines; some servers do not either.
+    let mut request = Client::new().get(format!("http://{address}/reports"));
+    for line in 0..300 {
+        request = request.header(format!("x-{line}"), "y");
+    }
+    let status = request.send().unwrap().status().as_u16();
+    assert!([400, 431].contains(&status), "{user}: {status}");
+}
+
+/// Every other address fails open, the others fail closed, none before `at_least`.
+fn check_failing(addresses: &[SocketAddr], at_least: Duration) {
+    thread::scope(|scope| {
+        for (address, status) in addresses.iter().zip([200, 503].into_iter().cycle()) {
+            scope.spawn(move || {
+                let began = Instant::now();
+                assert_eq!(get(*address, "/reports", "anybody").status(), status, "{address}");
+                let took = began.elapsed();
+                assert!(took >= at_least && took < at_least + 2 * TIMEOUT, "{address}: {took:?}");
+            });
+        }
+    });
 }
 
 #[test]
-fn the_node_client_asks_and_fails_as_told() {
-    let directory = examples("node");
-    check(Command::new("node").arg("--test").current_dir(directory), NODE);
+fn the_node_client_limits_express_fastify_and_hono() {
+    let directory = Directory::new();
+    // Packages are found beside the program only.
+    std::os::unix::fs::symlink(
+        installed("node/node_modules"),
+        directory.path().join("node_modules"),
+    )
+    .unwrap();
+    for file in ["slidegate.mjs", "app.mjs"] {
+        directory.write(file, &fs::read_to_string(example("node").join(file)).unwrap());
+    }
+    let mut command = Command::new("node");
+    command.arg(directory.path().join("app.mjs"));
+    check(&["express", "fastify", "hono"], &mut command, NODE);
 }
 
 #[test]
-fn the_go_client_asks_and_fails_as_told() {
-    let directory = examples("go");
-    let mut command = Command::new("go");
-    command.args(["test", "-count=1", "./..."]).current_dir(directory);
-    check(command.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local"), GO);
+fn the_python_client_limits_fastapi_and_flask() {
+    let packages = installed("tools/fastapi");
+    let mut command = Command::new("python3");
+    command.arg("-B").arg(example("python/app.py"));
+    command.env("PYTHONPATH", packages.parent().unwrap());
+    check(&["fastapi", "flask"], &mut command, PYTHON);
+}
+
+#[test]
+fn the_go_client_limits_net_http() {
+    let directory = Directory::new();
+    let program = directory.path().join("app");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg("./app").current_dir(example("go"));
+    let built = run(build.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local"), GO);
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    check(&["net/http"], &mut Command::new(program), GO);
+}
+
+#[test]
+fn every_client_has_fewer_than_sixty_lines() {
+    for client in ["node/slidegate.mjs", "python/slidegate.py", "go/slidegate.go"] {
+        let lines = fs::read_to_string(example(client)).unwrap().lines().count();
+        assert!(lines < 60, "{client}: {lines}");
+    }
 }

@@ -29,7 +29,7 @@ quotas = ["3/min"]
 
 [[policy]]
 name = "reports"
-match = { path = "/reports" }
+match = { path = ["/reports", "/broken"] }
 identity = ["user", "ip"]
 plan = "free"
 
@@ -53,7 +53,7 @@ pub(crate) struct Site {
 }
 
 /// The token of a Slidegate that asks for one, as the examples have it.
-const TOKEN: &str = "change-me";
+pub(crate) const TOKEN: &str = "change-me";
 
 /// How each example has the line for the token, and how it is put in force.
 const TOKEN_LINES: [(&str, &str); 3] = [
@@ -171,6 +171,6 @@ impl Site {
     }
 }
 
-fn header<'r>(response: &'r Response, name: &str) -> &'r str {
+pub(crate) fn header<'r>(response: &'r Response, name: &str) -> &'r str {
     response.headers().get(name).unwrap_or_else(|| panic!("no {name}")).to_str().unwrap()
 }

@@ -1,0 +1,52 @@
+// The same application with each framework, failing open and failing closed, on the ports given: how
+// slidegate.mjs is used, and what its tests run.
+import { serve } from "@hono/node-server";
+import { getConnInfo } from "@hono/node-server/conninfo";
+import newExpress from "express";
+import newFastify from "fastify";
+import { Hono } from "hono";
+import { express, fastify, hono } from "./slidegate.mjs";
+
+const { SLIDEGATE_URL: url, SLIDEGATE_TOKEN: token, SLIDEGATE_TIMEOUT_MS: timeout } = process.env;
+const options = { url, token, timeoutMs: Number(timeout) };
+// Stands for an application that knows its users.
+const known = (user) => ({ user, plan: "pro", refundable: true });
+
+function startExpress(port, fail) {
+  const app = newExpress();
+  app.use(express({ ...options, fail, describe: (req) => known(req.get("x-user")) }));
+  app.get("/reports", (req, res) => res.send("hello"));
+  app.get("/broken", async (req, res) => {
+    await req.slidegate.refund();
+    res.status(500).end();
+  });
+  app.listen(port, "127.0.0.1");
+}
+
+function startFastify(port, fail) {
+  const app = newFastify();
+  app.addHook("onRequest", fastify({ ...options, fail, describe: (req) => known(req.headers["x-user"]) }));
+  app.get("/reports", async () => "hello");
+  app.get("/broken", async (request, reply) => {
+    await request.slidegate.refund();
+    return reply.code(500).send();
+  });
+  app.listen({ port, host: "127.0.0.1" });
+}
+
+function startHono(port, fail) {
+  const app = new Hono();
+  const describe = (c) => ({ client: getConnInfo(c).remote.address, ...known(c.req.header("x-user")) });
+  app.use(hono({ ...options, fail, describe }));
+  app.get("/reports", (c) => c.text("hello"));
+  app.get("/broken", async (c) => {
+    await c.get("slidegate").refund();
+    return c.body(null, 500);
+  });
+  serve({ fetch: app.fetch, port, hostname: "127.0.0.1" });
+}
+
+const ports = process.argv.slice(2).map(Number);
+for (const start of [startExpress, startFastify, startHono]) {
+  for (const fail of ["open", "closed"]) start(ports.shift(), fail);
+}
