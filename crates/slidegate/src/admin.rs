@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::gate::{Gate, Rules};
 use crate::limit::{
-    Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Spent, Standing, Store,
-    StoreError,
+    Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Standing, Store, StoreError,
 };
 use crate::policy::matching::Match;
 use crate::policy::overrides::OverrideEffect;
@@ -176,20 +175,8 @@ impl<S: Store> Admin<'_, S> {
     ) -> Result<(), AccountError> {
         let rules = self.gate.rules.load();
         let (policy, Account { identity, .. }) = resolve(&rules.policies, account)?;
-        let overrides = rules.overrides.at(self.gate.now());
-        let granted =
-            overrides.everywhere(&identity).and(overrides.under(policy, &identity)).granted;
-        for quota in policy.windows_of(&identity).as_slice() {
-            let quotas = Quotas::from(*quota).raised(granted);
-            let charge = Charge::new(&policy.name, &identity, &quotas);
-            let cost = units.min(quotas.fewest_units());
-            let charges = charge.with_cost(cost).expect("no more than its units").into();
-            match policy.scope {
-                Scope::Local => self.gate.local.refund_now(&charges, Spent::Newest),
-                Scope::Shared => self.gate.store.refund(&charges, Spent::Newest).await?,
-            }
-        }
-        Ok(())
+        let windows = policy.windows_of(&identity);
+        Ok(self.gate.refund_newest(&rules, policy, &identity, &windows, units).await?)
     }
 
     /// Forgets everything that an account has spent, and lifts its ban. What somebody without an

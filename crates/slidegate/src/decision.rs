@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
-use crate::policy::matching::Matches;
-use crate::policy::{CheckedPlan, CheckedPolicy, Identity};
+use crate::policy::matching::{Match, Matches};
+use crate::policy::{CheckedPlan, Identity};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
 /// a request that no policy is for.
@@ -104,17 +104,16 @@ impl Decision {
         Self { verdict: Verdict::Block(block), banned_by, ..Self::default() }
     }
 
-    /// Adds the receipt for the charges of those policies that `is_meant` picks. If they were spent,
-    /// `spent` says where.
+    /// Adds the receipt for the charges that `is_meant` picks. If they were spent, `spent` says where.
     pub(crate) fn add(
         &mut self,
         receipt: &Receipt,
         matches: &Matches<'_>,
-        is_meant: impl Fn(&CheckedPolicy) -> bool,
+        is_meant: impl Fn(&Match<'_>) -> bool,
         spent: Option<SpentIn>,
     ) {
         let mut standings = receipt.standings.as_slice();
-        for matched in matches.iter().filter(|matched| is_meant(matched.policy)) {
+        for matched in matches.iter().filter(|matched| is_meant(matched)) {
             let policy = matched.policy;
             let quotas = matched.quotas.as_slice().len();
             let (own, others) = standings.split_at(quotas.min(standings.len()));
@@ -153,9 +152,23 @@ impl Decision {
         self.deny(longest.unwrap_or_default());
     }
 
-    /// How a policy took part, if it did.
-    pub(crate) fn under(&self, policy: &Name) -> Option<&PolicyStanding> {
-        self.policies.iter().find(|own| own.policy == *policy)
+    /// How an account took part, if it did.
+    pub(crate) fn of(&self, policy: &Name, identity: &Identity) -> Option<&PolicyStanding> {
+        self.policies.iter().find(|own| own.policy == *policy && own.identity == *identity)
+    }
+
+    /// Two decisions about one request as one: the stricter verdict, and where all quotas stand.
+    pub fn and(mut self, other: Self) -> Self {
+        match (self.verdict, other.verdict) {
+            (Verdict::Block(_), _) | (_, Verdict::Allow) => {}
+            (_, Verdict::Deny { retry_after }) => self.deny(retry_after),
+            (_, Verdict::Block(_)) => {
+                (self.verdict, self.banned_by) = (other.verdict, other.banned_by);
+            }
+        }
+        self.policies.extend(other.policies);
+        self.degraded |= other.degraded;
+        self
     }
 
     /// Makes it a denial, for at least this long.

@@ -1,6 +1,7 @@
 //! The engine: facts in, decision out.
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -13,11 +14,11 @@ use crate::admin::Admin;
 use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
-use crate::limit::{Name, Spent, Store, StoreError};
+use crate::limit::{Charge, Name, Quotas, Spent, Store, StoreError};
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
-use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, OnStoreError, Scope};
+use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, Scope};
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -165,6 +166,19 @@ impl<S: Store> Gate<S> {
         self.run_named(charges, Commit::Nothing).await
     }
 
+    /// Takes back the newest units of these accounts: in each window as many as there are, up to the
+    /// cost and to the units in force.
+    pub async fn refund_named(&self, charges: &[NamedCharge<'_>]) -> Result<(), AccountError> {
+        let rules = self.rules.load();
+        for charge in charges {
+            let policy = rules.policies.find(charge.policy)?;
+            let matched = rules.policies.match_named(policy, charge);
+            let (identity, quotas) = (&matched.identity, matched.ledger_quotas());
+            self.refund_newest(&rules, policy, identity, quotas, matched.cost).await?;
+        }
+        Ok(())
+    }
+
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         self.rules.load().policies.explain(facts)
@@ -216,6 +230,31 @@ impl<S: Store> Gate<S> {
         Ok(self.charge(matches, commit).await?)
     }
 
+    /// Takes back the newest units of an account: in each window as many as there are, up to the cost
+    /// and to the units in force, with those that are granted.
+    pub(crate) async fn refund_newest(
+        &self,
+        rules: &Rules,
+        policy: &CheckedPolicy,
+        identity: &Identity,
+        quotas: &Quotas,
+        units: NonZeroU32,
+    ) -> Result<(), StoreError> {
+        let overrides = rules.overrides.at(self.now());
+        let granted = overrides.everywhere(identity).and(overrides.under(policy, identity)).granted;
+        for quota in quotas.raised(granted).as_slice() {
+            let quotas = Quotas::from(*quota);
+            let charge = Charge::new(&policy.name, identity, &quotas);
+            let cost = units.min(quotas.fewest_units());
+            let charges = charge.with_cost(cost).expect("no more than its units").into();
+            match policy.scope {
+                Scope::Local => self.local.refund_now(&charges, Spent::Newest),
+                Scope::Shared => self.store.refund(&charges, Spent::Newest).await?,
+            }
+        }
+        Ok(())
+    }
+
     /// The overrides as of now, if there are any.
     fn overrides_now<'r>(&self, rules: &'r Rules) -> Option<OverridesAt<'r>> {
         let is_any = !rules.overrides.as_slice().is_empty();
@@ -232,7 +271,7 @@ impl<S: Store> Gate<S> {
         let mut decision = Decision::with_capacity(matches.iter().count());
         let mut outcome = Ok(());
         for group in Group::all::<S>(&matches) {
-            let charges = matches.charges(|policy| group.has(policy));
+            let charges = matches.charges(|matched| group.has(matched));
             if charges.is_empty() {
                 continue;
             }
@@ -244,7 +283,7 @@ impl<S: Store> Gate<S> {
             match answer {
                 Ok(receipt) => {
                     let spent = commit.spent(group.spent_at(receipt.at));
-                    decision.add(&receipt, &matches, |policy| group.has(policy), spent);
+                    decision.add(&receipt, &matches, |matched| group.has(matched), spent);
                 }
                 Err(error) if charges.deny_on_store_error() => outcome = Err(error),
                 Err(error) => {
@@ -290,13 +329,13 @@ impl<S: Store> Gate<S> {
     fn fall_back(
         &self,
         matches: &Matches<'_>,
-        group: Group<'_>,
+        group: Group<'_, '_>,
         commit: Commit,
         decision: &mut Decision,
     ) -> Result<(), StoreError> {
         decision.degraded = true;
-        let falls_back = |policy: &CheckedPolicy| {
-            group.has(policy) && policy.on_store_error == OnStoreError::Local
+        let falls_back = |matched: &Match<'_>| {
+            group.has(matched) && matched.policy.on_store_error == OnStoreError::Local
         };
         let fallback = matches.charges(falls_back);
         if !fallback.is_empty() {
@@ -336,9 +375,9 @@ impl<S: Store> Gate<S> {
                 continue;
             }
             done.push(spent);
-            let is_spent = |policy: &CheckedPolicy| {
-                let own = decision.under(&policy.name);
-                is_meant(policy)
+            let is_spent = |matched: &Match<'_>| {
+                let own = decision.of(&matched.policy.name, &matched.identity);
+                is_meant(matched.policy)
                     && own.is_some_and(|own| own.spent == Some(spent) && !own.is_violated())
             };
             let charges = matches.charges(is_spent);
@@ -374,7 +413,8 @@ impl<S: Store> Gate<S> {
         }
         let denied_for = decision.retry_after().unwrap_or_default();
         for (account, ban) in matches.bans() {
-            if decision.under(&account.policy).is_some_and(PolicyStanding::is_violated)
+            let own = decision.of(&account.policy, &account.identity);
+            if own.is_some_and(PolicyStanding::is_violated)
                 && let Some(wait) = self.bans.count(account, ban, denied_for)
             {
                 decision.deny(wait);
@@ -400,33 +440,33 @@ impl<S: Store> Gate<S> {
     }
 }
 
-/// Policies that are charged in one call.
+/// Charges that are made in one call.
 #[derive(Clone, Copy)]
-enum Group<'p> {
+enum Group<'m, 'p> {
     /// Those of this process.
     Local,
     /// One whose units the store leases: it is decided in this process, nearly always without
     /// waiting.
-    Leased(&'p Name),
+    Leased(&'m Match<'p>),
     /// All others.
     Shared { with_leased: bool },
 }
 
-impl<'p> Group<'p> {
+impl<'m, 'p> Group<'m, 'p> {
     /// The groups of a request, in the order in which they are charged.
-    fn all<S: Store>(matches: &'p Matches<'_>) -> impl Iterator<Item = Self> {
-        let leased = matches.iter().filter(|matched| S::LEASES && matched.policy.lease.is_some());
-        let leased = leased.map(|matched| Self::Leased(&matched.policy.name));
+    fn all<S: Store>(matches: &'m Matches<'p>) -> impl Iterator<Item = Self> {
+        let leased = matches.iter().filter(|matched| S::LEASES && matched.is_leased());
+        let leased = leased.map(Self::Leased);
         let shared = Self::Shared { with_leased: !S::LEASES };
         std::iter::once(Self::Local).chain(leased).chain([shared])
     }
 
-    fn has(self, policy: &CheckedPolicy) -> bool {
+    fn has(self, matched: &Match<'_>) -> bool {
         match self {
-            Self::Local => is_local(policy),
-            Self::Leased(name) => policy.name == *name,
+            Self::Local => is_local(matched),
+            Self::Leased(leased) => leased.is_same_account(matched),
             Self::Shared { with_leased } => {
-                !is_local(policy) && (with_leased || policy.lease.is_none())
+                !is_local(matched) && (with_leased || !matched.is_leased())
             }
         }
     }
@@ -439,8 +479,8 @@ impl<'p> Group<'p> {
     }
 }
 
-fn is_local(policy: &CheckedPolicy) -> bool {
-    policy.scope == Scope::Local
+fn is_local(matched: &Match<'_>) -> bool {
+    matched.policy.scope == Scope::Local
 }
 
 impl Gate<MemoryStore> {

@@ -127,13 +127,11 @@ fn denials_lead_to_a_ban_and_a_ban_holds() {
 }
 
 #[test]
-fn unknown_and_repeated_policies_are_errors_and_spend_nothing() {
+fn an_unknown_policy_is_an_error_and_spends_nothing() {
     let gate = gate([Policy::new("api").quota(Quota::per_minute(10))]);
     let api = charge("api", "user:42", 1);
     let unknown = now(gate.decide_named(&[api, charge("apo", "user:42", 1)]));
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(name)) if name == "apo"));
-    let repeated = now(gate.decide_named(&[api, charge("api", "user:43", 1)]));
-    assert!(matches!(repeated, Err(AccountError::RepeatedPolicy(name)) if name == "api"));
     assert_eq!(remaining(&gate, api), 10);
 }
 
@@ -181,4 +179,35 @@ fn a_policy_of_given_quotas_is_for_charges_alone_and_its_accounts_can_be_named()
     now(admin.reset(&account)).unwrap();
     assert!(now(admin.is_untouched(&account)).unwrap());
     assert!(decide(&gate, &[given]).is_allowed());
+}
+
+#[test]
+fn several_accounts_of_one_policy_are_one_decision() {
+    for scope in [Scope::Shared, Scope::Local] {
+        let gate = gate([Policy::new("api").scope(scope).quota(Quota::per_minute(3))]);
+        let [one, other] = [charge("api", "user:1", 2), charge("api", "user:2", 2)];
+        assert!(decide(&gate, &[one, other]).is_allowed());
+        let third = charge("api", "user:3", 1);
+        assert!(!decide(&gate, &[third, other]).is_allowed());
+        assert_eq!([one, other, third].map(|charge| remaining(&gate, charge)), [1, 1, 3]);
+        // One account twice is one charge with both costs.
+        assert!(!decide(&gate, &[third, charge("api", "user:3", 3)]).is_allowed());
+        assert!(decide(&gate, &[third, charge("api", "user:3", 2)]).is_allowed());
+        assert_eq!(remaining(&gate, third), 0);
+    }
+}
+
+#[test]
+fn quotas_in_place_of_the_policys_count_in_their_window() {
+    let gate = gate([Policy::new("api").quota(Quota::per_minute(3))]);
+    let api = charge("api", "user:42", 2);
+    let (five, by_day) = (Quota::per_minute(5).into(), Quota::per_day(5).into());
+    let more = NamedCharge { quotas: Some(&five), ..api };
+    assert!(decide(&gate, &[more]).is_allowed());
+    assert!(decide(&gate, &[more]).is_allowed());
+    assert!(!decide(&gate, &[more]).is_allowed(), "four of five are spent");
+    assert!(!decide(&gate, &[api]).is_allowed(), "and more than three");
+    assert_eq!(remaining(&gate, NamedCharge { quotas: Some(&by_day), ..api }), 5);
+    now(gate.refund_named(&[NamedCharge { cost: NonZeroU32::new(100), ..more }])).unwrap();
+    assert_eq!(remaining(&gate, api), 3);
 }

@@ -134,8 +134,8 @@ impl<'a> Charges<'a> {
         Ok(())
     }
 
-    /// The charges of different policies, which are to different accounts.
-    pub(crate) fn of_policies(charges: impl Iterator<Item = Charge<'a>>) -> Self {
+    /// Charges to accounts that are known to be different.
+    pub(crate) fn of_accounts(charges: impl Iterator<Item = Charge<'a>>) -> Self {
         Self(charges.collect())
     }
 

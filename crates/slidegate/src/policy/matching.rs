@@ -77,9 +77,6 @@ pub enum AccountError {
     /// No policy in force has this name.
     #[error("there is no policy {0:?}")]
     UnknownPolicy(String),
-    /// Two charges are under one policy, which counts one account of a request.
-    #[error("two charges under policy {0:?}: a request has one account under each")]
-    RepeatedPolicy(String),
     /// The policy has no quotas of its own, and the charge brings none.
     #[error("policy {0:?} has no quotas of its own: its charges bring them")]
     NoQuotas(String),
@@ -170,17 +167,16 @@ impl Policies {
         matches
     }
 
-    /// What becomes of charges that are named.
+    /// What becomes of charges that are named. Those to one account are one charge with the cost of
+    /// all.
     pub(crate) fn resolve_named<'p>(
         &'p self,
         charges: &[NamedCharge<'p>],
         overrides: Option<OverridesAt<'_>>,
     ) -> Result<Matches<'p>, AccountError> {
         let mut matches = Matches::default();
-        for (i, charge) in charges.iter().enumerate() {
-            if charges[..i].iter().any(|other| other.policy == charge.policy) {
-                return Err(AccountError::RepeatedPolicy(charge.policy.to_owned()));
-            }
+        let mut drafts: SmallVec<[Match<'p>; 2]> = SmallVec::new();
+        for charge in charges {
             let policy = self.find(charge.policy)?;
             if matches!(policy.limits, Limits::Given(_)) && charge.quotas.is_none() {
                 return Err(AccountError::NoQuotas(charge.policy.to_owned()));
@@ -188,8 +184,13 @@ impl Policies {
             if let Some(overrides) = overrides {
                 matches.note(overrides.around(&charge.identity));
             }
-            matches.add(self.match_named(policy, charge), overrides);
+            let draft = self.match_named(policy, charge);
+            match drafts.iter_mut().find(|other| other.is_same_account(&draft)) {
+                Some(same) => same.cost = same.cost.saturating_add(draft.cost.get()),
+                None => drafts.push(draft),
+            }
         }
+        drafts.into_iter().for_each(|draft| matches.add(draft, overrides));
         Ok(matches)
     }
 
@@ -252,7 +253,8 @@ impl Policies {
         Match {
             policy,
             identity,
-            leased: policy.lease.map(|lease| quotas.stretched(lease)),
+            // The window of given quotas may be too short for leases.
+            leased: policy.lease.filter(|_| given.is_none()).map(|lease| quotas.stretched(lease)),
             quotas,
             plan,
             unknown_plan,
@@ -272,7 +274,10 @@ impl Policies {
             matches.list.push(Match {
                 policy,
                 identity: standing.identity,
-                leased: policy.lease.map(|lease| quotas.stretched(lease)),
+                leased: policy
+                    .lease
+                    .filter(|_| !standing.quotas_given)
+                    .map(|lease| quotas.stretched(lease)),
                 quotas: Cow::Owned(quotas),
                 plan: None,
                 unknown_plan: None,
@@ -349,11 +354,11 @@ impl<'p> Matches<'p> {
         self.list.iter()
     }
 
-    /// What the request would spend under those of its policies that `is_meant` picks.
+    /// What the request would spend, as far as `is_meant` picks it.
     #[inline]
-    pub(crate) fn charges(&self, is_meant: impl Fn(&CheckedPolicy) -> bool) -> Charges<'_> {
-        let meant = self.list.iter().filter(|matched| is_meant(matched.policy));
-        Charges::of_policies(meant.map(Match::charge))
+    pub(crate) fn charges(&self, is_meant: impl Fn(&Match<'p>) -> bool) -> Charges<'_> {
+        let meant = self.list.iter().filter(|matched| is_meant(matched));
+        Charges::of_accounts(meant.map(Match::charge))
     }
 
     /// Whom the policies could ban for the request.
@@ -365,6 +370,15 @@ impl<'p> Matches<'p> {
 }
 
 impl Match<'_> {
+    pub(crate) fn is_same_account(&self, other: &Match<'_>) -> bool {
+        self.policy.name == other.policy.name && self.identity == other.identity
+    }
+
+    /// Whether units of it may be taken ahead.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.leased.is_some()
+    }
+
     /// Whether the quotas could ever allow it.
     #[inline]
     pub(crate) fn is_payable(&self) -> bool {
@@ -379,15 +393,19 @@ impl Match<'_> {
         }
     }
 
+    /// The quotas that its ledgers are kept by.
+    pub(crate) fn ledger_quotas(&self) -> &Quotas {
+        self.leased.as_ref().unwrap_or(&self.quotas)
+    }
+
     pub(crate) fn charge(&self) -> Charge<'_> {
-        let quotas = self.leased.as_ref().unwrap_or(&self.quotas);
-        Charge::new(&self.policy.name, &self.identity, quotas)
+        Charge::new(&self.policy.name, &self.identity, self.ledger_quotas())
             .with_cost(self.cost)
             .expect("a policy matches only requests that it can charge")
             .count_denied(self.policy.count_denied)
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
-            .leased(self.policy.lease)
+            .leased(self.leased.as_ref().and(self.policy.lease))
     }
 
     /// The standings of its own ledgers as those of its quotas.
