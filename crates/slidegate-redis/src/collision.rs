@@ -151,6 +151,12 @@ fn identities(sources: &[Source]) -> Vec<(String, &'static str)> {
                     add(identity, if is_plain { TEXTS } else { DIGESTS });
                 }
             }
+            Source::Descriptor(keys) => {
+                // An address, a text, and what is no plain text may be of three kinds.
+                for value in ["0.0.0.0", "x", " "] {
+                    add(Identity::descriptor(keys.iter().map(|key| (&**key, value))), TEXTS);
+                }
+            }
             Source::Everyone => add(Identity::everyone(), ""),
         }
     }

@@ -4,6 +4,7 @@
 
 mod bans;
 mod conformance;
+mod descriptors;
 mod exactness;
 mod gate;
 mod limiter;

@@ -153,6 +153,9 @@ fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
         Source::Authorization => kind == "authorization",
         Source::Ip(_) => kind == "ip",
         Source::Header(name) => kind == name.as_str() || kind == "header",
+        Source::Descriptor(keys) => ["x", " ", "0.0.0.0"].iter().any(|value| {
+            Identity::descriptor(keys.iter().map(|key| (&**key, *value))).kind() == kind
+        }),
         Source::Everyone => kind == "everyone",
     };
     policy.identity.iter().any(gives) || kind == "anonymous"

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use sha2::{Digest, Sha256};
-use slidegate::policy::{Action, CheckedPolicy, Network};
+use slidegate::policy::{Action, CheckedPolicy, Network, Prefixes};
 use slidegate::{Account, Identity, Name, Policies, Source};
 
 use super::OverrideError;
@@ -133,6 +133,9 @@ impl Target {
         {
             let counts = |source: &Source| match (source, address.parse()) {
                 (Source::Ip(prefixes), Ok(address)) => Identity::ip(address, *prefixes) == identity,
+                (Source::Descriptor(_), Ok(address)) => {
+                    Identity::ip(address, Prefixes::default()) == identity
+                }
                 _ => false,
             };
             if !meant.iter().any(|policy| policy.identity.iter().any(counts)) {

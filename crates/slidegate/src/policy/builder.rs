@@ -10,9 +10,10 @@ use http::{HeaderName, header};
 use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
+use crate::policy::descriptors::Descriptors;
 use crate::policy::source::API_KEY;
 use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
-use crate::policy::{Consistency, Cost, Policy, Scope, join};
+use crate::policy::{Consistency, Cost, Policy, Scope, Source, join};
 
 /// A set of policies in the making.
 #[must_use]
@@ -194,10 +195,14 @@ impl Checker {
     fn policy(&mut self, place: &str, policy: Policy) -> Option<CheckedPolicy> {
         let name = self.name(place, &policy.name);
         self.add_all(place, &policy.invalid);
-        if policy.sources.is_empty() {
+        let of_descriptors = policy.descriptors.as_ref().map(Descriptors::identity);
+        let by_default = || vec![of_descriptors.unwrap_or_else(Source::ip)];
+        let identity = policy.sources.clone().unwrap_or_else(by_default);
+        if identity.is_empty() {
             let problem = "expected at least one identity source, such as ip";
             self.add(place, "identity", "[]", problem);
         }
+        self.descriptors(place, &policy, &identity);
         let limits = self.limits(place, &policy);
         if let Some(ban) = policy.ban
             && (ban.length.is_zero() || ban.length > Ban::MAX_LENGTH)
@@ -232,7 +237,8 @@ impl Checker {
             name: name?,
             methods: policy.methods,
             paths: policy.paths,
-            identity: policy.sources,
+            descriptors: policy.descriptors,
+            identity,
             limits,
             windows,
             cost,
@@ -245,6 +251,28 @@ impl Checker {
             on_store_error: policy.on_store_error,
             exempt: policy.exempt,
         })
+    }
+
+    /// A policy is for requests, or for descriptors, which have none of what a request has.
+    fn descriptors(&mut self, place: &str, policy: &Policy, identity: &[Source]) {
+        let Some(descriptors) = &policy.descriptors else {
+            let is_of_descriptor = |source: &&Source| matches!(source, Source::Descriptor(_));
+            if let Some(source) = identity.iter().find(is_of_descriptor) {
+                let problem = "requests have no descriptors: expected match = { domain = \"edge\", \
+                               descriptors = { ... } } too";
+                self.add(place, "identity", source, problem);
+            }
+            return;
+        };
+        for (key, value, problem) in descriptors.problems(identity) {
+            self.add(place, key, value, problem);
+        }
+        let has_head = !policy.methods.is_empty() || !policy.paths.is_empty();
+        if has_head || policy.exempt != AccessList::new() {
+            let problem = "descriptors have no method, path or other fact of a request: expected a \
+                           policy without method, path and exempt";
+            self.add(place, "domain", &descriptors.domain, problem);
+        }
     }
 
     /// The windows of a policy's ledgers, and its lease if units may be taken ahead. A lease that is

@@ -8,6 +8,7 @@ use http::{HeaderName, Method};
 
 use crate::limit::{Name, Quota, Quotas};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
+use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
@@ -23,6 +24,8 @@ pub struct CheckedPolicy {
     /// The methods that it is for; empty for all.
     pub methods: Vec<Method>,
     pub(crate) paths: Paths,
+    /// The descriptors that it is for; then it is for no requests.
+    pub descriptors: Option<Descriptors>,
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
     pub(crate) limits: Limits,
@@ -106,8 +109,8 @@ impl CheckedPolicy {
 
     /// Why the policy passes over a request, if it does.
     pub(crate) fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
-        if self.has_given_quotas() {
-            return Some(Skip::Named);
+        if self.has_given_quotas() || self.descriptors.is_some() {
+            return Some(Skip::Request);
         }
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
             return Some(Skip::Method);

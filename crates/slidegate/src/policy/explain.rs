@@ -49,7 +49,11 @@ impl Policies {
                 let what = if policy.shadow { "watches only" } else { "refuses" };
                 (None, format!("{what}; the request costs more than its quotas allow"))
             }
-            Err(Skip::Named) => (None, "not for requests, only for charges by name".to_owned()),
+            Err(Skip::Request) => {
+                let only = policy.descriptors.as_ref().map(ToString::to_string);
+                let only = only.unwrap_or_else(|| "charges by name".to_owned());
+                (None, format!("not for requests, only for {only}"))
+            }
             Err(Skip::Method) => {
                 (None, format!("not for this method, only {}", join(&policy.methods, ", ")))
             }

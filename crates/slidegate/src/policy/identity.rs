@@ -7,6 +7,7 @@ use std::str::FromStr;
 use arrayvec::ArrayString;
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
+use smallvec::SmallVec;
 
 use crate::policy::{Network, ParseError, Prefixes};
 
@@ -116,6 +117,47 @@ impl Identity {
                 Self::of(format_args!("header:~{:032x}", digest(taken, value)))
             }
             name => Self::text(name, value),
+        }
+    }
+
+    /// The values of a descriptor's keys, together. Envoy's `remote_address` is a client's address,
+    /// `user`, `api_key` and `authorization` are what they are of a request, and any other key is like
+    /// a header of that name; several are of the kind `a+b`, with the value `x,y`.
+    ///
+    /// ```
+    /// use slidegate::Identity;
+    ///
+    /// let address = ("remote_address", "203.0.113.7");
+    /// assert_eq!(Identity::descriptor([address]).to_string(), "ip:203.0.113.7");
+    /// let both = Identity::descriptor([address, ("path", "/login")]);
+    /// assert_eq!(both.to_string(), "remote_address+path:203.0.113.7,/login");
+    /// ```
+    pub fn descriptor<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let part = |(key, value)| (key, Self::entry(key, value));
+        let parts: SmallVec<[(&str, Self); 2]> = entries.into_iter().map(part).collect();
+        if let [(_, only)] = parts[..] {
+            return only;
+        }
+        let keys: Vec<&str> = parts.iter().map(|(key, _)| *key).collect();
+        let values: Vec<&str> = parts.iter().map(|(_, part)| part.value()).collect();
+        // No value has a space, so no two lists of values are the same text.
+        let has_comma = values.iter().any(|value| value.contains(','));
+        Self::of_key(&keys.join("+"), &values.join(if has_comma { " " } else { "," }))
+    }
+
+    fn entry(key: &str, value: &str) -> Self {
+        match (&*key.replace('_', "-"), value.parse()) {
+            ("remote-address", Ok(address)) => Self::ip(address, Prefixes::default()),
+            (kind @ ("user" | "api-key" | "authorization"), _) => Self::new(kind, value),
+            (secret @ ("x-api-key" | "proxy-authorization"), _) => Self::of_key(secret, value),
+            _ => Self::of_key(key, value),
+        }
+    }
+
+    fn of_key(key: &str, value: &str) -> Self {
+        match key.parse() {
+            Ok(name) => Self::header(&name, value.as_bytes()),
+            Err(_) => Self::other(key, value),
         }
     }
 

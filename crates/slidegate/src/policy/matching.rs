@@ -44,8 +44,8 @@ pub struct Policies {
 
 /// Why a policy passes over a request.
 pub(crate) enum Skip {
-    /// It is for charges by name.
-    Named,
+    /// It is for charges by name, or for descriptors.
+    Request,
     /// It is for other methods.
     Method,
     /// It is for other paths.

@@ -9,6 +9,7 @@ pub(crate) mod bad_request;
 pub(crate) mod ban;
 pub(crate) mod builder;
 pub(crate) mod checked;
+pub(crate) mod descriptors;
 pub(crate) mod explain;
 pub(crate) mod facts;
 pub(crate) mod identity;
@@ -37,6 +38,7 @@ pub use self::bad_request::BadRequest;
 pub use self::ban::{ActiveBan, Ban, BanStats};
 pub use self::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use self::checked::CheckedPolicy;
+pub use self::descriptors::Descriptors;
 pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::{Facts, without_query};
 pub use self::identity::Identity;
@@ -65,7 +67,9 @@ pub struct Policy {
     pub(crate) name: String,
     pub(crate) methods: Vec<Method>,
     pub(crate) paths: Paths,
-    pub(crate) sources: Vec<Source>,
+    pub(crate) descriptors: Option<Descriptors>,
+    /// None is the client's address, and for descriptors their values.
+    pub(crate) sources: Option<Vec<Source>>,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
     pub(crate) given_quotas: Option<fn(&Identity) -> Quotas>,
@@ -97,7 +101,8 @@ impl Policy {
             name: name.into(),
             methods: Vec::new(),
             paths: Paths::default(),
-            sources: vec![Source::ip()],
+            descriptors: None,
+            sources: None,
             quotas: Vec::new(),
             plans: None,
             given_quotas: None,
@@ -140,7 +145,20 @@ impl Policy {
     /// Whose requests are counted together: the first source that a request has. One that has
     /// none of them counts as the shared identity `anonymous`.
     pub fn identity(self, sources: impl IntoIterator<Item = Source>) -> Self {
-        Self { sources: sources.into_iter().collect(), ..self }
+        Self { sources: Some(sources.into_iter().collect()), ..self }
+    }
+
+    /// Only [descriptors](Descriptors) of this domain with exactly these keys and values, and no
+    /// requests. Each `*` in a value stands for any text. Unless it says another
+    /// [`identity`](Self::identity), a policy has an account for each combination of the values with
+    /// a `*`; [`Policies::descriptor_charges`] has an example.
+    pub fn descriptors<K: Into<String>, V: Into<String>>(
+        self,
+        domain: impl Into<String>,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Self { descriptors: Some(Descriptors { domain: domain.into(), entries }), ..self }
     }
 
     /// Adds a quota; all of a policy's quotas must allow a request. A text such as `60/min` that is

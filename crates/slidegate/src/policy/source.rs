@@ -25,6 +25,8 @@ pub enum Source {
     Named(Cow<'static, str>),
     /// A named header, such as a tenant's name, from a trusted peer.
     Header(HeaderName),
+    /// The values of these keys of a [descriptor](crate::policy::Descriptors), together.
+    Descriptor(Vec<String>),
     /// All requests together: one budget for everybody.
     Everyone,
 }
@@ -61,6 +63,8 @@ impl Source {
             Self::Header(name) => {
                 facts.trusted_header(name).map(|value| Identity::header(name, value))
             }
+            // A request has no descriptors.
+            Self::Descriptor(_) => None,
             Self::Everyone => Some(Identity::everyone()),
         }
     }
@@ -128,6 +132,7 @@ impl fmt::Display for Source {
             Self::Ip(_) => f.write_str("ip"),
             Self::Named(kind) => f.write_str(kind),
             Self::Header(name) => write!(f, "header:{name}"),
+            Self::Descriptor(keys) => write!(f, "descriptor:{}", keys.join("+")),
             Self::Everyone => f.write_str("everyone"),
         }
     }
@@ -138,7 +143,7 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let expected = "an identity source: expected user, api-key, authorization, ip, \
-                        header:NAME or everyone";
+                        header:NAME, descriptor:KEY or everyone";
         let error = || ParseError::new(text, expected);
         match text {
             "user" => Ok(Self::User),
@@ -146,6 +151,10 @@ impl FromStr for Source {
             "authorization" => Ok(Self::Authorization),
             "ip" => Ok(Self::ip()),
             "everyone" => Ok(Self::Everyone),
+            _ if text.starts_with("descriptor:") => {
+                let keys = text["descriptor:".len()..].split('+').map(str::to_owned);
+                Ok(Self::Descriptor(keys.collect()))
+            }
             _ => {
                 let name = text.strip_prefix("header:").ok_or_else(error)?;
                 name.parse().map(Self::Header).map_err(|_| error())
