@@ -101,11 +101,13 @@ pub(crate) struct Bounds {
     pub(crate) body_rate: u32,
 }
 
-/// A certificate chain and its key, as PEM files.
+/// A certificate chain and its key, as PEM files, and who has signed those of clients, if clients
+/// need one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+    pub(crate) client_ca: Option<PathBuf>,
 }
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -189,10 +191,11 @@ impl RouteConfig {
 }
 
 impl TlsFiles {
-    fn read(table: &Value<'_>) -> Option<Self> {
+    pub(super) fn read(table: &Value<'_>) -> Option<Self> {
         let file = |key| table.key(key).required("the path of a PEM file").file();
         let (certificate, key) = (file("certificate"), file("key"));
-        let files = Self { certificate: certificate?, key: key? };
+        let client_ca = table.key("client_ca").file();
+        let files = Self { certificate: certificate?, key: key?, client_ca };
         table.check_start(None, || Tls::load(&files).map(drop));
         Some(files)
     }

@@ -145,7 +145,7 @@ impl RedisConfig {
             share: table.key("share").parsed(),
             capacity,
             ca: table.key("ca").file(),
-            client: client.map(|(certificate, key)| TlsFiles { certificate, key }),
+            client: client.map(|(certificate, key)| TlsFiles { certificate, key, client_ca: None }),
         };
         url?;
         config.check(table);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
@@ -61,9 +63,14 @@ pub(super) fn negotiated_http2<S>(stream: &TlsStream<S>) -> Option<bool> {
 fn load(files: &TlsFiles) -> anyhow::Result<ServerConfig> {
     let certificates = certificates(&files.certificate)?;
     let key = key(&files.key)?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let clients = match &files.client_ca {
+        Some(path) => clients_of(path, &provider)?,
+        None => WebPkiClientVerifier::no_client_auth(),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(certificates, key)
         .with_context(|| {
             let (certificate, key) = (files.certificate.display(), files.key.display());
@@ -72,6 +79,19 @@ fn load(files: &TlsFiles) -> anyhow::Result<ServerConfig> {
     config.alpn_protocols = PROTOCOLS.map(Vec::from).to_vec();
     config.ticketer = ring::Ticketer::new()?;
     Ok(config)
+}
+
+/// Lets only those clients in whose certificates one of the file's has signed.
+fn clients_of(
+    path: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).with_context(|| cannot_read("a certificate", path))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    verifier.build().with_context(|| cannot_read("certificates of clients", path))
 }
 
 /// The whole chain.

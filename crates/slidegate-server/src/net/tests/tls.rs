@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ::http::StatusCode;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use slidegate_testbed::Directory;
+use slidegate_testbed::{Directory, Slidegate};
 
 use super::client::{Client, Http2Client};
 use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
@@ -28,7 +28,7 @@ fn endpoint(tls: &Tls, timeouts: &Timeouts) -> Endpoint {
 /// Makes a certificate that vouches for itself.
 fn certify(directory: &Directory, name: &str) -> TlsFiles {
     let file = |extension| directory.path().join(name).with_extension(extension);
-    let files = TlsFiles { certificate: file("crt"), key: file("key") };
+    let files = TlsFiles { certificate: file("crt"), key: file("key"), client_ca: None };
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
     openssl.args(["-nodes", "-days", "1", "-subj", "/CN=localhost"]);
@@ -40,20 +40,28 @@ fn certify(directory: &Directory, name: &str) -> TlsFiles {
     files
 }
 
-/// Shakes hands on a connection, trusting one certificate.
+/// Shakes hands on a connection, trusting one certificate, perhaps with one of its own.
 async fn shake(
     stream: TcpStream,
     certificate: &Path,
     protocols: &[&[u8]],
+    own: Option<(&Path, &Path)>,
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match own {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+            let key = PrivateKeyDer::from_pem_file(key).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
@@ -65,7 +73,7 @@ async fn connect(
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(endpoint.address()).await?;
-    shake(stream, certificate, protocols).await
+    shake(stream, certificate, protocols, None).await
 }
 
 #[tokio::test]
@@ -101,9 +109,44 @@ async fn a_proxy_header_comes_before_tls() {
     let endpoint = Endpoint::with(Listeners::bind(&[anywhere()], 1).unwrap(), &settings);
     let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n").await;
-    let stream = shake(client.stream, &files.certificate, &[]).await.unwrap();
+    let stream = shake(client.stream, &files.certificate, &[], None).await.unwrap();
     assert_eq!(Client::on(stream).get("/accepted").await, "Some(203.0.113.7) true");
     endpoint.close().await;
+}
+
+#[tokio::test]
+async fn with_a_client_ca_clients_need_a_certificate_of_it() {
+    let options = Slidegate::options("slidegate");
+    let files = options.certificates();
+    let tls = TlsFiles {
+        certificate: files.server,
+        key: files.server_key,
+        client_ca: Some(files.ca.clone()),
+    };
+    let endpoint = endpoint(&Tls::load(&tls).unwrap(), &timeouts());
+    let directory = Directory::new();
+    let stranger = certify(&directory, "stranger");
+    for (before, own) in (0..).zip([None, Some((&*stranger.certificate, &*stranger.key))]) {
+        let stream = TcpStream::connect(endpoint.address()).await.unwrap();
+        // The client's part of the handshake may be over before it is refused.
+        if let Ok(stream) = shake(stream, &files.ca, &[], own).await {
+            Client::on(stream).end().await;
+        }
+        until("it is counted", || endpoint.counts.tls_failures() == before + 1).await;
+    }
+    let stream = TcpStream::connect(endpoint.address()).await.unwrap();
+    let own = Some((&*files.client, &*files.client_key));
+    let stream = shake(stream, &files.ca, &[b"h2"], own).await.unwrap();
+    let mut client = Http2Client::on(stream).await;
+    assert_eq!(client.get("/accepted").await.unwrap().1, "Some(127.0.0.1) true");
+    endpoint.close().await;
+
+    let wrong = TlsFiles { client_ca: Some(files.client_key.clone()), ..tls };
+    let error = format!("{:#}", Tls::load(&wrong).unwrap_err());
+    assert!(
+        error.contains("there is no certificate in") && error.contains("client.key"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -142,7 +185,8 @@ fn errors_name_the_file() {
     let missing = directory.path().join("missing");
 
     let check = |certificate: &PathBuf, key: &PathBuf, named: &PathBuf, why: &str| {
-        let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+        let (certificate, key) = (certificate.clone(), key.clone());
+        let files = TlsFiles { certificate, key, client_ca: None };
         let error = format!("{:#}", Tls::load(&files).unwrap_err());
         assert!(error.contains(named.to_str().unwrap()), "{error}");
         assert!(error.contains(why), "{error}");
