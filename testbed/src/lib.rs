@@ -23,6 +23,7 @@ mod sentinel;
 mod server;
 mod slidegate;
 mod tls;
+mod tool;
 mod wait;
 
 pub use clock::ManualTime;
@@ -38,4 +39,5 @@ pub use sentinel::{RedisSentinels, SentinelOptions};
 pub use server::RedisServer;
 pub use slidegate::{Slidegate, SlidegateOptions};
 pub use tls::Certificates;
+pub use tool::tool;
 pub use wait::wait_until;
