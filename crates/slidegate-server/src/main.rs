@@ -22,6 +22,7 @@ mod problem;
 mod reload;
 mod remote;
 mod resp;
+mod rls;
 mod router;
 mod server;
 mod shared_bans;

@@ -139,6 +139,10 @@ fn listeners(config: &Config) -> Vec<String> {
     if let Some(resp) = &config.resp {
         lines.push(format!("resp       {}", addresses(&resp.endpoint.listen)));
     }
+    if let Some(rls) = &config.rls {
+        let secure = if rls.tls.is_some() { ", TLS" } else { "" };
+        lines.push(format!("rls        {}{secure}", addresses(&rls.listen)));
+    }
     lines.push(format!("admin      {}", addresses(&config.admin.listen)));
     lines
 }

@@ -1,19 +1,21 @@
-//! `[decisions]`, `[resp]` and `[admin]`: the endpoints besides the gateway.
+//! `[decisions]`, `[resp]`, `[rls]` and `[admin]`: the endpoints besides the gateway.
 
 use slidegate::OnStoreError;
 
 use crate::config::error::Location;
-use crate::config::gateway::GatewayConfig;
+use crate::config::gateway::{GatewayConfig, TlsFiles};
 use crate::config::reader::Value;
 use crate::config::sources;
 use crate::config::{ListenAddress, Secret};
 
-/// The decision API, or the admin endpoint.
+/// The decision API, the rate limit service for Envoy, or the admin endpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EndpointConfig {
     pub(crate) listen: Vec<ListenAddress>,
     /// The bearer token that requests need.
     pub(crate) token: Option<Secret>,
+    /// For the rate limit service only.
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 impl EndpointConfig {
@@ -28,7 +30,20 @@ impl EndpointConfig {
             token.warn_of_secret(format!("a secret in the file: {remedy}"));
         }
         let token = if token.is_set() { token.secret() } else { file.secret_in_file() };
-        Self { listen: listen(table, default), token }
+        Self { listen: listen(table, default), token, tls: None }
+    }
+
+    /// Reads `[rls]`, if it is there.
+    pub(super) fn read_rls(table: &Value<'_>) -> Option<Self> {
+        let tls = table.key("tls").table().and_then(|table| TlsFiles::read(&table));
+        let endpoint = Self::read(table, "127.0.0.1:8082", sources::RLS_TOKEN);
+        table.is_set().then_some(Self { tls, ..endpoint })
+    }
+
+    /// Whether anybody who reaches it is believed: there is no token, and no certificate is asked for.
+    fn is_open(&self) -> bool {
+        let asks = |tls: &TlsFiles| tls.client_ca.is_some();
+        self.token.is_none() && !self.tls.as_ref().is_some_and(asks)
     }
 }
 
@@ -61,29 +76,23 @@ pub(super) fn listen(table: &Value<'_>, default: &str) -> Vec<ListenAddress> {
 }
 
 /// Reports listeners that would be in one another's place, and those that other machines can reach
-/// without a token: the admin API can ban and exempt, and the other two trust their callers.
-pub(super) fn check(
+/// without a token: the admin API can ban and exempt, and the others trust their callers.
+pub(super) fn check<'e>(
     root: &Value<'_>,
-    gateway: Option<&GatewayConfig>,
-    decisions: Option<&EndpointConfig>,
-    resp: Option<&EndpointConfig>,
-    admin: &EndpointConfig,
+    gateway: Option<&'e GatewayConfig>,
+    [decisions, resp, rls, admin]: [Option<&'e EndpointConfig>; 4],
 ) {
     let mut seen: Vec<(&ListenAddress, Location)> = Vec::new();
-    let needs_token = |endpoint: &EndpointConfig| endpoint.token.is_none();
+    let of = |section, endpoint: Option<&'e EndpointConfig>, variable| {
+        let variable = endpoint.is_some_and(EndpointConfig::is_open).then_some(variable);
+        (section, endpoint.map(|endpoint| &endpoint.listen), variable)
+    };
     for (section, listen, variable) in [
         ("gateway", gateway.map(|gateway| &gateway.listen), None),
-        (
-            "decisions",
-            decisions.map(|decisions| &decisions.listen),
-            decisions.is_some_and(needs_token).then_some(sources::DECISIONS_TOKEN),
-        ),
-        (
-            "resp",
-            resp.map(|resp| &resp.listen),
-            resp.is_some_and(needs_token).then_some(sources::RESP_TOKEN),
-        ),
-        ("admin", Some(&admin.listen), needs_token(admin).then_some(sources::ADMIN_TOKEN)),
+        of("decisions", decisions, sources::DECISIONS_TOKEN),
+        of("resp", resp, sources::RESP_TOKEN),
+        of("rls", rls, sources::RLS_TOKEN),
+        of("admin", admin, sources::ADMIN_TOKEN),
     ] {
         let listen = listen.map_or(&[][..], Vec::as_slice);
         let whole = root.named(section).named("listen");

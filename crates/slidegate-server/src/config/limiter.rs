@@ -149,7 +149,9 @@ impl<'t> LimiterSections<'t> {
         let policy = self.policies.iter().rfind(|policy| is_place("policy", &policy.name));
         let plan = self.plans.iter().find(|(name, _)| is_place("plan", name));
         let value = match (policy, plan, error.key) {
-            (Some(policy), _, "method" | "path") => policy.table.named("match"),
+            (Some(policy), _, "method" | "path" | "domain" | "descriptors") => {
+                policy.table.named("match")
+            }
             (Some(policy), _, key) => policy.table.named(key),
             (_, Some((_, plan)), "name") => return plan.clone(),
             (_, Some((_, plan)), key) => plan.named(key),

@@ -19,6 +19,7 @@ pub(super) struct Lint<'c> {
     pub(super) policies: &'c Policies,
     pub(super) has_gateway: bool,
     pub(super) has_decisions: bool,
+    pub(super) has_rls: bool,
     pub(super) has_redis: bool,
 }
 
@@ -127,6 +128,8 @@ impl<'c> Lint<'c> {
             if let Some((twin, _)) = others.find(|(_, other)| is_same(policy, other)) {
                 table.warn_if(true, format!("it says what policy {} says already", twin.name));
             }
+            let text = "it never takes part: there is no [rls] that descriptors could come to";
+            table.warn_if(policy.descriptors.is_some() && !self.has_rls, text);
             let ban = table.named("ban");
             let text = "it never bans: the policy is only watching (shadow)";
             ban.warn_if(policy.shadow && ban.is_set(), text);
@@ -231,7 +234,9 @@ fn lint_cost(table: &Value<'_>, policy: &CheckedPolicy) {
 
 /// Bans and counted denials of an account that clients of the policy can share.
 fn lint_sharing(table: &Value<'_>, policy: &CheckedPolicy) {
-    let is_decisive = |source: &&Source| matches!(source, Source::Everyone | Source::Ip(_));
+    let is_decisive = |source: &&Source| {
+        matches!(source, Source::Everyone | Source::Ip(_) | Source::Descriptor(_))
+    };
     let shared = match policy.identity.iter().find(is_decisive) {
         Some(Source::Everyone) => "the account everyone",
         Some(_) => return,
@@ -266,6 +271,7 @@ fn is_same(one: &CheckedPolicy, other: &CheckedPolicy) -> bool {
     let plan = |policy: &CheckedPolicy| policy.default_plan().map(|plan| plan.name.clone());
     sorted(&one.methods) == sorted(&other.methods)
         && sorted(one.paths()) == sorted(other.paths())
+        && one.descriptors == other.descriptors
         && one.quotas() == other.quotas()
         && plan(one) == plan(other)
         && one.plan_header() == other.plan_header()

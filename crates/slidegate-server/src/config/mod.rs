@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) decisions: Option<EndpointConfig>,
     /// The endpoint for Redis clients.
     pub(crate) resp: Option<RespConfig>,
+    /// The rate limit service for Envoy.
+    pub(crate) rls: Option<EndpointConfig>,
     /// Metrics, health and the admin endpoint.
     pub(crate) admin: EndpointConfig,
     /// Where accounts are kept.
@@ -121,7 +123,9 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let decisions = root.section("decisions");
     // It is there if it is configured, or if no other endpoint would be public.
     let resp = root.key("resp").table().map(|table| RespConfig::read(&table));
-    let has_decisions = decisions.is_set() || (gateway.is_none() && resp.is_none());
+    let rls = EndpointConfig::read_rls(&root.section("rls"));
+    let is_other_public = gateway.is_some() || resp.is_some() || rls.is_some();
+    let has_decisions = decisions.is_set() || !is_other_public;
     let decisions = EndpointConfig::read(&decisions, "127.0.0.1:8081", sources::DECISIONS_TOKEN);
     let decisions = has_decisions.then_some(decisions);
     let admin =
@@ -133,7 +137,8 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
 
     let policies = limiter.check(root);
     let resp_endpoint = resp.as_ref().map(|resp| &resp.endpoint);
-    endpoints::check(root, gateway.as_ref(), decisions.as_ref(), resp_endpoint, &admin);
+    let endpoints = [decisions.as_ref(), resp_endpoint, rls.as_ref(), Some(&admin)];
+    endpoints::check(root, gateway.as_ref(), endpoints);
     if let Some(StoreConfig::Redis(redis)) = &store {
         let mut names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
         names.extend(resp.iter().flat_map(|_| crate::resp::POLICIES));
@@ -151,10 +156,11 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         has_gateway: gateway.is_some(),
         // Redis clients can name users and plans too.
         has_decisions: has_decisions || resp.is_some(),
+        has_rls: rls.is_some(),
         has_redis: matches!(store, Some(StoreConfig::Redis(_))),
     }
     .run();
     let rules = limiter.finish(root, policies)?;
-    let store = store?;
-    Some(Config { gateway, decisions, resp, admin, store, rules, log, audit, keys_file: None })
+    let (store, keys_file) = (store?, None);
+    Some(Config { gateway, decisions, resp, rls, admin, store, rules, log, audit, keys_file })
 }

@@ -89,13 +89,15 @@ fn set_tokens(root: &mut Node, environment: &Environment) {
         ("admin", sources::ADMIN_TOKEN),
         ("decisions", sources::DECISIONS_TOKEN),
         ("resp", sources::RESP_TOKEN),
+        ("rls", sources::RLS_TOKEN),
     ] {
         let Some(token) = environment.get(variable) else { continue };
         if root.get(&[section]).is_none() {
             let upstream = root.get(&["gateway", "upstream"]);
             let has_gateway = upstream.or(root.get(&["gateway", "route"])).is_some();
-            // A token alone does not open the decision API beside a gateway, nor Redis's protocol.
-            if section == "decisions" && has_gateway || section == "resp" {
+            // A token alone does not open the decision API beside a gateway, nor the endpoints for Redis
+            // clients and for Envoy.
+            if section == "decisions" && has_gateway || matches!(section, "resp" | "rls") {
                 continue;
             }
             root.set(&[section], Node::empty(root.location.below(section)));

@@ -27,12 +27,17 @@ impl<'t> PolicyConfig<'t> {
         });
         let scopes = [("shared", Scope::Shared), ("local", Scope::Local)];
         let mut policy = Policy::new(name.clone())
-            .identity(identity(&table.key("identity")))
             .scope(table.key("scope").one_of(&scopes).unwrap_or_default())
             .consistency(consistency(&table))
             .on_store_error(table.key("on_store_error").parsed().unwrap_or_default())
             .exempt(access_list(&table.section("exempt")));
+        if let Some(identity) = identity(&table.key("identity")) {
+            policy = policy.identity(identity);
+        }
         let matched = table.section("match");
+        if let Some((domain, descriptors)) = descriptors(&matched) {
+            policy = policy.descriptors(domain, descriptors);
+        }
         for key in ["method", "methods"] {
             let expected = "expected a method such as GET or POST";
             let methods = matched.key(key).each(|value| value.parsed_as::<Method>(expected));
@@ -95,11 +100,25 @@ pub(super) fn read_plan(name: &str, table: &Value<'_>) -> Plan {
     plan.upgrade_url(text)
 }
 
-fn identity(value: &Value<'_>) -> Vec<Source> {
+/// None is as by default.
+fn identity(value: &Value<'_>) -> Option<Vec<Source>> {
     let sources = value.each(source);
     // What could not be read has been reported; an empty list is for the library to report.
     let is_empty = value.is_set() && value.elements().is_empty();
-    if sources.is_empty() && !is_empty { vec![Source::ip()] } else { sources }
+    (is_empty || !sources.is_empty()).then_some(sources)
+}
+
+/// `domain = "edge"` and `descriptors = { remote_address = "*" }`, which belong together.
+fn descriptors<'t>(matched: &Value<'t>) -> Option<(&'t str, Vec<(&'t str, &'t str)>)> {
+    let [domain, entries] = ["domain", "descriptors"].map(|key| matched.key(key));
+    if !domain.is_set() && !entries.is_set() {
+        return None;
+    }
+    let domain = domain.required("the domain of the descriptors, such as edge").text();
+    let entries = entries.required("descriptors, such as { remote_address = \"*\" }").table()?;
+    let entries = entries.names().into_iter().map(|(key, value)| Some((key, value.text()?)));
+    let entries: Vec<Option<_>> = entries.collect();
+    Some((domain?, entries.into_iter().collect::<Option<_>>()?))
 }
 
 /// `"ip"`, `"header:x-tenant"`, `{ ip = { v4 = 32, v6 = 56 } }` or `{ header = "x-tenant" }`.

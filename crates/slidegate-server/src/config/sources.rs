@@ -135,6 +135,7 @@ pub(super) const CONFIG: &str = "SLIDEGATE_CONFIG";
 pub(super) const ADMIN_TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 pub(super) const DECISIONS_TOKEN: &str = "SLIDEGATE_DECISIONS_TOKEN";
 pub(super) const RESP_TOKEN: &str = "SLIDEGATE_RESP_TOKEN";
+pub(super) const RLS_TOKEN: &str = "SLIDEGATE_RLS_TOKEN";
 pub(super) const ENABLED: &str = "RATE_LIMIT_ENABLED";
 pub(super) const MAX: &str = "RATE_LIMIT_MAX";
 pub(super) const POLICY: &str = "RATE_LIMIT_POLICY";

@@ -78,6 +78,7 @@ fn of_policy((policy, written): (&CheckedPolicy, &PolicyConfig<'_>)) -> LimitSum
         (methods, paths) if paths.is_empty() => format!("every {methods}"),
         (methods, paths) => format!("{methods} {paths}"),
     };
+    let requests = policy.descriptors.as_ref().map_or(requests, ToString::to_string);
     let what = format!("{}: {limits} for {whom}, {requests}", policy.name);
     LimitSummary {
         name: policy.name.to_string(),

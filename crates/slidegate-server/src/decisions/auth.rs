@@ -37,10 +37,10 @@ const CONTENT_TYPE: HeaderName = HeaderName::from_static("x-slidegate-content-ty
 
 /// The request that a proxy asks about.
 #[derive(Debug)]
-pub(super) struct OriginalRequest<'r> {
+pub(crate) struct OriginalRequest<'r> {
     pub(super) method: Cow<'r, Method>,
     pub(super) path: Cow<'r, str>,
-    pub(super) client: ResolvedClient,
+    pub(crate) client: ResolvedClient,
     headers: &'r HeaderMap,
 }
 
@@ -68,9 +68,26 @@ impl<'r> OriginalRequest<'r> {
         Ok(Self { method, path, client, headers })
     }
 
+    /// The request that Envoy describes, with the address that it came to Envoy from, and Envoy's own.
+    pub(crate) fn of_envoy(
+        method: &'r Method,
+        path: &'r str,
+        headers: &'r HeaderMap,
+        (source, envoy): (Option<IpAddr>, Option<IpAddr>),
+        clients: &ClientAddress,
+    ) -> Self {
+        let client = match source {
+            Some(_) => clients.resolve(source, headers),
+            None => client(clients, envoy, headers),
+        };
+        let is_trusted = envoy.is_some_and(|envoy| clients.trusts(envoy));
+        let client = ResolvedClient { peer: envoy, client, is_trusted };
+        Self { method: Cow::Borrowed(method), path: Cow::Borrowed(path), client, headers }
+    }
+
     /// The head of the request. Its refusal is never one of gRPC, whose status a proxy would take
     /// for permission.
-    pub(super) fn head(&self) -> RequestHead<'_> {
+    pub(crate) fn head(&self) -> RequestHead<'_> {
         RequestHead::new(&self.method, &self.path, self.headers).client(self.client).plain_http()
     }
 }

@@ -27,7 +27,8 @@ use slidegate::{AccountError, Clock, Decision, NamedCharge, Store, Timestamp};
 use slidegate_tower::{LimiterOutcome, bad_request};
 
 use self::answer::Answer;
-use self::auth::{AuthProtocol, OriginalRequest};
+use self::auth::AuthProtocol;
+pub(crate) use self::auth::OriginalRequest;
 use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
 use self::refunds::{KEPT_FOR, MAX_ENTRIES};

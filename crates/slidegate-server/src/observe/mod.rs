@@ -51,6 +51,7 @@ pub(crate) enum ListenerKind {
     Gateway,
     Decisions,
     Resp,
+    Rls,
     /// Only its connections are counted.
     Admin,
 }
@@ -112,6 +113,7 @@ impl ListenerKind {
             Self::Gateway => "gateway",
             Self::Decisions => "decisions",
             Self::Resp => "resp",
+            Self::Rls => "rls",
             Self::Admin => "admin",
         }
     }

@@ -18,6 +18,9 @@ pub(super) struct RequestMetrics {
     gateway: ListenerMetrics,
     decisions: ListenerMetrics,
     resp: ListenerMetrics,
+    rls: ListenerMetrics,
+    /// Descriptors that no policy is for: of a domain that none is for, and of others.
+    pub(super) unmatched_descriptors: [Counter; 2],
     upstream_classes: [Counter; CLASSES.len()],
     pub(super) upstream_errors: [Counter; UpstreamError::NAMES.len()],
     upstream_seconds: Seconds,
@@ -65,6 +68,7 @@ impl RequestMetrics {
             ListenerKind::Gateway => self.gateway.record(outcome, verdict),
             ListenerKind::Decisions => self.decisions.record(outcome, verdict),
             ListenerKind::Resp => self.resp.record(outcome, verdict),
+            ListenerKind::Rls => self.rls.record(outcome, verdict),
             ListenerKind::Admin => {}
         }
         match outcome.upstream {
@@ -79,8 +83,12 @@ impl RequestMetrics {
     }
 
     pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
-        let listeners =
-            [("gateway", &self.gateway), ("decisions", &self.decisions), ("resp", &self.resp)];
+        let listeners = [
+            ("gateway", &self.gateway),
+            ("decisions", &self.decisions),
+            ("resp", &self.resp),
+            ("rls", &self.rls),
+        ];
         let listeners = listeners.map(|(name, metrics)| (("listener", name), metrics));
         let each = |label, names: [&'static str; 5], of: fn(&ListenerMetrics) -> &[Counter; 5]| {
             listeners.into_iter().flat_map(move |(listener, metrics)| {
@@ -121,6 +129,13 @@ impl RequestMetrics {
             "slidegate_decision_seconds",
             "Time from receiving a request's head to the gate's decision, store included.",
             listeners.map(|(listener, metrics)| ([listener], metrics.decision_seconds.0.clone())),
+        )?;
+        let unknown = ["domain", "descriptor"].map(|unknown| [("unknown", unknown)]);
+        page.family(
+            "slidegate_unmatched_descriptors",
+            "Descriptors that Envoy asked about and no policy is for, by what is unknown: the domain, \
+             or the descriptor.",
+            unknown.into_iter().zip(self.unmatched_descriptors.clone()),
         )?;
         let classes = CLASSES.map(|class| [("class", class)]);
         page.family(

@@ -49,6 +49,7 @@ fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
     let settings = vec![
         ("method", list(&policy.methods)),
         ("path", list(policy.paths())),
+        ("descriptors", option(policy.descriptors.as_ref())),
         ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
         ("quotas", list(policy.quotas())),
         ("default plan", option(policy.default_plan().map(|plan| &plan.name))),
@@ -141,6 +142,7 @@ pub(crate) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("gateway", gateway(old) == gateway(new)),
         ("decisions", old.decisions == new.decisions),
         ("resp", old.resp == new.resp),
+        ("rls", old.rls == new.rls),
         ("admin", old.admin == new.admin),
         ("store", old.store == new.store),
         ("log", old.log == new.log),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Policies, Scope};
 
-use crate::config::{Config, ListenAddress, RouteConfig, StoreConfig};
+use crate::config::{Config, EndpointConfig, ListenAddress, RouteConfig, StoreConfig};
 
 /// Where each endpoint is in truth: a port that was chosen by the system is known only now.
 #[derive(Debug, Default)]
@@ -13,6 +13,7 @@ pub(crate) struct LocalAddresses {
     pub(crate) gateway: Vec<ListenAddress>,
     pub(crate) decisions: Vec<ListenAddress>,
     pub(crate) resp: Vec<ListenAddress>,
+    pub(crate) rls: Vec<ListenAddress>,
     pub(crate) admin: Vec<ListenAddress>,
 }
 
@@ -27,6 +28,7 @@ impl LocalAddresses {
             gateway = list(&self.gateway),
             decisions = list(&self.decisions),
             resp = list(&self.resp),
+            rls = list(&self.rls),
             admin = list(&self.admin),
             "listening"
         );
@@ -52,6 +54,11 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     }
     for address in &endpoints.resp {
         line("resp", url("redis", address));
+    }
+    let has_tls = |rls: &EndpointConfig| rls.tls.is_some();
+    let scheme = if config.rls.as_ref().is_some_and(has_tls) { "grpcs" } else { "grpc" };
+    for address in &endpoints.rls {
+        line("rls", url(scheme, address));
     }
     for policy in policies.iter().filter(|policy| !policy.has_given_quotas()) {
         line("limits", describe(policy, policies));
@@ -91,6 +98,9 @@ fn describe(policy: &CheckedPolicy, policies: &Policies) -> String {
     let mut text = format!("{}: {}", policy.name, quotas(policy, policies));
     let sources: Vec<String> = policy.identity.iter().map(ToString::to_string).collect();
     let _ = write!(text, " per {}", sources.join(" or "));
+    if let Some(descriptors) = &policy.descriptors {
+        let _ = write!(text, " on {descriptors}");
+    }
     if !policy.methods.is_empty() || !policy.paths().is_empty() {
         let methods: Vec<&str> = policy.methods.iter().map(http::Method::as_str).collect();
         let what = [methods.join(", "), policy.paths().join(", ")];

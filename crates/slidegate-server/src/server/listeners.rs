@@ -42,8 +42,9 @@ impl RunningServer {
         let local = |bound: &Option<BoundListener>| {
             bound.as_ref().map_or_else(Vec::new, |bound| bound.local.clone())
         };
-        let (gateway, decisions) = (local(&public.gateway), local(&public.decisions));
-        let endpoints = LocalAddresses { gateway, decisions, resp: local(&public.resp), admin };
+        let [gateway, decisions, resp, rls] =
+            [&public.gateway, &public.decisions, &public.resp, &public.rls].map(local);
+        let endpoints = LocalAddresses { gateway, decisions, resp, rls, admin };
         server.observer.started();
         // Before the first request, so that bans apply to it.
         server.overrides.refresh().await;
@@ -52,7 +53,7 @@ impl RunningServer {
             bans.exchange().await;
             tokio::spawn(bans.clone().run());
         }
-        let workers = public.open(server, &shutdown)?;
+        let workers = public.open(server, server.rls().await, &shutdown)?;
         Ok(Self { endpoints, workers, shutdown, _admin })
     }
 }
@@ -82,6 +83,7 @@ struct PublicListeners {
     gateway: Option<BoundListener>,
     decisions: Option<BoundListener>,
     resp: Option<BoundListener>,
+    rls: Option<BoundListener>,
     workers: usize,
 }
 
@@ -101,14 +103,23 @@ impl PublicListeners {
             let settings = internal_settings(ListenerKind::Resp, server);
             BoundListener::new(&config.endpoint.listen, workers, settings).context("resp")
         });
-        let (gateway, decisions) = (gateway.transpose()?, decisions.transpose()?);
-        Ok(Self { gateway, decisions, resp: resp.transpose()?, workers })
+        let rls = server.config.rls.as_ref().map(|config| {
+            let mut settings = internal_settings(ListenerKind::Rls, server);
+            if let Some(tls) = &server.rls_tls {
+                settings = settings.with_tls(tls.clone());
+            }
+            BoundListener::new(&config.listen, workers, settings).context("rls")
+        });
+        let [gateway, decisions, resp, rls] =
+            [gateway, decisions, resp, rls].map(Option::transpose);
+        Ok(Self { gateway: gateway?, decisions: decisions?, resp: resp?, rls: rls?, workers })
     }
 
     /// Begins to answer, on as many threads as there are to be.
     fn open<S: Store + StoreReport>(
         mut self,
         server: &Server<S>,
+        envoy: RouterService,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Workers> {
         let mut workers = Workers::default();
@@ -119,6 +130,8 @@ impl PublicListeners {
             let decisions = decisions.map(|share| (share, server.decisions()));
             let resp = self.resp.as_mut().and_then(BoundListener::share);
             let resp = resp.zip(server.resp());
+            let rls = self.rls.as_mut().and_then(BoundListener::share);
+            let rls = rls.map(|share| (share, envoy.clone()));
             let shutdown = shutdown.clone();
             workers.begin(move || async move {
                 tokio::join!(
@@ -126,9 +139,10 @@ impl PublicListeners {
                     serve_share(decisions, shutdown.clone()),
                     async {
                         if let Some(((sockets, settings), handler)) = resp {
-                            report(serve_raw(sockets, settings, handler, shutdown).await);
+                            report(serve_raw(sockets, settings, handler, shutdown.clone()).await);
                         }
                     },
+                    serve_share(rls, shutdown.clone()),
                 );
             })?;
         }

@@ -18,6 +18,7 @@ use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause};
 use crate::resp::Resp;
+use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
 use crate::shared_bans::{BanQueue, SharedBans};
 use crate::token::Token;
@@ -31,6 +32,7 @@ pub(crate) struct Server<S> {
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans<S>>>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) rls_tls: Option<Tls>,
     /// The clock by which all endpoints time requests for the observer.
     clock: Arc<SystemClock>,
     /// Of all workers.
@@ -56,6 +58,8 @@ impl<S: Store + StoreReport> Server<S> {
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
+        let rls = config.rls.as_ref();
+        let rls_tls = rls.and_then(|rls| rls.tls.as_ref()).map(Tls::load).transpose()?;
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let bans = ban_log.zip(queue).map(|(log, queue)| {
@@ -71,6 +75,7 @@ impl<S: Store + StoreReport> Server<S> {
             overrides,
             bans,
             tls,
+            rls_tls,
             clock,
             refunds,
             audit,
@@ -105,6 +110,14 @@ impl<S: Store + StoreReport> Server<S> {
             clock: self.clock.clone(),
             token: config.endpoint.token.as_ref().map(Token::new),
         })
+    }
+
+    /// What answers Envoy.
+    pub(crate) async fn rls(&self) -> RouterService {
+        let (live, clock) = (self.live.clone(), self.clock.clone());
+        let service = EnvoyService { live, observer: self.observer.clone(), clock };
+        let token = self.config.rls.as_ref().and_then(|rls| rls.token.as_ref());
+        RouterService(rls::router(service, token).await)
     }
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.
@@ -168,13 +181,16 @@ impl<S: Store + StoreReport> Server<S> {
     }
 
     fn reload_certificate(&self) {
-        match self.tls.as_ref().map(Tls::reload) {
-            Some(Ok(())) => tracing::info!("reloaded the certificate"),
-            Some(Err(error)) => {
-                tracing::error!("certificate reload failed; keeping the previous one: {error:#}");
-                self.observer.certificate_reload_failed(format!("{error:#}"));
+        for tls in self.tls.iter().chain(&self.rls_tls) {
+            match tls.reload() {
+                Ok(()) => tracing::info!("reloaded the certificate"),
+                Err(error) => {
+                    tracing::error!(
+                        "certificate reload failed; keeping the previous one: {error:#}"
+                    );
+                    self.observer.certificate_reload_failed(format!("{error:#}"));
+                }
             }
-            None => {}
         }
     }
 }

@@ -174,6 +174,34 @@ const BAD: &[(&str, &str)] = &[
         "[decisions]\ntoken = 'hunter2'\ntoken_file = 'x'",
         "test.toml:3: decisions.token_file = \"x\": a token is given already",
     ),
+    (
+        "[rls]\nlisten = '0.0.0.0:8082'",
+        "test.toml:2: rls.listen = \"0.0.0.0:8082\": others than this machine can reach it, and there is no token: set SLIDEGATE_RLS_TOKEN or rls.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[rls]\ntls = { certificate = 'a' }",
+        "test.toml:2: rls.tls.key: missing: expected the path of a PEM file",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge' }",
+        "test.toml:4: policy[0].match.descriptors: missing: expected descriptors, such as",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge', descriptors = { a = 1 } }",
+        "test.toml:4: policy[0].match.descriptors.a = 1: expected a string",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge', descriptors = { a = '*' }, path = '/' }",
+        "test.toml:4: policy[0].match.domain = \"edge\": descriptors have no method, path",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = ['descriptor:b']\nmatch = { domain = 'edge', descriptors = { a = '*' } }",
+        "test.toml:4: policy[0].identity[0] = \"descriptor:b\": descriptors have only a: expected descriptor:KEY",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = 'descriptor:a'",
+        "test.toml:4: policy[0].identity = \"descriptor:a\": requests have no descriptors",
+    ),
     ("[store]\nkind = 'disk'", "test.toml:2: store.kind = \"disk\": expected memory or redis"),
     ("[store]\nkind = 'redis'", "test.toml:2: store.url: missing: expected where Redis is"),
     (

@@ -208,6 +208,13 @@ fn a_watching_policy_that_bans_and_keys_of_a_local_one() {
 }
 
 #[test]
+fn descriptors_that_nobody_can_send() {
+    let policy = format!("{API}match = {{ domain = 'edge', descriptors = {{ a = '*' }} }}\n");
+    let expected = "policy[0]: it never takes part: there is no [rls]";
+    check(&policy, expected, &format!("{policy}[rls]\nlisten = '127.0.0.1:8082'"));
+}
+
+#[test]
 fn leases_without_redis() {
     let leased = format!("{API}consistency = 'async'\n");
     check(

@@ -1,0 +1,459 @@
+//! The services, called as Envoy calls them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent, SystemClock};
+use slidegate::{
+    Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Store,
+    StoreError, Timestamp,
+};
+use slidegate_tower::{AddressSource, ClientAddress, Responder};
+use tonic::Code as Grpc;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+use tower_service::Service;
+
+use super::proto::envoy::config::core::v3::address::Address as PeerAddress;
+use super::proto::envoy::config::core::v3::{Address, HeaderValue, SocketAddress};
+use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use super::proto::envoy::service::auth::v3::attribute_context::{self, HttpRequest, Peer};
+use super::proto::envoy::service::auth::v3::check_response::HttpResponse;
+use super::proto::envoy::service::auth::v3::{AttributeContext, CheckRequest, CheckResponse};
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::proto::envoy::r#type::v3::RateLimitUnit;
+use super::{EnvoyService, router};
+use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
+use crate::live_config::LiveConfig;
+use crate::net::Accepted;
+use crate::observe::{MetricsFormat, Observer, StoreReport, StoreStats};
+
+const LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const LOG: LogConfig = LogConfig { format: LogFormat::Auto, level: String::new(), access: false };
+
+/// The services, on a clock that stands still.
+struct Envoy {
+    router: Router,
+    observer: Observer,
+}
+
+fn policies() -> Policies {
+    let login = [("remote_address", "*"), ("path", "/login")];
+    Policies::builder()
+        .policy(Policy::new("login").descriptors("edge", login).quota(Quota::per_minute(2)))
+        .policy(Policy::new("watch").descriptors("edge", login).quota(Quota::per_day(1)).shadow())
+        .policy(
+            Policy::new("tenant")
+                .descriptors("edge", [("tenant", "*")])
+                .quota(Quota::per_hour(10))
+                .quota("5/90s")
+                .ban(Ban::after(Quota::per_minute(3))),
+        )
+        .policy(Policy::new("path").path("/limited").quota(Quota::per_minute(1)))
+        .policy(
+            Policy::new("named")
+                .path("/named")
+                .identity(Source::Header("x-tenant".parse().unwrap()))
+                .quota(Quota::per_minute(1)),
+        )
+        .build()
+        .unwrap()
+}
+
+async fn envoy() -> Envoy {
+    let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
+    Envoy::new(policies(), MemoryStore::builder().clock(clock).build(), None).await
+}
+
+impl Envoy {
+    async fn new<S>(policies: Policies, store: S, token: Option<&Secret>) -> Self
+    where
+        S: Store + StoreReport,
+    {
+        let clients =
+            ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
+        let mut rules = LimiterConfig::new(policies, Responder::new(), clients);
+        let live = Arc::new(LiveConfig::new(&mut rules, store, None));
+        let clock = Arc::new(SystemClock::new());
+        let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
+        let service = EnvoyService { live, observer: observer.clone(), clock };
+        Self { router: router(service, token).await, observer }
+    }
+
+    /// Calls a method with a message and perhaps a token.
+    async fn call<M: Message, A: Message + Default>(
+        &self,
+        path: &str,
+        message: &M,
+        token: Option<&str>,
+    ) -> Result<A, Grpc> {
+        let mut frame = vec![0; 5];
+        message.encode(&mut frame).unwrap();
+        let length = u32::try_from(frame.len() - 5).unwrap();
+        frame[1..5].copy_from_slice(&length.to_be_bytes());
+        let mut request = Request::post(path).header("content-type", "application/grpc");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut request = request.body(Body::new(Full::new(Bytes::from(frame)))).unwrap();
+        let peer = Some(IpAddr::from([10, 0, 0, 1]));
+        request.extensions_mut().insert(Accepted { peer, secure: false });
+        let Ok(response) = self.router.clone().call(request).await;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap();
+        let trailers = body.trailers().unwrap_or(&head.headers);
+        let status = trailers["grpc-status"].as_bytes();
+        match Grpc::from_bytes(status) {
+            Grpc::Ok => Ok(A::decode(&body.to_bytes()[5..]).unwrap()),
+            error => Err(error),
+        }
+    }
+
+    async fn ask<const N: usize>(
+        &self,
+        domain: &str,
+        descriptors: [RateLimitDescriptor; N],
+    ) -> RateLimitResponse {
+        let request = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: descriptors.to_vec(),
+            hits_addend: 0,
+        };
+        let answer: RateLimitResponse = self.call(LIMIT, &request, None).await.unwrap();
+        assert_eq!(answer.statuses.len(), N);
+        answer
+    }
+
+    async fn check(&self, source: &str, path: &str, headers: &[(&str, &str)]) -> CheckResponse {
+        let socket = SocketAddress { address: source.to_owned() };
+        let address = Address { address: Some(PeerAddress::SocketAddress(socket)) };
+        let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let http = HttpRequest {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            headers: headers.chain([(":path".to_owned(), path.to_owned())]).collect(),
+            header_map: None,
+        };
+        let request = Some(attribute_context::Request { http: Some(http) });
+        let attributes =
+            AttributeContext { source: Some(Peer { address: Some(address) }), request };
+        let request = CheckRequest { attributes: Some(attributes) };
+        self.call(CHECK, &request, None).await.unwrap()
+    }
+
+    fn has_metric(&self, line: &str) {
+        let page = self.observer.metrics(MetricsFormat::OpenMetrics).unwrap();
+        assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
+    }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..Default::default() }
+}
+
+fn login(address: &str) -> RateLimitDescriptor {
+    descriptor(&[("remote_address", address), ("path", "/login")])
+}
+
+fn tenant(name: &str, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("tenant", name)]) }
+}
+
+fn header<'a>(headers: &'a [HeaderValue], name: &str) -> Option<&'a str> {
+    headers.iter().find(|header| header.key == name).map(|header| &*header.value)
+}
+
+/// The code, the limit as `units/unit of name`, what remains, and the seconds until the reset.
+fn shown(status: &DescriptorStatus) -> (Code, String, u32, i64) {
+    let limit = status.current_limit.as_ref().map_or_else(String::new, |limit| {
+        format!("{}/{} of {}", limit.requests_per_unit, limit.unit().as_str_name(), limit.name)
+    });
+    let reset = status.duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
+    (status.code(), limit, status.limit_remaining, reset)
+}
+
+#[tokio::test]
+async fn statuses_say_where_each_descriptor_stands_and_headers_tell_the_client() {
+    let envoy = envoy().await;
+    for remaining in [1, 0] {
+        let answer = envoy.ask("edge", [login("203.0.113.7")]).await;
+        assert_eq!(answer.overall_code(), Code::Ok);
+        let limit = "2/MINUTE of login".to_owned();
+        assert_eq!(shown(&answer.statuses[0]), (Code::Ok, limit, remaining, 60));
+        let headers = &answer.response_headers_to_add;
+        let remaining = remaining.to_string();
+        assert_eq!(header(headers, "x-ratelimit-remaining"), Some(&*remaining));
+        assert!(header(headers, "ratelimit-policy").unwrap().contains("\"login\";q=2;w=60"));
+        assert_eq!(answer.raw_body, b"");
+    }
+    let answer = envoy.ask("edge", [login("203.0.113.7"), tenant("acme", 2)]).await;
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    let limit = "2/MINUTE of login".to_owned();
+    assert_eq!(shown(&answer.statuses[0]), (Code::OverLimit, limit, 0, 60));
+    assert_eq!(answer.statuses[1].code(), Code::Ok);
+    assert_eq!(header(&answer.response_headers_to_add, "retry-after"), Some("60"));
+    let body = String::from_utf8(answer.raw_body).unwrap();
+    assert!(body.contains("quota-exceeded") && body.contains("login"), "{body}");
+
+    // The tenant has spent nothing, and the tighter of its quotas has no unit of Envoy's.
+    let answer = envoy.ask("edge", [tenant("acme", 5)]).await;
+    let limit = "5/UNKNOWN of tenant".to_owned();
+    assert_eq!(shown(&answer.statuses[0]), (Code::Ok, limit, 0, 90));
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="allow"} 3"#);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="deny"} 1"#);
+    envoy.has_metric(r#"rate_limit_exceeded_total{policy="login"} 1"#);
+    envoy.has_metric(r#"slidegate_shadow_denials_total{policy="watch"} 2"#);
+}
+
+#[tokio::test]
+async fn what_no_policy_is_for_is_allowed_and_counted() {
+    let envoy = envoy().await;
+    for (domain, asked) in [
+        ("elsewhere", [login("203.0.113.7"), login("203.0.113.8")]),
+        ("edge", [descriptor(&[("path", "/login")]), descriptor(&[])]),
+        ("edge", [descriptor(&[("path", "/logout")]), descriptor(&[("path", "/login")])]),
+    ] {
+        let answer = envoy.ask(domain, asked).await;
+        assert_eq!(answer.overall_code(), Code::Ok);
+        let nothing = (Code::Ok, String::new(), 0, 0);
+        assert!(answer.statuses.iter().all(|status| shown(status) == nothing), "{answer:?}");
+        assert_eq!(answer.response_headers_to_add, []);
+    }
+    let beside = envoy.ask("edge", [descriptor(&[("a", "b")]), tenant("acme", 1)]).await;
+    assert_eq!(shown(&beside.statuses[0]).1, "");
+    assert_eq!(shown(&beside.statuses[1]).2, 4);
+    envoy.has_metric(r#"slidegate_unmatched_descriptors_total{unknown="domain"} 2"#);
+    envoy.has_metric(r#"slidegate_unmatched_descriptors_total{unknown="descriptor"} 5"#);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="none"} 3"#);
+}
+
+#[tokio::test]
+async fn all_descriptors_are_one_decision() {
+    let envoy = envoy().await;
+    let remaining = async |name: &str| {
+        let answer = envoy.ask("edge", [tenant(name, 0)]).await;
+        answer.statuses[0].limit_remaining
+    };
+    let both = envoy.ask("edge", [tenant("a", 3), tenant("b", 2)]).await;
+    assert_eq!(both.overall_code(), Code::Ok);
+    let denied = envoy.ask("edge", [tenant("a", 2), tenant("b", 2), tenant("b", 2)]).await;
+    assert_eq!(denied.overall_code(), Code::OverLimit, "one account twice is the sum");
+    let codes: Vec<Code> = denied.statuses.iter().map(DescriptorStatus::code).collect();
+    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::OverLimit]);
+    assert_eq!((remaining("a").await, remaining("b").await), (2, 3));
+
+    // What only looks has a say as well, and nothing is refunded if the rest is denied.
+    assert_eq!(envoy.ask("edge", [tenant("a", 2)]).await.overall_code(), Code::Ok);
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..tenant("b", 1) };
+    let denied = envoy.ask("edge", [tenant("a", 0), tenant("b", 1), refund.clone()]).await;
+    assert_eq!(denied.overall_code(), Code::OverLimit);
+    assert_eq!(remaining("b").await, 3);
+    let refunded = envoy.ask("edge", [refund, tenant("c", 1)]).await;
+    assert_eq!(refunded.overall_code(), Code::Ok);
+    assert_eq!(shown(&refunded.statuses[0]).2, 4);
+    assert_eq!((remaining("b").await, remaining("c").await), (4, 4));
+    // As far as there is something to refund.
+    let all = RateLimitDescriptor { is_negative_hits: true, ..tenant("b", 1000) };
+    assert_eq!(shown(&envoy.ask("edge", [all]).await.statuses[0]).2, 5);
+}
+
+#[tokio::test]
+async fn hits_and_limits_of_a_call_are_honoured() {
+    let envoy = envoy().await;
+    let request = |hits_addend, descriptor| RateLimitRequest {
+        domain: "edge".to_owned(),
+        descriptors: vec![descriptor],
+        hits_addend,
+    };
+    for (hits, asked, remaining) in [
+        (2, descriptor(&[("tenant", "a")]), 3),
+        (0, descriptor(&[("tenant", "a")]), 2),
+        (9, tenant("a", 1), 1),
+        (9, tenant("a", 0), 1),
+    ] {
+        let answer: RateLimitResponse =
+            envoy.call(LIMIT, &request(hits, asked), None).await.unwrap();
+        assert_eq!(shown(&answer.statuses[0]).2, remaining);
+    }
+    let limited = |requests_per_unit, unit: RateLimitUnit, hits| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into() }),
+        ..tenant("b", hits)
+    };
+    let day = envoy.ask("edge", [limited(100, RateLimitUnit::Day, 60)]).await;
+    assert_eq!(shown(&day.statuses[0]).1, "100/DAY of tenant");
+    let over = envoy.ask("edge", [limited(100, RateLimitUnit::Day, 60)]).await;
+    assert_eq!(over.overall_code(), Code::OverLimit);
+    let month = envoy.ask("edge", [limited(7, RateLimitUnit::Month, 1)]).await;
+    assert_eq!(shown(&month.statuses[0]), (Code::Ok, "7/MONTH of tenant".into(), 6, 30 * 86_400));
+    let unknown = envoy.ask("edge", [limited(7, RateLimitUnit::Unknown, 1)]).await;
+    assert_eq!(shown(&unknown.statuses[0]).1, "5/UNKNOWN of tenant");
+    let none = envoy.ask("edge", [limited(0, RateLimitUnit::Day, 1)]).await;
+    assert_eq!((none.overall_code(), none.statuses[0].code()), (Code::OverLimit, Code::OverLimit));
+    let too_many = envoy.ask("edge", [tenant("c", u64::MAX)]).await;
+    assert_eq!(too_many.overall_code(), Code::OverLimit);
+    assert_eq!(Unit::Week as i32, 7);
+}
+
+#[tokio::test]
+async fn shadow_policies_deny_nothing_and_bans_hold() {
+    let watch = Policy::new("watch").descriptors("d", [("k", "*")]).quota(Quota::per_day(1));
+    let policies = Policies::builder().policy(watch.shadow()).build().unwrap();
+    let watching = Envoy::new(policies, MemoryStore::new(), None).await;
+    for _ in 0..3 {
+        let answer = watching.ask("d", [descriptor(&[("k", "v")])]).await;
+        assert_eq!(answer.overall_code(), Code::Ok);
+        assert_eq!(shown(&answer.statuses[0]), (Code::Ok, String::new(), 0, 0));
+    }
+
+    let envoy = envoy().await;
+    assert_eq!(envoy.ask("edge", [tenant("a", 5)]).await.overall_code(), Code::Ok);
+    for _ in 0..4 {
+        let denied = envoy.ask("edge", [tenant("a", 1)]).await;
+        assert_eq!(denied.overall_code(), Code::OverLimit);
+    }
+    envoy.has_metric(r#"slidegate_blocks_total{listener="rls",reason="banned"} 1"#);
+}
+
+/// A store that is down.
+struct Down(MemoryStore);
+
+impl Store for Down {
+    async fn spend(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
+        Err(StoreError::Deadline(std::time::Duration::ZERO))
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        self.spend(charges).await
+    }
+
+    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
+        Err(StoreError::Deadline(std::time::Duration::ZERO))
+    }
+
+    async fn refund(&self, charges: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
+        self.spend(charges).await.map(drop)
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.spend(charges).await.map(drop)
+    }
+}
+
+impl StoreReport for Down {
+    fn report(&self) -> StoreStats {
+        self.0.report()
+    }
+}
+
+#[tokio::test]
+async fn a_store_in_trouble_is_no_limit() {
+    for (action, expected) in
+        [(OnStoreError::Deny, Err(Grpc::Unavailable)), (OnStoreError::Allow, Ok(Code::Ok))]
+    {
+        let policy = Policy::new("p").descriptors("d", [("k", "*")]).quota(Quota::per_day(1));
+        let policies = Policies::builder().policy(policy.on_store_error(action)).build().unwrap();
+        let envoy = Envoy::new(policies, Down(MemoryStore::new()), None).await;
+        let descriptors = vec![descriptor(&[("k", "v")])];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
+        let answer = envoy.call::<_, RateLimitResponse>(LIMIT, &request, None).await;
+        assert_eq!(answer.map(|answer| answer.overall_code()), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_question_is_an_error() {
+    let envoy = envoy().await;
+    let many = vec![login("203.0.113.7"); 101];
+    let long = vec![descriptor(&[("k", "v"); 65])];
+    for (domain, descriptors) in
+        [("", vec![login("203.0.113.7")]), ("edge", Vec::new()), ("edge", many), ("edge", long)]
+    {
+        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 1 };
+        let answer = envoy.call::<_, RateLimitResponse>(LIMIT, &request, None).await;
+        assert_eq!(answer.unwrap_err(), Grpc::InvalidArgument);
+    }
+    let huge = descriptor(&[("k", &"v".repeat(300_000))]);
+    let request =
+        RateLimitRequest { domain: "edge".to_owned(), descriptors: vec![huge], hits_addend: 1 };
+    let answer = envoy.call::<_, RateLimitResponse>(LIMIT, &request, None).await;
+    assert_eq!(answer.unwrap_err(), Grpc::OutOfRange);
+    let check = envoy.call::<_, CheckResponse>(CHECK, &CheckRequest::default(), None).await;
+    assert_eq!(check.unwrap_err(), Grpc::InvalidArgument);
+}
+
+#[tokio::test]
+async fn requests_are_checked_by_the_policies_for_requests() {
+    let envoy = envoy().await;
+    let status = |answer: &CheckResponse| match answer.http_response.as_ref().unwrap() {
+        HttpResponse::OkResponse(_) => 200,
+        HttpResponse::DeniedResponse(denied) => denied.status.as_ref().unwrap().code,
+    };
+    let allowed = envoy.check("203.0.113.7", "/limited?a=b", &[]).await;
+    assert_eq!(allowed.status.unwrap().code, 0);
+    let HttpResponse::OkResponse(allowed) = allowed.http_response.unwrap() else { panic!() };
+    let headers = allowed.response_headers_to_add.into_iter().map(|option| option.header.unwrap());
+    let headers: Vec<HeaderValue> = headers.collect();
+    assert_eq!(header(&headers, "x-ratelimit-remaining"), Some("0"));
+
+    let denied = envoy.check("203.0.113.7", "/limited", &[]).await;
+    assert_eq!(denied.status.as_ref().unwrap().code, Grpc::ResourceExhausted as i32);
+    assert_eq!(status(&denied), 429);
+    let HttpResponse::DeniedResponse(denied) = denied.http_response.unwrap() else { panic!() };
+    assert!(denied.body.contains("quota-exceeded"), "{}", denied.body);
+
+    // What a client says of itself is believed only if a trusted proxy sent it on.
+    let forged = [("x-forwarded-for", "198.51.100.9")];
+    assert_eq!(status(&envoy.check("203.0.113.7", "/limited", &forged).await), 429);
+    assert_eq!(status(&envoy.check("10.0.0.2", "/limited", &forged).await), 200);
+    assert_eq!(status(&envoy.check("198.51.100.9", "/limited", &[]).await), 429);
+    // A header of its own counts, because this Envoy's address is trusted.
+    for (tenant, expected) in [("a", 200), ("b", 200), ("a", 429)] {
+        let answer = envoy.check("203.0.113.7", "/named", &[("x-tenant", tenant)]).await;
+        assert_eq!(status(&answer), expected, "{tenant}");
+    }
+    assert_eq!(status(&envoy.check("203.0.113.7", "/free", &[]).await), 200);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="deny"} 4"#);
+}
+
+#[tokio::test]
+async fn health_and_reflection_answer_and_a_token_is_asked_for() {
+    let token = Secret::new("t0ken");
+    let envoy = Envoy::new(policies(), MemoryStore::new(), Some(&token)).await;
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let health: HealthCheckResponse = envoy.call(HEALTH, &request, None).await.unwrap();
+        assert_eq!(health.status(), ServingStatus::Serving, "{service}");
+    }
+    let list = MessageRequest::ListServices(String::new());
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    for token in [None, Some("wrong")] {
+        let refused = envoy.call::<_, ServerReflectionResponse>(path, &request, token).await;
+        assert_eq!(refused.unwrap_err(), Grpc::Unauthenticated);
+    }
+    let listed: ServerReflectionResponse = envoy.call(path, &request, Some("t0ken")).await.unwrap();
+    let Some(MessageResponse::ListServicesResponse(listed)) = listed.message_response else {
+        panic!("{listed:?}")
+    };
+    let names: Vec<&str> = listed.service.iter().map(|service| &*service.name).collect();
+    for name in ["RateLimitService", "Authorization", "Health"] {
+        assert!(names.iter().any(|known| known.ends_with(name)), "{name}: {names:?}");
+    }
+}
