@@ -7,6 +7,7 @@
 mod application;
 mod caddy;
 mod clients;
+mod envoy_grpc;
 mod haproxy;
 mod nginx;
 mod program;
