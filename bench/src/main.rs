@@ -10,6 +10,7 @@ mod memory;
 mod promises;
 mod redis;
 mod resp;
+mod rls;
 mod spread;
 mod tower;
 
@@ -39,6 +40,8 @@ enum Bench {
     Gateway(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),
+    /// Envoy's rate limit service over gRPC, beside POST /v1/decide.
+    Rls(harness::Options),
     /// Decisions over Redis's protocol: Slidegate and throttlecrab-server.
     Resp(resp::Options),
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
@@ -55,6 +58,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),
+        Bench::Rls(options) => rls::run(&options),
         Bench::Resp(options) => resp::run(&options),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
