@@ -25,11 +25,13 @@ local function ask(txn)
   return core.httpclient():get{ url = ask_url, headers = headers, timeout = timeout_ms }
 end
 
--- Whether it was Slidegate that answered. HAProxy's client says 503 itself if it cannot connect;
--- a 503 of Slidegate's, when a policy wants one, has a Retry-After.
+-- Whether it was Slidegate that answered. HAProxy's client says 503 itself if it cannot connect, 504
+-- after the timeout and 502 to what it cannot read. A 503 of Slidegate's, when a policy wants one,
+-- has a Retry-After.
 local function answered(answer)
   local status = answer and answer.status or 0
-  return status ~= 0 and (status ~= 503 or answer.headers["retry-after"] ~= nil)
+  if status == 503 then return answer.headers["retry-after"] ~= nil end
+  return status ~= 0 and status ~= 502 and status ~= 504
 end
 
 local function refuse(txn, status, answer)
