@@ -48,6 +48,8 @@ fn serve(mut stream: &TcpStream, seen: &Mutex<Vec<String>>) {
         if line.trim().is_empty() {
             break;
         }
+        // Slidegate's token is not for the application.
+        assert!(!line.contains("change-me"), "{line}");
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
         }

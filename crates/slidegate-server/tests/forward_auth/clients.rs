@@ -14,9 +14,9 @@ use crate::application::Application;
 use crate::program::{Directory, Program, free_address, run};
 use crate::site::{Site, TOKEN, header};
 
-const NODE: &str = "apt-get install --yes --no-install-recommends nodejs";
-const PYTHON: &str = "apt-get install --yes --no-install-recommends python3";
-const GO: &str = "apt-get install --yes --no-install-recommends golang-go";
+const NODE: &str = "as root: apt-get install --yes --no-install-recommends nodejs";
+const PYTHON: &str = "as root: apt-get install --yes --no-install-recommends python3";
+const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-go";
 
 /// Far more than an answer takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ fn get(address: SocketAddr, path: &str, user: &str) -> Response {
 /// Starts an application that has, for each framework, a port on which it fails open and one on
 /// which it fails closed, and checks all of them.
 fn check(frameworks: &[&str], command: &mut Command, install: &str) {
-    let mut site = Site::with_token();
+    let mut site = Site::with_token(&[]);
     let stderr = site.directory.write("stderr", "");
     let addresses: Vec<_> =
         frameworks.iter().flat_map(|_| [free_address(), free_address()]).collect();

@@ -7,9 +7,12 @@
 mod application;
 mod caddy;
 mod clients;
+mod envoy;
 mod envoy_grpc;
 mod haproxy;
 mod nginx;
 mod program;
+mod proxy;
 mod redis_clients;
 mod site;
+mod traefik;

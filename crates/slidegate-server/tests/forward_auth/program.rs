@@ -43,7 +43,7 @@ pub(crate) fn run(command: &mut Command, install: &str) -> Output {
 fn missing<T>(command: &Command, install: &str, error: &std::io::Error) -> T {
     match error.kind() {
         ErrorKind::NotFound => {
-            panic!("{:?} is missing; as root: {install}", command.get_program());
+            panic!("{:?} is missing; install it: {install}", command.get_program());
         }
         _ => panic!("{:?} cannot be started: {error}", command.get_program()),
     }
