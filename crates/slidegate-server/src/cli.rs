@@ -9,6 +9,7 @@ use crate::check::{self, CheckArguments};
 use crate::config::{Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
+use crate::import::ImportCommand;
 use crate::remote::RemoteCommand;
 use crate::{digest, server, terminal};
 
@@ -73,6 +74,10 @@ Examples:
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
 
+    /// Turn another limiter's configuration into one for Slidegate
+    #[command(subcommand)]
+    Import(ImportCommand),
+
     #[command(flatten)]
     Remote(RemoteCommand),
 
@@ -123,6 +128,7 @@ impl Cli {
             }
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
+            Command::Import(command) => command.run(),
             Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Digest => digest::run(),

@@ -11,7 +11,7 @@ mod digest;
 mod disk;
 mod explain;
 mod gateway;
-
+mod import;
 mod json_body;
 mod live_config;
 mod logs;

@@ -11,7 +11,7 @@ fn help_names_every_command_and_gives_examples() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    for command in ["serve", "check", "explain", "demo", "digest", "completions"] {
+    for command in ["serve", "check", "explain", "import", "demo", "digest", "completions"] {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
     assert!(text.contains("Examples:\n  slidegate demo"), "{text}");
@@ -73,6 +73,38 @@ fn digests_are_made_of_standard_input() {
         assert!(code == Some(1) && said.starts_with(expected), "{said}");
         assert!(!said.contains("hunter2"), "{said}");
     }
+}
+
+#[test]
+fn an_import_is_toml_with_a_report_beside_it() {
+    let import = |arguments: &[&str]| {
+        let mut command = slidegate(&["import", "envoy-ratelimit"]);
+        command.args(arguments).current_dir("../../examples/envoy-ratelimit");
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, toml, report) = import(&["config.yaml"]);
+    let expected = include_str!("../../../../examples/envoy-ratelimit/slidegate.toml");
+    assert_eq!((code, toml.as_str()), (Some(0), expected));
+    assert!(
+        report.starts_with("policies: 6. Their windows were fixed and are exact now"),
+        "{report}"
+    );
+    assert!(report.contains("config.yaml:41: plan=gold: replaces"), "{report}");
+
+    for (arguments, expected, error) in [
+        (&["config.yaml", "config.yaml"][..], 1, "slidegate: config.yaml:3: domain \"edge\" is in"),
+        (&["slidegate.toml"], 1, "slidegate: slidegate.toml: "),
+        (&["missing.yaml"], 1, "slidegate: missing.yaml cannot be read: "),
+        (&[], 2, "error: "),
+    ] {
+        let (code, toml, said) = import(arguments);
+        assert_eq!((code, toml.as_str()), (Some(expected), ""), "{said}");
+        assert!(said.starts_with(error), "{said}");
+    }
+    let (code, help, _) = import(&["--help"]);
+    assert!(code == Some(0) && help.contains("fixed") && help.contains("Exit codes:"), "{help}");
 }
 
 #[test]
