@@ -53,6 +53,28 @@ fn a_policy_is_for_exactly_its_keys_and_values() {
 }
 
 #[test]
+fn values_can_be_left_to_other_policies() {
+    let any = [("remote_address", "*"), ("path", "*")];
+    let policies = build([
+        Policy::new("any")
+            .descriptors("edge", any)
+            .except("path", "/login")
+            .except("path", "/api/*"),
+        Policy::new("login").descriptors("edge", [("remote_address", "*"), ("path", "/login")]),
+    ])
+    .unwrap();
+    let of =
+        |path| charges(&policies, "edge", &[("remote_address", "203.0.113.7"), ("path", path)]);
+    assert_eq!(of("/"), ["any remote_address+path:203.0.113.7,/"]);
+    assert_eq!(of("/login"), ["login ip:203.0.113.7"]);
+    assert_eq!(of("/api/v1"), [""; 0]);
+    let facts = Facts::new(&Method::GET, "/");
+    let text = "remote_address=* path=* of domain edge, except path=/login path=/api/*\n";
+    let explained = policies.explain(&facts).to_string();
+    assert!(explained.contains(text), "{explained}");
+}
+
+#[test]
 fn several_values_are_one_identity_and_no_two_lists_are_the_same() {
     let entries = [("remote_address", "*"), ("path", "*"), ("method", "GET")];
     let policies = build([
@@ -103,6 +125,11 @@ fn what_cannot_be_meant_is_an_error() {
         (Policy::new("p").descriptors("", any), "domain = \"\": expected the name"),
         (Policy::new("p").descriptors("d", [("", "*")]), "expected keys with values"),
         (Policy::new("p").descriptors("d", [("a", "*"); 0]), "expected keys with values"),
+        (
+            Policy::new("p").descriptors("d", any).except("b", "x"),
+            "except = \"b\": descriptors have only a",
+        ),
+        (Policy::new("p").except("a", "x"), "except = \"a\": requests have no descriptors"),
         (Policy::new("p").descriptors("d", any).method("GET"), "descriptors have no method"),
         (Policy::new("p").descriptors("d", any).path("/"), "descriptors have no method"),
         (

@@ -9,13 +9,14 @@ import (
 	"net/http"
 )
 
-// Limiter asks at URL, with Token if Slidegate wants one, for as long as Client.Timeout, such as 100 ms. Without an
-// answer requests pass unless it is Closed. Describe adds client, user, plan, cost; "refundable": true for refunds.
+// Client waits 100 ms for an answer. Its Transport should keep as many idle connections as there are requests at once.
+var Client = http.Client{Timeout: 100e6}
+
+// Limiter asks at URL, with Token if Slidegate wants one. Without an answer requests pass unless it is Closed.
 type Limiter struct {
 	URL, Token string
-	Client     http.Client
 	Closed     bool
-	Describe   func(r *http.Request, question map[string]any)
+	Describe   func(r *http.Request, question map[string]any) // Adds client, user, plan, cost, refundable (true).
 }
 
 // Limit refuses what Slidegate refuses.
@@ -28,9 +29,8 @@ func (l *Limiter) Limit(next http.Handler) http.Handler {
 			Status                    int
 			Headers                   map[string]string
 		}
-		err := l.Post("/v1/decide", question, &answer)
-		if answer.Verdict == "" && answer.Status != 400 && answer.Status != 413 { // Those two any client can cause.
-			log.Printf("slidegate gave no decision: %v %s", err, answer.Detail)
+		if err := l.Post("/v1/decide", question, &answer); answer.Verdict == "" && answer.Status != 400 && answer.Status != 413 {
+			log.Printf("slidegate gave no decision: %v %s", err, answer.Detail) // 400 and 413 any client can cause.
 			answer.Status, answer.Verdict = 503, map[bool]string{false: "allow"}[l.Closed]
 		}
 		for name, value := range answer.Headers {
@@ -50,7 +50,7 @@ func (l *Limiter) Post(path string, body, answer any) error {
 	text, _ := json.Marshal(body)
 	request, _ := http.NewRequest("POST", l.URL+path, bytes.NewReader(text))
 	request.Header = http.Header{"Content-Type": {"application/json"}, "X-Slidegate-Token": {l.Token}}
-	response, err := l.Client.Do(request)
+	response, err := Client.Do(request)
 	if err != nil {
 		return err
 	}

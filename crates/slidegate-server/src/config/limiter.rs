@@ -149,7 +149,7 @@ impl<'t> LimiterSections<'t> {
         let policy = self.policies.iter().rfind(|policy| is_place("policy", &policy.name));
         let plan = self.plans.iter().find(|(name, _)| is_place("plan", name));
         let value = match (policy, plan, error.key) {
-            (Some(policy), _, "method" | "path" | "domain" | "descriptors") => {
+            (Some(policy), _, "method" | "path" | "domain" | "descriptors" | "except") => {
                 policy.table.named("match")
             }
             (Some(policy), _, key) => policy.table.named(key),

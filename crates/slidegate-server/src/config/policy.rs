@@ -38,6 +38,12 @@ impl<'t> PolicyConfig<'t> {
         if let Some((domain, descriptors)) = descriptors(&matched) {
             policy = policy.descriptors(domain, descriptors);
         }
+        for (key, values) in matched.key("except").names() {
+            policy = values
+                .each(Value::text)
+                .into_iter()
+                .fold(policy, |policy, value| policy.except(key, value));
+        }
         for key in ["method", "methods"] {
             let expected = "expected a method such as GET or POST";
             let methods = matched.key(key).each(|value| value.parsed_as::<Method>(expected));

@@ -17,6 +17,8 @@ pub struct Descriptors {
     pub domain: String,
     /// Keys, and the values that they must have.
     pub entries: Vec<(String, String)>,
+    /// Keys, and values that are left to other policies.
+    pub except: Vec<(String, String)>,
 }
 
 impl Descriptors {
@@ -29,6 +31,9 @@ impl Descriptors {
                 let before = self.entries[..i].iter().filter(|(other, _)| other == key).count();
                 let mut values = descriptor.iter().filter(|(other, _)| other == key);
                 values.nth(before).is_some_and(|(_, value)| fits(pattern, value))
+            })
+            && !self.except.iter().any(|(key, pattern)| {
+                descriptor.iter().any(|(other, value)| other == key && fits(pattern, value))
             })
     }
 
@@ -52,6 +57,11 @@ impl Descriptors {
             problems.push(("descriptors", String::new(), problem.to_owned()));
         }
         let known = self.entries.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>();
+        for (key, _) in self.except.iter().filter(|(key, _)| !known.contains(&key.as_str())) {
+            let problem =
+                format!("descriptors have only {}: expected one of them", known.join(", "));
+            problems.push(("except", key.clone(), problem));
+        }
         for source in identity {
             let problem = match source {
                 _ if identity.len() > 1 => {
@@ -77,7 +87,11 @@ impl fmt::Display for Descriptors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = |(key, value): &(String, String)| format!("{key}={value}");
         let entries: Vec<_> = self.entries.iter().map(entry).collect();
-        write!(f, "{} of domain {}", entries.join(" "), self.domain)
+        write!(f, "{} of domain {}", entries.join(" "), self.domain)?;
+        match self.except.iter().map(entry).collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            except => write!(f, ", except {}", except.join(" ")),
+        }
     }
 }
 

@@ -158,7 +158,23 @@ impl Policy {
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
         let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        Self { descriptors: Some(Descriptors { domain: domain.into(), entries }), ..self }
+        let (domain, except) = (domain.into(), Vec::new());
+        Self { descriptors: Some(Descriptors { domain, entries, except }), ..self }
+    }
+
+    /// Leaves [descriptors](Self::descriptors), which come first, to other policies if this key has
+    /// such a value.
+    pub fn except(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        let (key, value) = (key.into(), value.into());
+        match &mut self.descriptors {
+            Some(descriptors) => descriptors.except.push((key, value)),
+            None => {
+                let problem =
+                    Err::<(), _>("requests have no descriptors: expected descriptors too");
+                self.invalid.accept("except", key, problem);
+            }
+        }
+        self
     }
 
     /// Adds a quota; all of a policy's quotas must allow a request. A text such as `60/min` that is

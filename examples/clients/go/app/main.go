@@ -20,11 +20,11 @@ func main() {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100
+	slidegate.Client = http.Client{Timeout: timeout, Transport: transport}
 	for i, port := range os.Args[1:] {
 		limiter := &slidegate.Limiter{
 			URL:      os.Getenv("SLIDEGATE_URL"),
 			Token:    os.Getenv("SLIDEGATE_TOKEN"),
-			Client:   http.Client{Timeout: timeout, Transport: transport},
 			Closed:   i == 1,
 			Describe: describe,
 		}
