@@ -52,33 +52,40 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     let body = r#"{"method":"GET","path":"/","client":"@"}"#.to_owned();
     let ask = Ask::Post { path: "/v1/decide", body };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut rates, mut ratios, mut p99s, mut http_p99s) = (vec![], vec![], vec![], vec![]);
+    let (mut rates, mut ratios, mut cpu_ratios) = (vec![], vec![], vec![]);
+    let (mut p99s, mut http_p99s) = (vec![], vec![]);
     for round in 0..=options.rounds() {
+        let before = program.usage()?.cpu;
         let seen = clients.send(http, &ask, options.turn())?;
+        let http_cpu = (program.usage()?.cpu - before).as_secs_f64() / seen.answers as f64;
         ensure!(seen.broken == 0 && seen.bad_statuses == 0, "decisions were not answered");
         let http_rate = seen.answers as f64 / seen.took.as_secs_f64();
         let before = program.usage()?.cpu;
         let (rate, times) = runtime.block_on(load(grpc, options.turn()))?;
-        let busy = (program.usage()?.cpu - before).as_secs_f64() / options.turn().as_secs_f64();
+        let cpu = (program.usage()?.cpu - before).as_secs_f64() / times.len() as f64;
         let p99 = times.value_at_quantile(0.99) as f64 / 1000.0;
         let http_p99 = seen.p99.as_secs_f64() * 1000.0;
         println!(
-            "rls {rate:.0}/s, p99 {p99:.2} ms, server busy {busy:.2}; /v1/decide {http_rate:.0}/s, \
-             p99 {http_p99:.2} ms"
+            "rls {rate:.0}/s, p99 {p99:.2} ms, {:.1} us of the server's processor; /v1/decide \
+             {http_rate:.0}/s, p99 {http_p99:.2} ms, {:.1} us",
+            cpu * 1e6,
+            http_cpu * 1e6
         );
         // The first round is there to warm up.
         if round > 0 {
             rates.push(rate);
             ratios.push(rate / http_rate);
+            cpu_ratios.push(http_cpu / cpu);
             p99s.push(p99);
             http_p99s.push(http_p99);
         }
     }
     let ratio = Spread::of(ratios);
-    let [rate, p99, http_p99] = [rates, p99s, http_p99s].map(|figures| Spread::of(figures).middle);
+    let middles = [rates, cpu_ratios, p99s, http_p99s].map(|figures| Spread::of(figures).middle);
+    let [rate, cpu_ratio, p99, http_p99] = middles;
     println!(
         "\nRESULT rls envoy_rls_rps={rate:.0} ratio_to_decide={:.2} ({:.2} to {:.2}) \
-         p99_ms={p99:.2} decide_p99_ms={http_p99:.2}",
+         per_processor_time={cpu_ratio:.2} p99_ms={p99:.2} decide_p99_ms={http_p99:.2}",
         ratio.middle, ratio.least, ratio.most
     );
     Ok(())

@@ -53,7 +53,7 @@ impl RunningServer {
             bans.exchange().await;
             tokio::spawn(bans.clone().run());
         }
-        let workers = public.open(server, server.rls().await, &shutdown)?;
+        let workers = public.open(server, &server.rls().await, &shutdown)?;
         Ok(Self { endpoints, workers, shutdown, _admin })
     }
 }
@@ -119,7 +119,7 @@ impl PublicListeners {
     fn open<S: Store + StoreReport>(
         mut self,
         server: &Server<S>,
-        envoy: RouterService,
+        envoy: &RouterService,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Workers> {
         let mut workers = Workers::default();

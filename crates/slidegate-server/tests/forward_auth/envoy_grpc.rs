@@ -1,5 +1,7 @@
 //! Envoy, asking over gRPC: its rate limit filter by descriptors, and `ext_authz` by requests.
 
+#![allow(clippy::disallowed_methods, reason = "it times a real process")]
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -67,7 +69,7 @@ fn slidegate(options: &SlidegateOptions, listen: SocketAddr) -> Program {
 }
 
 /// The lines of the example that are for TLS, put in force.
-fn with_tls(text: String) -> String {
+fn with_tls(text: &str) -> String {
     let (before, after) = text.split_once("      # With rls.tls = ").unwrap();
     let (block, rest) = after.split_once("    - name: app").unwrap();
     let lines = block.lines().skip(1).map(|line| line.replacen("# ", "", 1) + "\n");
@@ -89,7 +91,7 @@ fn envoy_limits_by_descriptors_exactly_and_fails_as_it_is_told() {
         let proxy = free_address();
         let ports = [(8080, proxy), (8082, rls), (3000, application.address)];
         let (off, on) = ("failure_mode_deny: false", format!("failure_mode_deny: {denies}"));
-        let edit = |text: String| with_tls(text).replace(off, &on);
+        let edit = |text: String| with_tls(&text).replace(off, &on);
         (envoy(options.directory(), "ratelimit.yaml", ports, edit), proxy)
     });
 
