@@ -133,6 +133,7 @@ pub(super) fn first(read: &[u8]) -> Result<Option<(Arguments<'_>, usize)>, Proto
 
 /// Digits alone: no sign, no space.
 pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
-    let digits = text.iter().all(u8::is_ascii_digit).then_some(text)?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
+    let digit = |byte: u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    let append = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(digit(*byte)?);
+    text.iter().try_fold(0, append).filter(|_| !text.is_empty())
 }
