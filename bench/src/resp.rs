@@ -20,8 +20,16 @@ pub struct Options {
 
 /// A server, and where it listens.
 struct Server {
-    _program: Program,
+    program: Program,
     port: u16,
+}
+
+/// What was seen of a server in one round.
+struct Turn {
+    /// Calls a second.
+    rate: f64,
+    /// The server's own processor time for a call.
+    cpu_us: f64,
 }
 
 /// Commands that a client sends before it reads the replies.
@@ -45,16 +53,19 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         // A round to warm up.
         turn()?;
         let rounds = (0..options.rounds.max(1)).map(|_| turn());
-        let rounds = rounds.collect::<anyhow::Result<Vec<[f64; 2]>>>()?;
-        let rate = |server: usize| Spread::of(rounds.iter().map(|rates| rates[server])).middle;
-        let ratio = Spread::of(rounds.iter().map(|[ours, theirs]| ours / theirs));
+        let rounds = rounds.collect::<anyhow::Result<Vec<[Turn; 2]>>>()?;
+        for (server, name) in ["slidegate", PEER].into_iter().enumerate() {
+            let middle = |figure: fn(&Turn) -> f64| {
+                Spread::of(rounds.iter().map(|turns| figure(&turns[server]))).middle
+            };
+            let (rate, cpu_us) = (middle(|turn| turn.rate), middle(|turn| turn.cpu_us));
+            println!(
+                "{pipeline:>2} at once, {name:<20} {rate:>9.0}/s, {cpu_us:.1} us of its processor"
+            );
+        }
+        let ratio = Spread::of(rounds.iter().map(|[ours, theirs]| ours.rate / theirs.rate));
         let (least, middle, most) = (ratio.least, ratio.middle, ratio.most);
-        println!(
-            "{pipeline:>2} at once: slidegate {:>9.0}/s, {PEER} {:>9.0}/s, ratio {middle:.2} \
-             ({least:.2} to {most:.2})",
-            rate(0),
-            rate(1)
-        );
+        println!("{pipeline:>2} at once, ratio {middle:.2} ({least:.2} to {most:.2})");
         result += &format!(" throttlecrab_p{pipeline}_ratio={middle:.2}");
     }
     println!("\n{result}");
@@ -63,7 +74,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 impl Server {
     /// Calls a second, for 1,000 keys and 50 connections.
-    fn turn(&self, calls: u32, pipeline: u32) -> anyhow::Result<f64> {
+    fn turn(&self, calls: u32, pipeline: u32) -> anyhow::Result<Turn> {
+        let (before, count) = (self.program.usage()?.cpu, calls);
         let [port, calls, pipeline] = [self.port.into(), calls, pipeline].map(|n| n.to_string());
         let mut load: Command = Core::Rest.command(find("redis-benchmark"));
         load.args(["-p", &port, "-n", &calls, "-P", &pipeline, "-c", "50", "-r", "1000", "--csv"]);
@@ -75,7 +87,10 @@ impl Server {
         // "test","rps",… and below it the figures, each in quotation marks.
         let rate = said.lines().last().and_then(|line| line.split("\",\"").nth(1));
         let rate = rate.and_then(|rate| rate.trim_matches('"').parse().ok());
-        rate.with_context(|| format!("no rate in what redis-benchmark says: {said}{errors}"))
+        let rate =
+            rate.with_context(|| format!("no rate in what redis-benchmark says: {said}{errors}"))?;
+        let cpu = self.program.usage()?.cpu.saturating_sub(before);
+        Ok(Turn { rate, cpu_us: cpu.as_secs_f64() * 1e6 / f64::from(count) })
     }
 }
 
@@ -90,7 +105,7 @@ fn serve(directory: &Directory) -> anyhow::Result<Server> {
     let config = directory.write("slidegate.toml", &config)?;
     let mut command = Core::Tested.command(slidegate()?);
     command.args(["serve", "--config"]).arg(config);
-    Ok(Server { _program: Program::start(&mut command, port, directory)?, port })
+    Ok(Server { program: Program::start(&mut command, port, directory)?, port })
 }
 
 fn throttlecrab(directory: &Directory) -> anyhow::Result<Server> {
@@ -99,5 +114,5 @@ fn throttlecrab(directory: &Directory) -> anyhow::Result<Server> {
     command.args(["--redis", "--redis-host", "127.0.0.1", "--redis-port", &port.to_string()]);
     // It has no setting for this, but its runtime has.
     command.env("TOKIO_WORKER_THREADS", "1");
-    Ok(Server { _program: Program::start(&mut command, port, directory)?, port })
+    Ok(Server { program: Program::start(&mut command, port, directory)?, port })
 }
