@@ -53,6 +53,8 @@ const RULES: &str = r#"
 tls = { certificate = "server.crt", key = "server.key", client_ca = "ca.crt" }
 [admin]
 listen = "127.0.0.1:0"
+[audit]
+file = "audit.jsonl"
 [[policy]]
 name = "login"
 match = { domain = "edge", descriptors = { remote_address = "*", path = "/login" } }
@@ -126,6 +128,12 @@ fn envoy_limits_by_descriptors_exactly_and_fails_as_it_is_told() {
     }
     assert!(denied > 0);
     assert_eq!(get(open.1, "/").status(), 200);
+    let trail = options.directory().join("audit.jsonl");
+    wait_until("the denials to be in the audit trail", || {
+        let trail = std::fs::read_to_string(&trail).unwrap();
+        let words = [r#""listener":"rls""#, r#""verdict":"deny""#, r#""identity":"ip:127.0.0.1""#];
+        trail.lines().filter(|line| words.iter().all(|word| line.contains(word))).count() == denied
+    });
 
     // Without Slidegate the one lets requests pass, and the other does not.
     drop(running.take());
@@ -144,5 +152,17 @@ fn envoy_limits_by_descriptors_exactly_and_fails_as_it_is_told() {
     }
     wait_until("both to be over the limit", || {
         [&open, &closed].iter().all(|(_, proxy)| get(*proxy, "/login").status() == 429)
+    });
+
+    // Another quota is in force without a restart.
+    let config = options.directory().join("slidegate.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(config, text.replace("5/s", "1000/h")).unwrap();
+    wait_until("the new quota to be in force", || {
+        let response = get(closed.1, "/login");
+        response
+            .headers()
+            .get("ratelimit-policy")
+            .is_some_and(|value| value == "\"login\";q=1000;w=3600")
     });
 }
