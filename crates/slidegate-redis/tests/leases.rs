@@ -15,7 +15,7 @@ use slidegate::{
     Quota, Scope, Source, Store, StoreError, Timestamp,
 };
 use slidegate_redis::{BreakerState, LeasedStore, RedisStore, ResilientStore};
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{CommandCounts, RedisServer};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
@@ -482,6 +482,25 @@ async fn three_processes_worth_of_stores_share_one_quota_under_a_burst() {
     assert!(admitted >= UNITS * 95 / 100, "{admitted} of {UNITS}");
     let leased: u64 = gates.iter().map(|gate| gate.store().stats().decisions).sum();
     assert!(leased > u64::from(UNITS) / 2, "{leased} decided from leases");
+}
+
+#[tokio::test]
+async fn requests_that_find_no_lease_share_calls() {
+    const REQUESTS: u64 = 64;
+    let server = RedisServer::start();
+    let gate = Arc::new(Gate::new(policies([leased("api", Quota::per_hour(10_000))]), on(&server)));
+    assert!(gate.decide(&facts()).await.unwrap().is_allowed());
+    let before = CommandCounts::of([&server]);
+    let ask = |_| {
+        let gate = gate.clone();
+        tokio::spawn(async move { gate.decide(&facts()).await.unwrap().is_allowed() })
+    };
+    let tasks: Vec<_> = (0..REQUESTS).map(ask).collect();
+    for task in tasks {
+        assert!(task.await.unwrap());
+    }
+    let calls = CommandCounts::of([&server]).since(&before).calls("evalsha");
+    assert!((1..=REQUESTS / 4).contains(&calls), "{calls} calls for {REQUESTS} requests at once");
 }
 
 #[tokio::test]
