@@ -7,11 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use slidegate::Facts;
-use slidegate::policy::without_query;
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::{self, Flags, LimiterConfig, Sources};
+use crate::simulation::{DescribedRequest, RequestReading};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -81,16 +80,10 @@ impl ExplainArguments {
         if !self.path.starts_with('/') {
             bail!("--path {:?}: expected a path that starts with /", self.path);
         }
-        let headers = self.headers()?;
-        let sent = without_query(&self.path);
-        let readings = rules.paths.readings(sent);
-        let peer = self.peer.or(self.client);
-        let client = self.client.or_else(|| rules.client_address.resolve(peer, &headers));
-        let mut facts = self.facts().headers(&headers).other_paths(&readings);
-        if peer.is_some_and(|peer| rules.client_address.trusts(peer)) {
-            facts = facts.headers_trusted();
-        }
-        facts = client.map_or(facts, |client| facts.client(client));
+        let (request, reading) = (self.request()?, RequestReading::of(rules));
+        let readings = reading.other_paths(&request);
+        let facts = reading.facts(&request, &readings);
+        let client = reading.client(&request);
         let mut text = format!("request: {} {}\n", self.method, self.path);
         if !readings.is_empty() {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
@@ -104,12 +97,17 @@ impl ExplainArguments {
         Ok(text)
     }
 
-    /// The facts from the command line, except for headers and client address.
-    fn facts(&self) -> Facts<'_> {
-        let mut facts = Facts::new(&self.method, &self.path);
-        facts = self.user.as_deref().map_or(facts, |user| facts.user(user));
-        facts = self.plan.as_deref().map_or(facts, |plan| facts.plan(plan));
-        self.cost.map_or(facts, |cost| facts.cost(cost))
+    fn request(&self) -> anyhow::Result<DescribedRequest> {
+        Ok(DescribedRequest {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            headers: self.headers()?,
+            client: self.client,
+            peer: self.peer,
+            user: self.user.clone(),
+            plan: self.plan.clone(),
+            cost: self.cost,
+        })
     }
 
     /// The client's address and how it is known.

@@ -26,6 +26,7 @@ mod rls;
 mod router;
 mod server;
 mod shared_bans;
+mod simulation;
 mod terminal;
 mod token;
 

@@ -1,0 +1,118 @@
+//! Requests that are described instead of sent, and policies in virtual time that decide them.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use http::{HeaderMap, Method};
+use slidegate::policy::{BadRequest, without_query};
+use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, StoreError, Timestamp};
+use slidegate_tower::{ClientAddress, PathReading};
+
+use crate::config::LimiterConfig;
+
+/// A request as somebody describes it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DescribedRequest {
+    pub(crate) method: Method,
+    /// With or without a query.
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    /// Without it, the client is found by the peer and the headers.
+    pub(crate) client: Option<IpAddr>,
+    /// The other end of the connection: the client, or a proxy.
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) user: Option<String>,
+    pub(crate) plan: Option<String>,
+    pub(crate) cost: Option<NonZeroU32>,
+}
+
+/// How the rules in force read a request.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestReading {
+    pub(crate) client_address: ClientAddress,
+    pub(crate) paths: PathReading,
+}
+
+impl RequestReading {
+    pub(crate) fn of(rules: &LimiterConfig) -> Self {
+        Self { client_address: rules.client_address.clone(), paths: rules.paths }
+    }
+
+    /// How else the path of the request can be read.
+    pub(crate) fn other_paths(&self, request: &DescribedRequest) -> Vec<String> {
+        self.paths.readings(without_query(&request.path))
+    }
+
+    /// The client's address, if it can be known.
+    pub(crate) fn client(&self, request: &DescribedRequest) -> Option<IpAddr> {
+        request.client.or_else(|| self.client_address.resolve(request.peer, &request.headers))
+    }
+
+    /// What policies are matched with.
+    pub(crate) fn facts<'f>(
+        &self,
+        request: &'f DescribedRequest,
+        other_paths: &'f [String],
+    ) -> Facts<'f> {
+        let mut facts = Facts::new(&request.method, &request.path)
+            .headers(&request.headers)
+            .other_paths(other_paths);
+        let peer = request.peer.or(request.client);
+        if peer.is_some_and(|peer| self.client_address.trusts(peer)) {
+            facts = facts.headers_trusted();
+        }
+        if let Some(client) = self.client(request) {
+            facts = facts.client(client);
+        }
+        if let Some(user) = &request.user {
+            facts = facts.user(user);
+        }
+        if let Some(plan) = &request.plan {
+            facts = facts.plan(plan);
+        }
+        request.cost.map_or(facts, |cost| facts.cost(cost))
+    }
+}
+
+/// Policies that decide by a clock which the caller sets, with accounts in memory.
+#[derive(Debug)]
+pub(crate) struct Simulation {
+    pub(crate) gate: Gate<MemoryStore>,
+    pub(crate) reading: RequestReading,
+    clock: ManualClock,
+}
+
+/// Why a request was not decided.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Undecided {
+    /// It is refused with 400.
+    #[error("{0}")]
+    BadRequest(#[from] BadRequest),
+    /// There are more accounts than room, and a policy says `deny` to that.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+impl Simulation {
+    /// Starts at the epoch, with room for so many accounts. Those of local policies have as much
+    /// again.
+    pub(crate) fn new(rules: LimiterConfig, capacity: usize) -> Self {
+        let clock = ManualClock::new(Timestamp::default());
+        let store = || MemoryStore::builder().capacity(capacity).clock(clock.clone()).build();
+        let reading = RequestReading::of(&rules);
+        Self { gate: Gate::with_local(rules.policies, store(), store()), reading, clock }
+    }
+
+    /// Decides a request at an instant, and spends what it costs if it is allowed.
+    pub(crate) fn decide(
+        &self,
+        at: Timestamp,
+        request: &DescribedRequest,
+    ) -> Result<Decision, Undecided> {
+        self.clock.set(at);
+        let other_paths = self.reading.other_paths(request);
+        let facts = self.reading.facts(request, &other_paths);
+        self.gate.check(&facts)?;
+        Ok(self.gate.decide_now(&facts)?)
+    }
+}
