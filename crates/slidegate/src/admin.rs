@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::decision::CandidateStanding;
 use crate::gate::{Gate, Rules};
 use crate::limit::{
     Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Standing, Store, StoreError,
@@ -38,6 +39,8 @@ pub struct Inspection {
     pub degraded: bool,
     /// The plan that the quotas come from.
     pub plan: Option<Name>,
+    /// Where each quota of the policy's candidate stands, for a request that costs one unit.
+    pub candidate: Vec<CandidateStanding>,
 }
 
 impl<S: Store> Admin<'_, S> {
@@ -68,6 +71,7 @@ impl<S: Store> Admin<'_, S> {
         let counted = Account { policy: policy.name.clone(), identity: matched.identity };
         let begun = self.gate.bans.retry_after(&counted);
         Ok(Inspection {
+            candidate: matched.candidate_standings(&receipt.standings, false),
             standings: matched.standings(&receipt.standings).into_vec(),
             banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned),
             exempt: effect.exempt,
@@ -87,15 +91,18 @@ impl<S: Store> Admin<'_, S> {
         let rules = self.gate.rules.load();
         let (matched, _) = self.matched(&rules, account, plan, None)?;
         let (policy, charge) = (matched.policy, matched.charge());
-        if policy.scope == Scope::Local {
-            return Ok(self.gate.local.read_now(charge));
-        }
-        match self.gate.store.read(charge).await {
-            Err(_) if policy.on_store_error == OnStoreError::Local => {
-                Ok(AccountReading { degraded: true, ..self.gate.local.read_now(charge) })
-            }
-            answer => Ok(answer?),
-        }
+        let mut reading = match policy.scope {
+            Scope::Local => self.gate.local.read_now(charge),
+            Scope::Shared => match self.gate.store.read(charge).await {
+                Err(_) if policy.on_store_error == OnStoreError::Local => {
+                    AccountReading { degraded: true, ..self.gate.local.read_now(charge) }
+                }
+                answer => answer?,
+            },
+        };
+        // Without those of windows that only the candidate has.
+        reading.ledgers.truncate(matched.quotas.as_slice().len());
+        Ok(reading)
     }
 
     /// How a request of one unit is charged to the account now, and what overrides do to it.

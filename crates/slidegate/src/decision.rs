@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
+use crate::limit::{Name, Quota, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::{Match, Matches};
 use crate::policy::{CheckedPlan, Identity};
 
@@ -88,8 +88,21 @@ pub struct PolicyStanding {
     pub standings: Standings,
     /// Whether the quotas came with the [charge](crate::NamedCharge::quotas).
     pub quotas_given: bool,
+    /// Where each quota of its [candidate](crate::Policy::candidate) stands; empty if it has none.
+    pub candidate: Vec<CandidateStanding>,
     /// None if nothing was spent.
     pub(crate) spent: Option<SpentIn>,
+}
+
+/// Where a quota stands that is counted beside those in force and never enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CandidateStanding {
+    /// The quota.
+    pub quota: Quota,
+    /// How many of its units what has passed in the last window leaves.
+    pub remaining: u32,
+    /// Whether the request did not fit.
+    pub violated: bool,
 }
 
 impl Decision {
@@ -115,9 +128,9 @@ impl Decision {
         let mut standings = receipt.standings.as_slice();
         for matched in matches.iter().filter(|matched| is_meant(matched)) {
             let policy = matched.policy;
-            let quotas = matched.quotas.as_slice().len();
-            let (own, others) = standings.split_at(quotas.min(standings.len()));
-            standings = others;
+            let own = take_ledgers(&mut standings, matched);
+            let is_spent = receipt.spent && !own.iter().any(Standing::is_violated);
+            let is_counted = spent.is_some() && (is_spent || policy.count_denied);
             if !receipt.spent && !policy.shadow {
                 self.deny(own.iter().map(Standing::retry_after).max().unwrap_or_default());
             }
@@ -131,6 +144,7 @@ impl Decision {
                 cost: matched.cost,
                 standings: matched.standings(own),
                 quotas_given: matched.quotas_given,
+                candidate: matched.candidate_standings(own, is_counted),
                 spent: spent.filter(|_| receipt.spent),
             });
         }
@@ -138,10 +152,14 @@ impl Decision {
     }
 
     /// Puts newer standings in place of those that were added first to what has become a denial.
-    pub(crate) fn renew_first(&mut self, receipt: &Receipt) {
-        let mut standings = receipt.standings.iter();
-        for policy in &mut self.policies {
-            let own = policy.standings.iter_mut().zip(&mut standings);
+    pub(crate) fn renew_first<'m, 'p: 'm>(
+        &mut self,
+        receipt: &Receipt,
+        first: impl Iterator<Item = &'m Match<'p>>,
+    ) {
+        let mut standings = receipt.standings.as_slice();
+        for (policy, matched) in self.policies.iter_mut().zip(first) {
+            let own = policy.standings.iter_mut().zip(take_ledgers(&mut standings, matched));
             // What was spent first had room, whatever counting the denial has left of it.
             own.for_each(|(old, new)| {
                 *old = if old.is_violated() { *new } else { new.with_room() }
@@ -233,6 +251,14 @@ impl Decision {
     }
 }
 
+/// Takes the standings of a match's ledgers off the front of those of a receipt.
+fn take_ledgers<'s>(standings: &mut &'s [Standing], matched: &Match<'_>) -> &'s [Standing] {
+    let ledgers = matched.ledger_quotas().as_slice().len();
+    let (own, others) = standings.split_at(ledgers.min(standings.len()));
+    *standings = others;
+    own
+}
+
 fn tightest<'d>(
     policies: impl Iterator<Item = &'d PolicyStanding>,
 ) -> Option<(&'d PolicyStanding, &'d Standing)> {
@@ -252,5 +278,10 @@ impl PolicyStanding {
     /// denied. A policy that counts denied requests and had room for this one is not violated.
     pub fn is_violated(&self) -> bool {
         self.standings.iter().any(Standing::is_violated)
+    }
+
+    /// Whether the candidate would have denied what the policy did not.
+    pub fn is_denied_by_candidate(&self) -> bool {
+        !self.is_violated() && self.candidate.iter().any(|standing| standing.violated)
     }
 }

@@ -356,7 +356,7 @@ impl<S: Store> Gate<S> {
         }
         // If it cannot be told how they stand now, what was true a moment ago has to do.
         if let Ok(receipt) = self.local.peek_now(&matches.charges(is_local)) {
-            decision.renew_first(&receipt);
+            decision.renew_first(&receipt, matches.iter().filter(|matched| is_local(matched)));
         }
         decision.policies.iter_mut().for_each(|policy| policy.spent = None);
     }

@@ -63,7 +63,7 @@ mod limiter;
 pub mod policy;
 
 pub use crate::admin::{Admin, Inspection};
-pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
+pub use crate::decision::{Block, CandidateStanding, Decision, PolicyStanding, Verdict};
 pub use crate::gate::Gate;
 pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bans;
+mod candidates;
 mod conformance;
 mod descriptors;
 mod exactness;

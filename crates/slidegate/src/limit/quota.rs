@@ -269,6 +269,16 @@ impl Quotas {
         Self(self.0.iter().map(stretch).collect())
     }
 
+    /// These quotas, and for each window of the others that none of them has one that limits nothing;
+    /// none if they have all windows.
+    pub(crate) fn with_windows_of(&self, others: &Self) -> Option<Self> {
+        let has = |window_ms| self.0.iter().any(|quota| quota.window_ms == window_ms);
+        let lacking = others.0.iter().filter(|quota| !has(quota.window_ms));
+        let unlimited = lacking.map(|quota| Quota { units: NonZeroU32::MAX, ..*quota });
+        let all: Box<[Quota]> = self.0.iter().copied().chain(unlimited).collect();
+        (all.len() > self.0.len()).then_some(Self(all))
+    }
+
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.
     pub fn fewest_units(&self) -> NonZeroU32 {
         self.0.iter().map(|quota| quota.units).min().expect("there is at least one")

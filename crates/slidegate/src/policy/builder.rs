@@ -213,6 +213,7 @@ impl Checker {
         for error in &policy.exempt.invalid.0 {
             self.add(place, "exempt", &error.value, &error.problem);
         }
+        let candidate = self.candidate(place, &policy);
         let limits = limits?;
         let cost = policy.cost.unwrap_or(match policy.scope {
             Scope::Shared => Cost::Request,
@@ -225,6 +226,10 @@ impl Checker {
             Limits::Plans { .. } => self.plans.values().map(|plan| &plan.quotas).collect(),
         };
         let windows = Quotas::of_windows(quotas.iter().flat_map(|quotas| quotas.as_slice()));
+        let windows = windows.map(|windows| match &candidate {
+            Some(candidate) => windows.with_windows_of(candidate).unwrap_or(windows),
+            None => windows,
+        });
         if let Cost::Units(units) = cost
             && let Some(tightest) = quotas.iter().map(|quotas| quotas.fewest_units()).min()
             && units > tightest
@@ -240,6 +245,7 @@ impl Checker {
             descriptors: policy.descriptors,
             identity,
             limits,
+            candidate,
             windows,
             cost,
             count_denied: policy.count_denied,
@@ -315,6 +321,22 @@ impl Checker {
         }
         let default = self.known_plan(place, &rule.default)?;
         Some(Limits::Plans { header: rule.header.clone(), default })
+    }
+
+    /// The quotas that are only watched. A request costs no more than they have: it could never pass.
+    fn candidate(&mut self, place: &str, policy: &Policy) -> Option<Quotas> {
+        let quotas = Some(&policy.candidate).filter(|quotas| !quotas.is_empty())?;
+        let text = join(quotas, ", ");
+        let checked = Quotas::new(quotas.iter().copied());
+        let candidate = checked.map_err(|error| self.add(place, "candidate", &text, error)).ok()?;
+        let fewest = candidate.fewest_units();
+        if let Some(Cost::Units(units)) = policy.cost
+            && units > fewest
+        {
+            let problem = format!("no request of {units} units could ever pass {fewest}");
+            self.add(place, "candidate", text, problem);
+        }
+        Some(candidate)
     }
 
     fn quotas(

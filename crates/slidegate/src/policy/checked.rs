@@ -29,6 +29,8 @@ pub struct CheckedPolicy {
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
     pub(crate) limits: Limits,
+    /// Quotas that are counted beside those in force and never enforced.
+    pub candidate: Option<Quotas>,
     /// A quota for each window that an account may have a ledger for, under whichever plan. If units
     /// are leased, the windows are longer by the lease.
     pub windows: Quotas,
@@ -97,6 +99,20 @@ impl CheckedPolicy {
     /// Whether it is for charges by name alone, which bring their quotas.
     pub fn has_given_quotas(&self) -> bool {
         matches!(self.limits, Limits::Given(_))
+    }
+
+    /// The quotas that ledgers are kept by, if they are not those in force: the windows of leased
+    /// units are longer, and there may be others that only the candidate has.
+    pub(crate) fn ledgers_beside(
+        &self,
+        quotas: &Quotas,
+        lease: Option<Duration>,
+    ) -> Option<Quotas> {
+        let all = self.candidate.as_ref().and_then(|candidate| quotas.with_windows_of(candidate));
+        match lease {
+            Some(lease) => Some(all.as_ref().unwrap_or(quotas).stretched(lease)),
+            None => all,
+        }
     }
 
     /// A quota for each window that this account may have a ledger for.

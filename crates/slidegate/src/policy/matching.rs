@@ -9,8 +9,10 @@ use std::time::Duration;
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use crate::decision::Decision;
-use crate::limit::{Account, Charge, Charges, Name, Quotas, Standing, Standings, StoreError};
+use crate::decision::{CandidateStanding, Decision};
+use crate::limit::{
+    Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
+};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
@@ -108,8 +110,10 @@ pub(crate) struct Match<'p> {
     pub(crate) policy: &'p CheckedPolicy,
     pub(crate) identity: Identity,
     pub(crate) quotas: Cow<'p, Quotas>,
-    /// The quotas that the ledgers are kept by, if units are leased: their windows are longer.
-    leased: Option<Quotas>,
+    /// The quotas that the ledgers are kept by, if they are others.
+    ledgers: Option<Quotas>,
+    /// What is counted beside and never enforced.
+    candidate: Option<Cow<'p, Quotas>>,
     pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
     /// The plan that the request names and that there is not: `plan` is the default.
     pub(crate) unknown_plan: Option<String>,
@@ -254,7 +258,8 @@ impl Policies {
             policy,
             identity,
             // The window of given quotas may be too short for leases.
-            leased: policy.lease.filter(|_| given.is_none()).map(|lease| quotas.stretched(lease)),
+            ledgers: policy.ledgers_beside(&quotas, policy.lease.filter(|_| given.is_none())),
+            candidate: policy.candidate.as_ref().map(Cow::Borrowed),
             quotas,
             plan,
             unknown_plan,
@@ -274,10 +279,9 @@ impl Policies {
             matches.list.push(Match {
                 policy,
                 identity: standing.identity,
-                leased: policy
-                    .lease
-                    .filter(|_| !standing.quotas_given)
-                    .map(|lease| quotas.stretched(lease)),
+                ledgers: policy
+                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.quotas_given)),
+                candidate: None,
                 quotas: Cow::Owned(quotas),
                 plan: None,
                 unknown_plan: None,
@@ -376,7 +380,11 @@ impl Match<'_> {
 
     /// Whether units of it may be taken ahead.
     pub(crate) fn is_leased(&self) -> bool {
-        self.leased.is_some()
+        self.lease().is_some()
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.policy.lease.filter(|_| !self.quotas_given)
     }
 
     /// Whether the quotas could ever allow it.
@@ -389,13 +397,15 @@ impl Match<'_> {
     pub(crate) fn raise(&mut self, granted: u32) {
         if granted > 0 {
             self.quotas = Cow::Owned(self.quotas.raised(granted));
-            self.leased = self.leased.take().map(|quotas| quotas.raised(granted));
+            let raise = |quotas: &Quotas| quotas.raised(granted);
+            self.ledgers = self.ledgers.as_ref().map(raise);
+            self.candidate = self.candidate.as_deref().map(raise).map(Cow::Owned);
         }
     }
 
     /// The quotas that its ledgers are kept by.
     pub(crate) fn ledger_quotas(&self) -> &Quotas {
-        self.leased.as_ref().unwrap_or(&self.quotas)
+        self.ledgers.as_ref().unwrap_or(&self.quotas)
     }
 
     pub(crate) fn charge(&self) -> Charge<'_> {
@@ -405,12 +415,38 @@ impl Match<'_> {
             .count_denied(self.policy.count_denied)
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
-            .leased(self.leased.as_ref().and(self.policy.lease))
+            .leased(self.lease())
     }
 
     /// The standings of its own ledgers as those of its quotas.
     pub(crate) fn standings(&self, ledgers: &[Standing]) -> Standings {
         let quotas = self.quotas.as_slice().iter();
         ledgers.iter().zip(quotas).map(|(standing, quota)| standing.with_quota(*quota)).collect()
+    }
+
+    /// Where its candidate stands, by the standings of its own ledgers: those of its quotas, then
+    /// those of windows that only the candidate has. They have the request in them if it is counted.
+    pub(crate) fn candidate_standings(
+        &self,
+        ledgers: &[Standing],
+        is_counted: bool,
+    ) -> Vec<CandidateStanding> {
+        let Some(candidate) = &self.candidate else { return Vec::new() };
+        let quotas = self.quotas.as_slice();
+        let mut others = ledgers.iter().skip(quotas.len());
+        let mut ledger_of =
+            |quota: &Quota| match quotas.iter().position(|own| own.window() == quota.window()) {
+                Some(own) => ledgers.get(own),
+                None => others.next(),
+            };
+        let cost = if is_counted { 0 } else { self.cost.get() };
+        let standing = |quota: &Quota| {
+            let ledger = ledger_of(quota)?;
+            let used = ledger.quota().units().get().saturating_sub(ledger.remaining());
+            let (units, wanted) = (quota.units().get(), used.saturating_add(cost));
+            let remaining = units.saturating_sub(used);
+            Some(CandidateStanding { quota: *quota, remaining, violated: wanted > units })
+        };
+        candidate.as_slice().iter().filter_map(standing).collect()
     }
 }

@@ -71,6 +71,7 @@ pub struct Policy {
     /// None is the client's address, and for descriptors their values.
     pub(crate) sources: Option<Vec<Source>>,
     pub(crate) quotas: Vec<Quota>,
+    pub(crate) candidate: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
     pub(crate) given_quotas: Option<fn(&Identity) -> Quotas>,
     /// None is as the scope has it.
@@ -104,6 +105,7 @@ impl Policy {
             descriptors: None,
             sources: None,
             quotas: Vec::new(),
+            candidate: Vec::new(),
             plans: None,
             given_quotas: None,
             cost: None,
@@ -185,6 +187,20 @@ impl Policy {
     {
         let quota = self.invalid.accept("quotas", quota.to_string(), quota.try_into());
         self.quotas.extend(quota);
+        self
+    }
+
+    /// Adds a quota that is counted beside those in force and never enforced, to see whom it would
+    /// deny: [`PolicyStanding::candidate`](crate::PolicyStanding::candidate).
+    ///
+    /// It is compared with what the policy's own quotas have let pass. So it is for a tighter quota,
+    /// or for another window, which gets a ledger of its own that limits nothing.
+    pub fn candidate<Q>(mut self, quota: Q) -> Self
+    where
+        Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
+    {
+        let quota = self.invalid.accept("candidate", quota.to_string(), quota.try_into());
+        self.candidate.extend(quota);
         self
     }
 
