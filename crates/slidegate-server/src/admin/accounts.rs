@@ -58,8 +58,12 @@ pub(super) async fn list<S: Store>(
             accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
             accounts.truncate(limit);
         }
-        AccountSort::Denied => {
-            for denied in top.most_denied(limit, now) {
+        AccountSort::Denied | AccountSort::Candidate => {
+            let denied = match sort {
+                AccountSort::Candidate => top.most_denied_by_candidates(limit, now),
+                _ => top.most_denied(limit, now),
+            };
+            for denied in denied {
                 let account = operator.look(&denied.seen).await;
                 accounts.extend(account.ok().map(|account| AccountView {
                     denials: Some(denied.denials),

@@ -50,7 +50,8 @@ const INDEX: &str = concat!(
 /healthz   200 while the process lives
 /readyz    200 while requests can be decided, and how the store is
 
-GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied
+GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied;
+                                            sort=candidate: most denied if candidates were in force
 GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.113.7; ?policy=, ?plan=
 GET    /v1/accounts/IDENTITY/density        its spends over each window; ?buckets=60, ?policy=, ?plan=
 POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reason\": \"...\"}

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
-use slidegate::{Account, Inspection, Policies, Standing};
+use slidegate::{Account, CandidateStanding, Inspection, Policies, Standing};
 
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::overrides::OverrideRecord;
@@ -19,6 +19,8 @@ pub(crate) enum AccountSort {
     Nearest,
     /// Most often denied first
     Denied,
+    /// Most often denied by a policy's candidate, had it been in force, first
+    Candidate,
 }
 
 /// `GET /v1/accounts`
@@ -50,6 +52,9 @@ pub(crate) struct AccountView {
     /// The spent share of the quota that is spent most, from 0 to 1.
     pub(crate) used: f64,
     pub(crate) quotas: Vec<QuotaView>,
+    /// The quotas of the policy's candidate, which are not enforced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) candidate: Vec<CandidateView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) banned_for_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +65,8 @@ pub(crate) struct AccountView {
     /// Whether the store failed and these are the process's own ledgers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) degraded: bool,
-    /// Recent denials, in lists of the most denied.
+    /// Recent denials, in lists of the most denied; sorted by candidate, those that it would have
+    /// made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) denials: Option<u64>,
     /// The most by which `denials` may be too high.
@@ -77,6 +83,16 @@ pub(crate) struct QuotaView {
     pub(crate) remaining: u32,
     pub(crate) retry_after_ms: u64,
     pub(crate) reset_after_ms: u64,
+}
+
+/// Where a quota of a candidate stands.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CandidateView {
+    pub(crate) quota: String,
+    pub(crate) units: u32,
+    pub(crate) remaining: u32,
+    /// Whether it would deny a request of one unit now.
+    pub(crate) violated: bool,
 }
 
 /// `GET /v1/overrides`
@@ -149,6 +165,7 @@ impl AccountView {
             // Rounded to thousandths.
             used: (used * 1000.0).round() / 1000.0,
             quotas,
+            candidate: inspection.candidate.iter().map(CandidateView::of).collect(),
             banned_for_ms: inspection.banned.map(ceil_ms),
             exempt_for_ms: inspection.exempt.map(ceil_ms),
             granted: inspection.granted,
@@ -177,6 +194,13 @@ impl QuotaView {
             retry_after_ms: ceil_ms(standing.retry_after()),
             reset_after_ms: ceil_ms(standing.reset_after()),
         }
+    }
+}
+
+impl CandidateView {
+    fn of(standing: &CandidateStanding) -> Self {
+        let CandidateStanding { quota, remaining, violated } = *standing;
+        Self { quota: quota.to_string(), units: quota.units().get(), remaining, violated }
     }
 }
 

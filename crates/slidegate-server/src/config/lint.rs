@@ -1,6 +1,7 @@
 //! Warnings: what is valid, but probably not meant.
 
 use http::Method;
+use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
 use slidegate_tower::AddressSource;
@@ -121,6 +122,7 @@ impl<'c> Lint<'c> {
         for (i, (written, policy)) in self.policies().enumerate() {
             let table = &written.table;
             lint_quotas(table, policy.quotas());
+            lint_candidate(table, policy);
             lint_cost(table, policy);
             self.lint_paths(table);
             lint_sharing(table, policy);
@@ -218,6 +220,21 @@ fn lint_quotas(table: &Value<'_>, quotas: &[Quota]) {
                     format!("{long} is never reached: {short} allows at most {most} in that time");
                 warn(long, text);
             }
+        }
+    }
+}
+
+/// A candidate that cannot deny what its policy allows.
+fn lint_candidate(table: &Value<'_>, policy: &CheckedPolicy) {
+    let candidate = policy.candidate.as_ref().map_or(&[][..], Quotas::as_slice);
+    for quota in candidate {
+        let mut own = policy.quotas().iter().filter(|own| own.window() == quota.window());
+        if let Some(own) = own.find(|own| own.units() <= quota.units()) {
+            let text = format!(
+                "{quota} would deny nobody that {own} allows; what a looser quota would allow is \
+                 told by `slidegate replay`"
+            );
+            table.named("candidate").warn_if(true, text);
         }
     }
 }

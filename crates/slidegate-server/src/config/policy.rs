@@ -64,6 +64,7 @@ impl<'t> PolicyConfig<'t> {
             }
         };
         policy = quotas.into_iter().fold(policy, Policy::quota);
+        policy = candidate(&table.key("candidate")).into_iter().fold(policy, Policy::candidate);
         policy = match cost(&table.key("cost")) {
             Some(Cost::Units(units)) => policy.cost(units.get()),
             Some(Cost::Request) => policy.request_cost(),
@@ -93,6 +94,12 @@ const STAND_IN: Quota = Quota::per_day(u32::MAX);
 fn quotas(value: &Value<'_>) -> Vec<Quota> {
     let quotas = value.each(Value::parsed);
     if quotas.len() == value.elements().len() { quotas } else { vec![STAND_IN] }
+}
+
+/// `{ quotas = ["50/min"] }`.
+fn candidate(value: &Value<'_>) -> Vec<Quota> {
+    let Some(table) = value.table() else { return Vec::new() };
+    table.key("quotas").required("quotas, such as [\"50/min\"]").each(Value::parsed)
 }
 
 /// A plan of `[plans]`.

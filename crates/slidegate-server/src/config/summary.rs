@@ -113,6 +113,7 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
         note(is_local && policy.in_headers, "in the headers"),
         note(!is_local && !policy.in_headers, "not in the headers"),
         policy.lease.map(|lease| format!("without waiting: leases of {}", Period(lease))),
+        policy.candidate.as_ref().map(|quotas| format!("candidate: {}", list(quotas.as_slice()))),
         note(policy.count_denied, "denied requests count too"),
         policy
             .ban

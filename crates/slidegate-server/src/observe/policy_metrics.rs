@@ -30,6 +30,7 @@ struct PolicyCounters {
     plans: Vec<PlanCounters>,
     exceeded: Counter,
     shadow_denials: Counter,
+    candidate_denials: Counter,
     banned: Counter,
     unknown_plans: Counter,
     lowest: Arc<LowestStanding>,
@@ -119,6 +120,11 @@ impl PolicyMetrics {
             each(|policy| &policy.shadow_denials),
         )?;
         page.family(
+            "slidegate_candidate_denials",
+            "Requests that the policy had room for and its candidate would have denied.",
+            each(|policy| &policy.candidate_denials),
+        )?;
+        page.family(
             "slidegate_banned_requests",
             "Requests refused without asking a store, because the policy has banned their identity.",
             each(|policy| &policy.banned),
@@ -167,6 +173,9 @@ impl PolicyCounters {
         }
         if policy.plan_unknown {
             self.unknown_plans.inc();
+        }
+        if policy.is_denied_by_candidate() {
+            self.candidate_denials.inc();
         }
         let plan = policy.plan.as_ref().map(|plan| &plan.name);
         let by_plan = self.plans.iter().find(|counters| counters.plan.as_ref() == plan);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
+use slidegate::limit::Quotas;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
@@ -52,6 +53,7 @@ fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
         ("descriptors", option(policy.descriptors.as_ref())),
         ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
         ("quotas", list(policy.quotas())),
+        ("candidate", list(policy.candidate.as_ref().map_or(&[][..], Quotas::as_slice))),
         ("default plan", option(policy.default_plan().map(|plan| &plan.name))),
         ("plan header", option(policy.plan_header())),
         ("cost", policy.cost.to_string()),

@@ -35,6 +35,7 @@ stands is asked of the store now.
 Examples:
   slidegate accounts                        who is nearest to a quota
   slidegate accounts --sort denied --limit 5
+  slidegate accounts --sort candidate       whom the candidates of policies would deny
   slidegate accounts --json | jq '.accounts[].identity'"))]
     Accounts(AccountsQuery),
 

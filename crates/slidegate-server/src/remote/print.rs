@@ -3,8 +3,8 @@
 use std::fmt::{self, Display};
 
 use crate::admin::views::{
-    AccountList, AccountView, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
-    OverrideList, OverrideView, QuotaView,
+    AccountList, AccountSort, AccountView, AccountsReset, IdentityView, OverrideCreated,
+    OverrideLifted, OverrideList, OverrideView, QuotaView,
 };
 
 impl Display for AccountList {
@@ -14,6 +14,7 @@ impl Display for AccountList {
                         denied";
             return writeln!(f, "{none}");
         }
+        let denied = if self.sort == AccountSort::Candidate { "WOULD BE DENIED" } else { "DENIED" };
         let row = |account: &AccountView| {
             let share = |quota: &QuotaView| f64::from(quota.spent) / f64::from(quota.units.max(1));
             let tightest = account.quotas.iter().max_by(|a, b| share(a).total_cmp(&share(b)));
@@ -26,7 +27,7 @@ impl Display for AccountList {
                 ("QUOTA", of(|quota| quota.quota.clone())),
                 ("SPENT", of(|quota| format!("{} of {}", quota.spent, quota.units))),
                 ("NEXT FREE", of(|quota| time(quota.reset_after_ms))),
-                ("DENIED", account.denied()),
+                (denied, account.denied()),
                 ("STATE", account.state()),
             ]
         };
@@ -70,6 +71,10 @@ impl AccountView {
         all.extend(self.banned_for_ms.map(|ms| format!("banned for {}", time(ms))));
         all.extend(self.exempt_for_ms.map(|ms| format!("exempt for {}", time(ms))));
         all.extend((self.granted > 0).then(|| format!("{} granted", self.granted)));
+        for candidate in &self.candidate {
+            let room = format!("{} left of {}", candidate.remaining, candidate.quota);
+            all.push(format!("candidate {room}"));
+        }
         all.extend(self.shadow.then(|| "only watched".to_owned()));
         all.extend(self.degraded.then(|| "as this process knows it, without the store".to_owned()));
         all.join(", ")

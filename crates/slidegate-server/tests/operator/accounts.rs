@@ -1,6 +1,7 @@
 //! Which accounts an operator sees first, and what is told of one.
 
 use serde_json::{Value, json};
+use slidegate_testbed::RedisServer;
 
 use crate::support::{Upstream, gateway};
 use crate::terminal::{Operator, for_many_clients, passing};
@@ -114,4 +115,36 @@ fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
     assert_eq!(untouched["accounts"][0]["policy"], "tenant");
     assert_eq!(untouched["accounts"][0]["used"], 0.0);
     assert_eq!(front.status("/"), 200, "looking costs nothing");
+}
+
+#[test]
+fn whom_a_candidate_would_hit_is_told_and_nobody_is_hit() {
+    let (upstream, redis) = (Upstream::simple(), RedisServer::start());
+    let keys = "candidate = { quotas = ['3/h', '4/day'] }";
+    let in_memory = for_many_clients(&upstream).policy("api", "10/h", keys);
+    let store = format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url());
+    for setup in [in_memory.clone(), in_memory.tables(&store)] {
+        let front = setup.start();
+        for (client, requests) in [("10.0.0.1", 6), ("10.0.0.2", 4), ("10.0.0.3", 3)] {
+            assert_eq!(passing(&front, client, requests), requests);
+        }
+        assert_eq!(passing(&front, "10.0.0.4", 12), 10);
+        assert_eq!(front.metric("slidegate_candidate_denials_total", "policy=\"api\""), 11.0);
+        let response = front.get("/", "X-Forwarded-For: 10.0.0.9\r\n");
+        assert_eq!(response.value("x-ratelimit-limit").as_deref(), Some("10"), "what is in force");
+
+        let operator = Operator::of(&front);
+        let hit = operator.json(&["accounts", "--sort", "candidate"]);
+        assert_eq!(identities(&hit), ["ip:10.0.0.4", "ip:10.0.0.1", "ip:10.0.0.2"]);
+        assert_eq!(hit["accounts"][0]["denials"], 7, "and the two that were denied are not new");
+        let expected = json!([
+            {"quota": "3/h", "units": 3, "remaining": 0, "violated": true},
+            {"quota": "4/day", "units": 4, "remaining": 0, "violated": true},
+        ]);
+        assert_eq!(hit["accounts"][2]["candidate"], expected);
+        let table = operator.run(&["accounts", "--sort", "candidate"]);
+        assert!(table.contains("WOULD BE DENIED"), "{table}");
+        let inspected = operator.run(&["inspect", "ip:10.0.0.3"]);
+        assert!(inspected.contains("candidate 0 left of 3/h, candidate 1 left of 4/day"));
+    }
 }

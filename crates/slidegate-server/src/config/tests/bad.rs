@@ -427,6 +427,22 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].scope = \"global\": expected shared or local",
     ),
     (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = {}",
+        "test.toml:4: policy[0].candidate.quotas",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = '4/min'",
+        "test.toml:4: policy[0].candidate = (a string): expected a table",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = { quotas = 'few' }",
+        "test.toml:4: policy[0].candidate.quotas = \"few\": \"few\" is not a quota",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = { quotas = ['1/s', '2/s'] }",
+        "test.toml:4: policy[0].candidate = \"1/s, 2/s\": 1/s and 2/s have the same window",
+    ),
+    (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'eventual'",
         "test.toml:4: policy[0].consistency = \"eventual\": expected sync or async",
     ),

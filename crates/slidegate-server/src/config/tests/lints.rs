@@ -254,6 +254,15 @@ fn secrets_in_the_file() {
 }
 
 #[test]
+fn a_candidate_that_is_looser_than_what_is_in_force() {
+    check(
+        &format!("{API}candidate = {{ quotas = ['5/min', '9/h'] }}"),
+        "policy[0].candidate: 5/min would deny nobody that 5/min allows",
+        &format!("{API}candidate = {{ quotas = ['4/min', '9/h'] }}"),
+    );
+}
+
+#[test]
 fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
     let flags = |url: &str| Flags { redis: Some(url.parse().unwrap()), ..Flags::default() };
     let warnings = |loaded: crate::config::Loaded| loaded.warnings.len();

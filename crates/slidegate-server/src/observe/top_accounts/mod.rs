@@ -33,14 +33,21 @@ pub(crate) struct TopAccounts {
 
 #[derive(Debug, Default)]
 struct AccountShard {
-    /// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was
-    /// denied least, with its count, and remembers that it may be too high by that much. So whoever
-    /// has more than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
-    denied: Vec<DeniedAccount>,
-    /// When the counts of denials were last halved.
-    halved: Timestamp,
+    denied: DenialSketch,
+    /// Those that a policy's candidate would have denied.
+    denied_by_candidate: DenialSketch,
     /// Those nearest to a quota, as they were last seen.
     near: Vec<NearAccount>,
+}
+
+/// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was denied
+/// least, with its count, and remembers that it may be too high by that much. So whoever has more
+/// than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
+#[derive(Debug, Default)]
+struct DenialSketch {
+    accounts: Vec<DeniedAccount>,
+    /// When the counts were last halved.
+    halved: Timestamp,
 }
 
 /// An account, and what it was last seen with.
@@ -68,7 +75,8 @@ impl TopAccounts {
         for policy in decision.policies() {
             let is_denied = is_denial && policy.is_violated() && !policy.shadow;
             let usage = policy.standings.iter().filter_map(Usage::of).max();
-            if !is_denied && usage.is_none() {
+            let by_candidate = policy.is_denied_by_candidate();
+            if !is_denied && !by_candidate && usage.is_none() {
                 continue;
             }
             let mut shard = self.shard(&policy.policy, &policy.identity);
@@ -76,18 +84,40 @@ impl TopAccounts {
                 shard.record_usage(policy, usage, now);
             }
             if is_denied {
-                shard.record_denial(policy, now);
+                shard.denied.record(policy, now);
+            }
+            if by_candidate {
+                shard.denied_by_candidate.record(policy, now);
             }
         }
     }
 
     /// Those denied most often of late, the most often first.
     pub(crate) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
+        self.most(|shard| &mut shard.denied, limit, now)
+    }
+
+    /// Those that candidates would have denied most often of late, the most often first.
+    pub(crate) fn most_denied_by_candidates(
+        &self,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<DeniedAccount> {
+        self.most(|shard| &mut shard.denied_by_candidate, limit, now)
+    }
+
+    fn most(
+        &self,
+        sketch: fn(&mut AccountShard) -> &mut DenialSketch,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<DeniedAccount> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.age(now);
-            all.extend_from_slice(&shard.denied);
+            let sketch = sketch(&mut shard);
+            sketch.age(now);
+            all.extend_from_slice(&sketch.accounts);
         }
         all.sort_by(|a, b| {
             (Reverse(a.denials), &a.seen.account).cmp(&(Reverse(b.denials), &b.seen.account))
@@ -178,18 +208,20 @@ impl AccountShard {
             *lowest = new();
         }
     }
+}
 
-    fn record_denial(&mut self, policy: &PolicyStanding, now: Timestamp) {
+impl DenialSketch {
+    fn record(&mut self, policy: &PolicyStanding, now: Timestamp) {
         self.age(now);
-        if let Some(own) = self.denied.iter_mut().find(|denied| denied.seen.is(policy)) {
+        if let Some(own) = self.accounts.iter_mut().find(|denied| denied.seen.is(policy)) {
             own.denials += 1;
             own.seen.follow(policy);
             return;
         }
         let seen = SeenAccount::of(policy);
-        if self.denied.len() < MAX_ACCOUNTS {
-            self.denied.push(DeniedAccount { seen, denials: 1, overcount: 0 });
-        } else if let Some(least) = self.denied.iter_mut().min_by_key(|denied| denied.denials) {
+        if self.accounts.len() < MAX_ACCOUNTS {
+            self.accounts.push(DeniedAccount { seen, denials: 1, overcount: 0 });
+        } else if let Some(least) = self.accounts.iter_mut().min_by_key(|denied| denied.denials) {
             let overcount = least.denials;
             *least = DeniedAccount { seen, denials: overcount + 1, overcount };
         }
@@ -201,16 +233,16 @@ impl AccountShard {
             return;
         }
         // To the instant when it was due, so that frequent reads do not defer it.
-        self.halved = match self.denied.is_empty() {
+        self.halved = match self.accounts.is_empty() {
             true => now,
             false => self.halved + HALF_LIFE * u32::try_from(halvings).unwrap_or(u32::MAX),
         };
         let halve = |count: u64| count.checked_shr(halvings.min(64) as u32).unwrap_or(0);
-        for denied in &mut self.denied {
+        for denied in &mut self.accounts {
             denied.denials = halve(denied.denials);
             denied.overcount = halve(denied.overcount);
         }
-        self.denied.retain(|denied| denied.denials > 0);
+        self.accounts.retain(|denied| denied.denials > 0);
     }
 }
 
