@@ -10,7 +10,7 @@ const RULE: &str = "groups.rules";
 
 #[test]
 fn every_alert_goes_by_metrics_that_there_are() {
-    let documents = Document::all(&read("packaging/alerts.yaml"));
+    let documents = Document::all(&read("packaging/alerts.yml"));
     let [rules] = &documents[..] else { panic!("one document") };
     let names = rules.values(&format!("{RULE}.alert"));
     let expressions = rules.values(&format!("{RULE}.expr"));
