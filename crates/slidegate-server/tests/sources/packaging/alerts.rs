@@ -1,49 +1,38 @@
-//! The alerting rules: every metric and label that they name is on the page of metrics.
+//! The alerting rules: what promtool says of them, and what they tell a person on call.
 
-use slidegate_testbed::RedisServer;
+use serde_json::Value;
 
-use super::manifest::Document;
-use super::read;
-use crate::support::{Place, Upstream, gateway};
+use super::{items, promtool, read, text, yaml};
 
-const RULE: &str = "groups.rules";
+/// The rules of all groups, in a file or in an answer of Prometheus.
+pub(super) fn rules(document: &Value) -> Vec<Value> {
+    let groups = items(&document["groups"]).iter();
+    groups.flat_map(|group| items(&group["rules"])).cloned().collect()
+}
 
 #[test]
-fn every_alert_goes_by_metrics_that_there_are() {
-    let documents = Document::all(&read("packaging/alerts.yml"));
-    let [rules] = &documents[..] else { panic!("one document") };
-    let names = rules.values(&format!("{RULE}.alert"));
-    let expressions = rules.values(&format!("{RULE}.expr"));
-    let summaries = rules.values(&format!("{RULE}.annotations.summary"));
-    assert_eq!((expressions.len(), summaries.len()), (names.len(), names.len()));
-    for name in ["SlidegateWithoutRedis", "SlidegateKeysNotCounted", "SlidegateConfigBad"] {
-        assert!(names.contains(&name), "{names:?}");
-    }
+fn promtool_accepts_them_and_their_cases_hold() {
+    promtool(&["check", "rules", "alerts.yml"]);
+    promtool(&["test", "rules", "alerts.test.yml"]);
+}
 
-    // Some metrics are there only once there is something to count.
-    let (redis, upstream, place) = (RedisServer::start(), Upstream::simple(), Place::new());
-    redis.command(&["LPUSH", "slidegate:{ip:127.0.0.1}:api:min", "no ledger"]).integer();
-    let front = gateway(&upstream)
-        .tables(&format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url()))
-        .tables(&format!("[audit]\nfile = {:?}", place.path("audit.jsonl")))
-        .policy("api", "10/min", "")
-        .start();
-    assert_eq!(front.status("/"), 200);
-    let page = front.metrics();
-    for expression in expressions {
-        let metrics: Vec<&str> = expression
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .filter(|word| word.starts_with("slidegate_"))
-            .collect();
-        assert!(!metrics.is_empty(), "{expression}");
-        for metric in metrics {
-            let there = |line: &str| {
-                line.strip_prefix(metric).is_some_and(|rest| rest.starts_with(['{', ' ']))
-            };
-            assert!(page.lines().any(there), "{metric} in {expression}\n{page}");
-        }
-        for label in expression.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
-            assert!(page.contains(label), "{label} in {expression}\n{page}");
-        }
+#[test]
+fn each_has_a_case_and_says_what_it_means_and_what_to_do() {
+    let (cases, page) = (read("packaging/alerts.test.yml"), read("docs/operation.md"));
+    assert!(page.contains("\n### Alerts\n"), "the anchor of runbook_url");
+    let rules = rules(&yaml("packaging/alerts.yml"));
+    let alerts: Vec<&Value> = rules.iter().filter(|rule| rule.get("alert").is_some()).collect();
+    assert!(alerts.len() >= 15, "{}", alerts.len());
+    for alert in alerts {
+        let name = text(&alert["alert"]);
+        assert!(cases.contains(name), "{name} is in no case of alerts.test.yml");
+        assert!(
+            page.contains(&format!("\n| `{name}` |")),
+            "{name} has no row in docs/operation.md"
+        );
+        assert!(["critical", "warning"].contains(&text(&alert["labels"]["severity"])), "{name}");
+        let said = |key: &str| text(&alert["annotations"][key]);
+        assert!(said("summary").ends_with('.') && said("description").ends_with('.'), "{name}");
+        assert!(said("runbook_url").ends_with("/docs/operation.md#alerts"), "{name}");
     }
 }

@@ -1,8 +1,11 @@
-//! The image, the unit, the manifest and the alerts: what can be known of them without Docker, systemd and
-//! Kubernetes. Their command lines, files, probes and numbers are held against the real program.
+//! The image, the unit, compose, Kubernetes, the alerts and the dashboard: what can be known of them without
+//! Docker, systemd and a cluster. Their command lines, files, probes, queries and numbers are held against the
+//! real programs.
 
 mod alerts;
+
 mod dockerfile;
+mod grafana;
 mod kubernetes;
 mod manifest;
 mod systemd;
@@ -10,6 +13,8 @@ mod systemd;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::Value;
 
 use crate::support::Place;
 
@@ -20,6 +25,35 @@ fn path(name: &str) -> PathBuf {
 
 fn read(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A file of YAML with one document.
+fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&read(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The items of a list; none if it is not there.
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text"))
+}
+
+/// Runs a program in `packaging`, and returns what it wrote. Fails if it does.
+fn run(command: &mut Command, install: &str) -> String {
+    let output = command.current_dir(path("packaging")).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("{command:?}: {error}; install it: {install}"));
+    let written = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}:\n{written}{complaint}");
+    written
+}
+
+fn promtool(arguments: &[&str]) {
+    run(Command::new("promtool").args(arguments), "apt-get install prometheus");
 }
 
 /// Fails unless `slidegate check` is content with the file, warnings included. The folders that it
