@@ -1,6 +1,7 @@
 //! The dashboard and the alerts, asked of a real Prometheus that scrapes a real server.
 
 use std::collections::HashSet;
+use std::fs;
 
 use reqwest::blocking::Client;
 use serde_json::Value;
@@ -8,7 +9,9 @@ use slidegate_testbed::{Prometheus, RedisServer};
 
 use super::alerts::rules;
 use super::{items, path, read, text, yaml};
-use crate::support::{Front, Place, Upstream, gateway, wait_until};
+use crate::support::{Front, Place, Upstream, gateway, options, wait_until};
+
+const TOKEN: &str = "a token of the test";
 
 fn dashboard() -> Value {
     serde_json::from_str(&read("packaging/grafana.json")).unwrap()
@@ -34,7 +37,8 @@ fn selectors(expression: &str) -> Vec<String> {
     names.map(selector).collect()
 }
 
-/// A server with traffic of every kind, and the Prometheus that scrapes it.
+/// A server with traffic of every kind, and the Prometheus that scrapes it, configured as that of
+/// compose but for addresses, files and intervals.
 struct Monitored {
     front: Front,
     prometheus: Prometheus,
@@ -55,14 +59,16 @@ impl Monitored {
             .policy("trial", "1/h", "shadow = true")
             .policy("broken", "100000/min", "match = { path = \"/broken\" }")
             .policy("leased", "100000/min", "consistency = \"async\"")
-            .start();
-        let rules = path("packaging/alerts.yml").canonicalize().unwrap();
-        let prometheus = Prometheus::start(&format!(
-            "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
-             rule_files: [{rules:?}]\n\
-             scrape_configs:\n- job_name: slidegate\n  static_configs: [{{targets: [\"{}\"]}}]\n",
-            front.admin()
-        ));
+            .start_with(options().variable("SLIDEGATE_ADMIN_TOKEN", TOKEN));
+        let token = place.path("admin-token");
+        fs::write(&token, TOKEN).unwrap();
+        let rules = path("packaging/alerts.yml");
+        let configuration = read("packaging/compose/prometheus.yml")
+            .replace(": 15s", ": 1s")
+            .replace("gateway:9090", &front.admin().to_string())
+            .replace("/etc/prometheus/alerts.yml", rules.to_str().unwrap())
+            .replace("/run/secrets/admin-token", token.to_str().unwrap());
+        let prometheus = Prometheus::start(&configuration);
         Self { front, prometheus, client: Client::new(), _parts: (redis, upstream, place) }
     }
 

@@ -3,7 +3,7 @@
 //! real programs.
 
 mod alerts;
-
+mod compose;
 mod dockerfile;
 mod grafana;
 mod kubernetes;
@@ -57,13 +57,16 @@ fn promtool(arguments: &[&str]) {
 }
 
 /// Fails unless `slidegate check` is content with the file, warnings included. The folders that it
-/// names are on the machine that it is for.
-fn check(file: &Path) {
+/// names are on the machine that it is for. Returns what it says.
+fn check(file: &Path) -> String {
+    check_with(file, &[])
+}
+
+/// The same with variables in the environment.
+fn check_with(file: &Path, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    let output =
-        command.args(["check", "--deny-warnings", "--skip-files"]).arg(file).output().unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{file:?}: {}", String::from_utf8_lossy(&told));
+    command.args(["check", "--deny-warnings", "--skip-files"]).arg(file);
+    run(command.envs(variables.iter().copied()), "cargo build")
 }
 
 /// How long requests in flight have when the server is to stop. That page is held against the
