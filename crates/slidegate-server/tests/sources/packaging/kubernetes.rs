@@ -1,43 +1,52 @@
-//! The manifest: its configuration with the real program, asked what the probes ask.
+//! The Kustomize base: what kubectl makes of it, held against Kubernetes's schemas, and its
+//! configuration with the real program, asked what the probes ask.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-use slidegate_testbed::{RedisServer, SlidegateOptions};
+use serde_json::{Value, json};
+use slidegate_testbed::{RedisServer, SlidegateOptions, tool};
 
-use super::manifest::Document;
-use super::{check, drain_s, read};
+use super::{check, drain_s, items, path, read, run, text, yaml};
 use crate::support::{Front, Place, Upstream, Wire, options, wait_until};
 
 const TOKEN_FILE: &str = "/etc/slidegate/secrets/admin-token";
-const CONTAINER: &str = "spec.template.spec.containers";
+const TOKEN: &str = "a token of the test";
 
-fn documents() -> Vec<Document> {
-    Document::all(&read("packaging/kubernetes.yaml"))
+/// The resources that `kubectl apply -k` sends for a directory of `packaging`.
+fn rendered(directory: &str) -> Vec<Value> {
+    let mut kubectl = Command::new("kubectl");
+    let text = run(kubectl.args(["kustomize", directory]), "apt-get install kubernetes-client");
+    serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The only document of a kind.
-fn document(kind: &str) -> Document {
-    let mut found = documents().into_iter().filter(|document| document.value("kind") == kind);
-    let document = found.next().unwrap_or_else(|| panic!("no {kind}"));
+/// The only resource of a kind in the base.
+fn resource(kind: &str) -> Value {
+    let mut found = rendered("kubernetes").into_iter().filter(|resource| resource["kind"] == kind);
+    let resource = found.next().unwrap_or_else(|| panic!("no {kind}"));
     assert!(found.next().is_none(), "another {kind}");
-    document
+    resource
 }
 
-/// The values under a path in the container of the deployment.
-fn container(path: &str) -> Vec<String> {
-    let deployment = document("Deployment");
-    let values = deployment.values(&format!("{CONTAINER}.{path}"));
-    values.into_iter().map(str::to_owned).collect()
+/// The pod that the Deployment makes.
+fn pod() -> Value {
+    resource("Deployment")["spec"]["template"]["spec"].take()
 }
 
-/// The configuration of the ConfigMap, with the Secret's token in a file of the test.
+fn container() -> Value {
+    pod()["containers"][0].take()
+}
+
+/// The configuration of the ConfigMap, with a token in a file of the test.
 fn configuration(place: &Place) -> String {
     let file = place.path("admin-token");
-    fs::write(&file, document("Secret").value("stringData.admin-token")).unwrap();
-    let map = document("ConfigMap");
-    let text = map.value("data.slidegate.toml");
-    assert!(text.contains(TOKEN_FILE), "{text}");
-    text.replace(TOKEN_FILE, file.to_str().unwrap())
+    fs::write(&file, TOKEN).unwrap();
+    let map = resource("ConfigMap");
+    let configuration = text(&map["data"]["slidegate.toml"]);
+    assert!(configuration.contains(TOKEN_FILE), "{configuration}");
+    configuration.replace(TOKEN_FILE, file.to_str().unwrap())
 }
 
 fn start(place: &Place, upstream: &Upstream, redis: &RedisServer) -> Front {
@@ -45,25 +54,78 @@ fn start(place: &Place, upstream: &Upstream, redis: &RedisServer) -> Front {
     let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
     let options = options().configuration(&configuration(place));
     let options = flags.into_iter().fold(options, SlidegateOptions::argument);
-    Front::of(options.variable(&container("env.name").concat(), &redis.url()).start())
+    let variable = container()["env"][0]["name"].take();
+    Front::of(options.variable(text(&variable), &redis.url()).start())
+}
+
+/// The files of a directory that are manifests.
+fn manifests(directory: &Path) -> BTreeSet<String> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml").collect()
 }
 
 #[test]
-fn its_configuration_is_good() {
+fn each_manifest_is_named_and_those_named_are_there() {
+    for directory in ["packaging/kubernetes", "packaging/kubernetes/monitoring"] {
+        let kustomization = yaml(&format!("{directory}/kustomization.yaml"));
+        let named = items(&kustomization["resources"]).iter().map(|name| text(name).to_owned());
+        assert_eq!(named.collect::<BTreeSet<_>>(), manifests(&path(directory)), "{directory}");
+    }
+}
+
+/// `preStop.sleep` needs 1.30; the other is the newest that there are schemas of.
+#[test]
+fn the_schemas_of_old_and_new_kubernetes_allow_every_field() {
+    let resources = rendered("kubernetes");
+    assert_eq!(resources.len(), 4);
+    for version in ["1.30.0", "1.37.0"] {
+        let schemas = format!("kubernetes_validate/kubernetes-json-schema/v{version}-local-strict");
+        let schemas = fs::read_to_string(tool(&format!("{schemas}/_definitions.json"))).unwrap();
+        let mut root: Value = serde_json::from_str(&schemas).unwrap();
+        for resource in &resources {
+            let api = text(&resource["apiVersion"]);
+            let (group, api) = api.split_once('/').unwrap_or(("", api));
+            let kind = json!({"group": group, "version": api, "kind": resource["kind"]});
+            let definitions = root["$defs"].as_object().unwrap().iter();
+            let mut names = definitions.filter_map(|(name, schema)| {
+                items(&schema["x-kubernetes-group-version-kind"]).contains(&kind).then_some(name)
+            });
+            let name = names.next().unwrap_or_else(|| panic!("{kind} is not in {version}"));
+            root["$ref"] = json!(format!("#/$defs/{name}"));
+            let validator = jsonschema::validator_for(&root).unwrap();
+            let errors: Vec<String> = validator
+                .iter_errors(resource)
+                .map(|error| format!("{} at {}", error, error.instance_path()))
+                .collect();
+            assert!(errors.is_empty(), "{version}, {kind}: {errors:#?}");
+        }
+    }
+}
+
+#[test]
+fn its_configuration_is_good_and_fits_the_memory_of_a_pod() {
     let place = Place::new();
     let file = place.path("slidegate.toml");
     fs::write(&file, configuration(&place)).unwrap();
-    check(&file);
+    let said = check(&file);
+    let (_, most) = said.split_once("and full: ").unwrap_or_else(|| panic!("{said}"));
+    let most = most.split_once(" MB").unwrap().0;
+    assert!(read("packaging/kubernetes/slidegate.toml").contains(&format!("At worst {most} MB")));
+    let memory = container()["resources"]["limits"]["memory"].take();
+    let limit: u64 = text(&memory).strip_suffix("Mi").unwrap().parse().unwrap();
+    assert!(limit > most.parse::<u64>().unwrap() + 50, "{limit} MiB for {most} MB of accounts");
 }
 
 #[test]
 fn its_probes_are_answered_and_its_variable_says_where_redis_is() {
     let (place, upstream, redis) = (Place::new(), Upstream::simple(), RedisServer::start());
     let front = start(&place, &upstream, &redis);
+    let container = container();
     for probe in ["livenessProbe", "readinessProbe"] {
-        let path = container(&format!("{probe}.httpGet.path")).concat();
-        assert_eq!(front.admin_page(&path).status(), 200, "{probe}");
-        assert_eq!(container(&format!("{probe}.httpGet.port")), ["admin"]);
+        let get = &container[probe]["httpGet"];
+        assert_eq!(front.admin_page(text(&get["path"])).status(), 200, "{probe}");
+        assert_eq!(get["port"], "admin");
     }
     // The file names another Redis. On a busy machine this one may be late now and then.
     wait_until("this Redis to count", || {
@@ -72,8 +134,7 @@ fn its_probes_are_answered_and_its_variable_says_where_redis_is() {
     });
 
     assert_eq!(front.admin_page("/metrics").status(), 401);
-    let token = document("Secret").value("stringData.admin-token").to_owned();
-    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
     assert_eq!(Wire::connect(front.admin()).get("/metrics", &bearer).status(), 200);
 
     front.signal("TERM");
@@ -88,60 +149,97 @@ fn without_redis_it_still_gets_requests() {
     for _ in 0..10 {
         assert_eq!(front.status("/"), 200);
     }
-    let ready = container("readinessProbe.httpGet.path").concat();
-    assert_eq!(front.admin_page(&ready).status(), 200);
+    let ready = container()["readinessProbe"]["httpGet"]["path"].take();
+    assert_eq!(front.admin_page(text(&ready)).status(), 200);
 }
 
 #[test]
 fn ports_files_and_secrets_fit_together() {
-    let place = Place::new();
-    let text = configuration(&place);
-    let (names, ports) = (container("ports.name"), container("ports.containerPort"));
-    assert_eq!(names, ["http", "admin"]);
-    for port in &ports {
-        assert!(text.contains(&format!("listen = \"0.0.0.0:{port}\"")), "{port}");
+    let (place, pod, container) = (Place::new(), pod(), container());
+    let configuration = configuration(&place);
+    let ports = items(&container["ports"]);
+    assert_eq!((&ports[0]["name"], &ports[1]["name"]), (&json!("http"), &json!("admin")));
+    for port in ports {
+        let listen = format!("listen = \"0.0.0.0:{}\"", port["containerPort"]);
+        assert!(configuration.contains(&listen), "{listen}");
     }
-    let service = document("Service");
-    assert!(names.contains(&service.value("spec.ports.targetPort").to_owned()));
-    let [config, secrets] = &container("volumeMounts.mountPath")[..] else { panic!("two mounts") };
-    assert_eq!(container("args"), ["serve", "--config", &format!("{config}/slidegate.toml")]);
-    let item =
-        document("Deployment").value("spec.template.spec.volumes.secret.items.path").to_owned();
-    assert_eq!(format!("{secrets}/{item}"), TOKEN_FILE);
-    let secret = document("Secret");
-    let key = container("env.valueFrom.secretKeyRef.key").concat();
-    assert!(secret.value(&format!("stringData.{key}")).starts_with("redis://"));
-    // All of one name, so that they find each other.
-    for document in documents() {
-        assert_eq!(document.value("metadata.name"), "slidegate");
-        assert_eq!(document.value("metadata.labels.app"), "slidegate");
-    }
-    for (kind, path) in [
-        ("Deployment", "spec.selector.matchLabels.app"),
-        ("Deployment", "spec.template.metadata.labels.app"),
-        ("Service", "spec.selector.app"),
-        ("PodDisruptionBudget", "spec.selector.matchLabels.app"),
-    ] {
-        assert_eq!(document(kind).value(path), "slidegate", "{kind}");
+    assert_eq!(resource("Service")["spec"]["ports"][0]["targetPort"], "http");
+    let [config, secrets] = items(&container["volumeMounts"]) else { panic!("two mounts") };
+    let file = format!("{}/slidegate.toml", text(&config["mountPath"]));
+    assert_eq!(container["args"], json!(["serve", "--config", file]));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(container["image"], format!("slidegate:{version}"));
+
+    let [map, secret] = items(&pod["volumes"]) else { panic!("two volumes") };
+    assert_eq!(map["configMap"]["name"], "slidegate");
+    assert_eq!(secret["secret"]["secretName"], "slidegate");
+    let token = &secret["secret"]["items"][0];
+    let file = format!("{}/{}", text(&secrets["mountPath"]), text(&token["path"]));
+    assert_eq!(file, TOKEN_FILE);
+    let url = &container["env"][0]["valueFrom"]["secretKeyRef"];
+    assert_eq!(url["name"], "slidegate");
+    // The page says how to make the Secret; it is in no file.
+    let page = read("docs/deployment.md");
+    assert!(page.contains("kubectl create secret generic slidegate "));
+    for key in [&token["key"], &url["key"]] {
+        assert!(page.contains(&format!("--from-literal={}=", text(key))), "{key}");
     }
 }
 
 #[test]
-fn a_pod_is_nobody_in_particular_and_goes_in_order() {
-    let deployment = document("Deployment");
-    let pod = |path: &str| format!("spec.template.spec.{path}");
-    let (user, group) = ("securityContext.runAsUser", "securityContext.runAsGroup");
-    let ids = [user, group].map(|path| deployment.number(&pod(path)).to_string()).join(":");
-    assert!(read("Dockerfile").contains(&format!("\nUSER {ids}\n")), "the image's own: {ids}");
-    assert_eq!(deployment.value(&pod("securityContext.runAsNonRoot")), "true");
-    assert_eq!(container("securityContext.readOnlyRootFilesystem"), ["true"]);
-    assert_eq!(container("securityContext.allowPrivilegeEscalation"), ["false"]);
-    assert_eq!(container("securityContext.capabilities.drop"), ["ALL"]);
+fn all_of_one_name_find_each_other() {
+    for resource in [rendered("kubernetes"), rendered("kubernetes/monitoring")].concat() {
+        assert_eq!(resource["metadata"]["name"], "slidegate", "{resource}");
+        assert_eq!(resource["metadata"]["labels"]["app"], "slidegate", "{resource}");
+    }
+    for (kind, pointer) in [
+        ("Deployment", "/spec/selector/matchLabels/app"),
+        ("Deployment", "/spec/template/metadata/labels/app"),
+        ("Service", "/spec/selector/app"),
+        ("PodDisruptionBudget", "/spec/selector/matchLabels/app"),
+    ] {
+        assert_eq!(resource(kind).pointer(pointer), Some(&json!("slidegate")), "{kind}");
+    }
+    let monitors = rendered("kubernetes/monitoring");
+    let [monitor] = &monitors[..] else { panic!("one monitor") };
+    assert_eq!(monitor["spec"]["selector"]["matchLabels"]["app"], "slidegate");
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!(endpoint["port"], "admin");
+    let credentials = &endpoint["authorization"]["credentials"];
+    let secret = pod()["volumes"][1]["secret"].take();
+    assert_eq!(credentials["name"], secret["secretName"]);
+    assert_eq!(credentials["key"], secret["items"][0]["key"]);
+}
 
-    let pause: u64 = container("lifecycle.preStop.sleep.seconds").concat().parse().unwrap();
-    assert!(deployment.number(&pod("terminationGracePeriodSeconds")) > pause + drain_s());
-    let replicas = deployment.number("spec.replicas");
-    assert!(
-        replicas >= 2 && document("PodDisruptionBudget").number("spec.minAvailable") < replicas
-    );
+/// The page makes the resource of the rules themselves, so that there is no copy.
+#[test]
+fn the_pages_command_makes_a_prometheus_rule_of_the_alerts() {
+    let page = read("docs/deployment.md");
+    let begin = page.find("{ printf 'apiVersion: monitoring").expect("the command");
+    let (command, _) = page[begin..].split_once("| kubectl apply -f -").expect("its end");
+    let mut shell = Command::new("sh");
+    let made = run(shell.args(["-c", &format!("cd .. && {command}")]), "a POSIX shell");
+    let made: Value = serde_saphyr::from_str(&made).unwrap();
+    assert_eq!(made["kind"], "PrometheusRule");
+    assert_eq!(made["metadata"]["name"], "slidegate");
+    assert_eq!(made["spec"], yaml("packaging/alerts.yml"));
+}
+
+#[test]
+fn a_pod_is_nobody_in_particular_and_goes_in_order() {
+    let (pod, container) = (pod(), container());
+    let own = &pod["securityContext"];
+    let user = format!("\nUSER {}:{}\n", own["runAsUser"], own["runAsGroup"]);
+    assert!(read("Dockerfile").contains(&user), "the image's own: {user}");
+    assert_eq!(own["runAsNonRoot"], true);
+    let own = &container["securityContext"];
+    assert_eq!(own["readOnlyRootFilesystem"], true);
+    assert_eq!(own["allowPrivilegeEscalation"], false);
+    assert_eq!(own["capabilities"]["drop"], json!(["ALL"]));
+
+    let pause = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > pause + drain_s());
+    let replicas = resource("Deployment")["spec"]["replicas"].as_u64().unwrap();
+    let kept = resource("PodDisruptionBudget")["spec"]["minAvailable"].as_u64().unwrap();
+    assert!(replicas >= 2 && kept < replicas);
 }

@@ -7,7 +7,6 @@ mod compose;
 mod dockerfile;
 mod grafana;
 mod kubernetes;
-mod manifest;
 mod systemd;
 
 use std::fs;
