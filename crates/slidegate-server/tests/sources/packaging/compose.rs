@@ -22,7 +22,7 @@ fn service(name: &str) -> Value {
 
 /// What a service mounts from the project, and where.
 fn mounts(service: &Value) -> Vec<(String, String)> {
-    let all = items(&service["volumes"]).iter().map(|volume| text(volume));
+    let all = items(&service["volumes"]).iter().map(text);
     let files = all.filter_map(|volume| volume.strip_prefix("./"));
     files
         .map(|mount| {

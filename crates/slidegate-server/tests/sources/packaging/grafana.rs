@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::time::Instant;
 
 use reqwest::blocking::Client;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use slidegate_testbed::{Prometheus, RedisServer};
 
 use super::alerts::rules;
 use super::{items, path, read, text, yaml};
-use crate::support::{Front, Place, Upstream, gateway, options, wait_until};
+use crate::support::{Front, PATIENCE, Place, Upstream, gateway, options, wait_until};
 
 const TOKEN: &str = "a token of the test";
 
@@ -147,17 +148,19 @@ fn every_query_of_the_dashboard_and_every_metric_of_the_alerts_has_data() {
         assert!(!selectors.is_empty(), "{rule}");
         queries.extend(selectors.into_iter().map(|selector| (selector, Vec::new())));
     }
-    wait_until("every query to have data", || {
+    let deadline = Instant::now() + PATIENCE;
+    while !queries.is_empty() {
+        assert!(Instant::now() < deadline, "these have no data: {queries:#?}");
         monitored.send_requests();
         queries.retain(|(expression, labels)| {
             let series = monitored.series(expression);
-            let is_shown =
-                |(of, _): &(Value, f64)| labels.iter().all(|label| of[label] != Value::Null);
-            assert!(series.iter().all(is_shown), "{labels:?} of {expression}: {series:?}");
+            for (of, label) in series.iter().flat_map(|(of, _)| labels.iter().map(move |l| (of, l)))
+            {
+                assert_ne!(of[label], Value::Null, "{label} of {expression}: {series:?}");
+            }
             series.is_empty()
         });
-        queries.is_empty()
-    });
+    }
 
     for rule in rules(&monitored.api("rules", &[])) {
         assert_eq!(rule["health"], "ok", "{rule}");
@@ -190,9 +193,12 @@ fn panels_have_places_of_their_own_and_the_data_source_of_the_variable() {
         for (x, y) in (0..of("w") * of("h")).map(|cell| (cell % of("w"), cell / of("w"))) {
             assert!(cells.insert((of("x") + x, of("y") + y)), "over another panel: {panel}");
         }
-        for source in items(&panel["targets"]).iter().chain(panel.get("datasource").map(|_| panel))
-        {
-            assert_eq!(source["datasource"]["uid"], "${datasource}", "{panel}");
-        }
+    }
+    let panels = items(&dashboard["panels"]).iter();
+    let targets = panels.clone().flat_map(|panel| items(&panel["targets"]));
+    let variables = items(&dashboard["templating"]["list"]).iter();
+    for user in panels.chain(targets).chain(variables).filter(|user| user["datasource"].is_object())
+    {
+        assert_eq!(user["datasource"]["uid"], "${datasource}", "{user}");
     }
 }
