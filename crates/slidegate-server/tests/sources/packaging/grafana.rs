@@ -44,7 +44,8 @@ struct Monitored {
     front: Front,
     prometheus: Prometheus,
     client: Client,
-    _parts: (RedisServer, Upstream, Place),
+    redis: RedisServer,
+    _rest: (Upstream, Place),
 }
 
 impl Monitored {
@@ -70,7 +71,7 @@ impl Monitored {
             .replace("/etc/prometheus/alerts.yml", rules.to_str().unwrap())
             .replace("/run/secrets/admin-token", token.to_str().unwrap());
         let prometheus = Prometheus::start(&configuration);
-        Self { front, prometheus, client: Client::new(), _parts: (redis, upstream, place) }
+        Self { front, prometheus, client: Client::new(), redis, _rest: (upstream, place) }
     }
 
     /// Requests that are allowed, denied, and would be denied by a shadow policy.
@@ -179,6 +180,15 @@ fn every_query_of_the_dashboard_and_every_metric_of_the_alerts_has_data() {
     assert_eq!(shown("Refused share by policy", "policy", "trial"), 0.0);
     assert!(shown("Would-be refusals of shadow policies", "policy", "trial") > 0.5);
     assert!(shown("Requests by verdict", "verdict", "deny") > 0.0);
+
+    monitored.redis.kill();
+    wait_until("the alert of the open breaker", || {
+        monitored.send_requests();
+        let rules = rules(&monitored.api("rules", &[]));
+        let alert = rules.iter().find(|rule| rule["name"] == "SlidegateBreakerOpen").unwrap();
+        // It fires after a minute of this.
+        alert["state"] == "pending"
+    });
 }
 
 #[test]
