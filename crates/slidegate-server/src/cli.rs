@@ -10,6 +10,7 @@ use crate::config::{Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::import::ImportCommand;
+use crate::policy_test::{self, TestArguments};
 use crate::remote::RemoteCommand;
 use crate::{digest, server, terminal};
 
@@ -28,6 +29,7 @@ Examples:
   slidegate check slidegate.toml                   what a file means, and what is wrong with it
   slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
                                                    which policies one request falls under
+  slidegate test slidegate.toml                    whether its policies decide as written down
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
                                                    ban an identity until a time, at all gateways")]
@@ -73,6 +75,10 @@ Examples:
     /// Explain which policies apply to a request, for which identity, and why others do not
     #[command(after_help = explain::AFTER_HELP)]
     Explain(ExplainArguments),
+
+    /// Test policies with cases: requests over virtual time, and what is to be decided of each
+    #[command(after_help = policy_test::AFTER_HELP)]
+    Test(TestArguments),
 
     /// Turn another limiter's configuration into one for Slidegate
     #[command(subcommand)]
@@ -128,6 +134,7 @@ impl Cli {
             }
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
+            Command::Test(arguments) => policy_test::run(&arguments),
             Command::Import(command) => command.run(),
             Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::Policies;
 use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::{self, Flags, LimiterConfig, Sources};
@@ -75,6 +76,20 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     terminal::show(&arguments.explain(&rules)?)
 }
 
+/// What policies make of a request, a line for each, or why it is refused before they are asked.
+pub(crate) fn explanation(
+    policies: &Policies,
+    reading: &RequestReading,
+    request: &DescribedRequest,
+) -> String {
+    let other_paths = reading.other_paths(request);
+    let facts = reading.facts(request, &other_paths);
+    match policies.check(&facts) {
+        Ok(()) => policies.explain(&facts).to_string(),
+        Err(error) => format!("it is refused with 400: {error}\n"),
+    }
+}
+
 impl ExplainArguments {
     fn explain(&self, rules: &LimiterConfig) -> anyhow::Result<String> {
         if !self.path.starts_with('/') {
@@ -82,18 +97,13 @@ impl ExplainArguments {
         }
         let (request, reading) = (self.request()?, RequestReading::of(rules));
         let readings = reading.other_paths(&request);
-        let facts = reading.facts(&request, &readings);
         let client = reading.client(&request);
         let mut text = format!("request: {} {}\n", self.method, self.path);
         if !readings.is_empty() {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
         let _ = writeln!(text, "client: {}", self.found(client, &rules.client_address));
-        if let Err(error) = rules.policies.check(&facts) {
-            let _ = writeln!(text, "\nit is refused with 400: {error}");
-            return Ok(text);
-        }
-        let _ = write!(text, "\n{}", rules.policies.explain(&facts));
+        let _ = write!(text, "\n{}", explanation(&rules.policies, &reading, &request));
         Ok(text)
     }
 

@@ -18,6 +18,7 @@ mod logs;
 mod net;
 mod observe;
 mod overrides;
+mod policy_test;
 mod problem;
 mod reload;
 mod remote;

@@ -12,8 +12,7 @@ use crate::limit::{
 use crate::policy::matching::Match;
 use crate::policy::overrides::OverrideEffect;
 use crate::policy::{
-    AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides,
-    Policies, Scope,
+    AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, OnStoreError, Overrides, Policies, Scope,
 };
 
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
@@ -65,7 +64,7 @@ impl<S: Store> Admin<'_, S> {
         quotas: Option<&Quotas>,
     ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
-        let (matched, effect) = self.matched(&rules, account, plan, quotas)?;
+        let (matched, effect) = self.matched(&rules.policies, account, plan, quotas)?;
         let policy = matched.policy;
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let counted = Account { policy: policy.name.clone(), identity: matched.identity };
@@ -88,8 +87,18 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountReading, AccountError> {
-        let rules = self.gate.rules.load();
-        let (matched, _) = self.matched(&rules, account, plan, None)?;
+        self.read_under(&self.gate.policies(), account, plan).await
+    }
+
+    /// [`read`](Self::read) as if these policies were in force, with the overrides that are. A
+    /// ledger that they would begin anew has nothing in it.
+    pub async fn read_under(
+        &self,
+        policies: &Policies,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Result<AccountReading, AccountError> {
+        let (matched, _) = self.matched(policies, account, plan, None)?;
         let (policy, charge) = (matched.policy, matched.charge());
         let mut reading = match policy.scope {
             Scope::Local => self.gate.local.read_now(charge),
@@ -106,26 +115,18 @@ impl<S: Store> Admin<'_, S> {
     }
 
     /// How a request of one unit is charged to the account now, and what overrides do to it.
-    fn matched<'r>(
+    fn matched<'p>(
         &self,
-        rules: &'r Rules,
-        account: &'r Account,
-        plan: Option<&'r str>,
-        quotas: Option<&'r Quotas>,
-    ) -> Result<(Match<'r>, OverrideEffect), AccountError> {
-        let policy = rules.policies.find(&account.policy)?;
-        let of_key = rules.policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
-        let charge = NamedCharge {
-            policy: &account.policy,
-            identity: account.identity,
-            plan: plan.or(of_key),
-            cost: Some(NonZeroU32::MIN),
-            quotas,
-        };
-        let mut matched = rules.policies.match_named(policy, &charge);
+        policies: &'p Policies,
+        account: &'p Account,
+        plan: Option<&'p str>,
+        quotas: Option<&'p Quotas>,
+    ) -> Result<(Match<'p>, OverrideEffect), AccountError> {
+        let mut matched = policies.match_account(account, plan, quotas)?;
+        let rules = self.gate.rules.load();
         let overrides = rules.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
-        let own = own.and(overrides.under(policy, &matched.identity));
+        let own = own.and(overrides.under(matched.policy, &matched.identity));
         let effect = own.and(overrides.around(&account.identity));
         if quotas.is_none() {
             matched.raise(effect.granted);

@@ -284,4 +284,10 @@ impl PolicyStanding {
     pub fn is_denied_by_candidate(&self) -> bool {
         !self.is_violated() && self.candidate.iter().any(|standing| standing.violated)
     }
+
+    /// The standing that binds the client most, as [`Decision::tightest`] picks it, among the
+    /// quotas of this policy.
+    pub fn tightest(&self) -> Option<&Standing> {
+        tightest(std::iter::once(self)).map(|(_, standing)| standing)
+    }
 }

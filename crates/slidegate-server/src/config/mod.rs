@@ -38,13 +38,16 @@ pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::sources::{File, Sources};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
+pub(crate) use self::reader::Value;
 pub(crate) use self::values::{ListenAddress, Period, Secret};
+
+use std::path::Path;
 
 use self::error::{Diagnostic, Origin};
 use self::flags::Profile;
 use self::limiter::LimiterSections;
 use self::lint::Lint;
-use self::reader::{Reader, Value};
+use self::reader::Reader;
 use self::tree::Node;
 
 /// The whole configuration.
@@ -111,6 +114,21 @@ fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> 
     warnings.sort_by(|a, b| a.location.cmp(&b.location));
     let config = config.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))?;
     Ok(Loaded { config: Config { keys_file, ..config }, warnings })
+}
+
+/// Reads another TOML file as the configuration is read: unknown keys are errors, and the error lists
+/// all problems with their lines.
+pub(crate) fn read_toml<T>(
+    path: &Path,
+    read: impl FnOnce(&Value<'_>) -> Option<T>,
+) -> Result<T, ConfigErrors> {
+    let reader = Reader::default();
+    let file = sources::read_file(path).map_err(|error| ConfigErrors::new(vec![error]))?;
+    let root = reader.parse(&file.path, &file.text);
+    let value = read(&reader.root(&root));
+    reader.report_unknown(&root);
+    let (errors, _) = reader.finish();
+    value.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))
 }
 
 /// Reads every section, and checks what is between them. None if there are errors that leave no

@@ -30,7 +30,7 @@ pub(super) struct Reader {
 /// A value, or the place of one that is missing. What is missing reads as `None`, as does what is
 /// wrong, which is reported.
 #[derive(Clone)]
-pub(super) struct Value<'t> {
+pub(crate) struct Value<'t> {
     reader: &'t Reader,
     pub(super) location: Location,
     pub(super) node: Option<&'t Node>,
@@ -52,7 +52,7 @@ impl Reader {
         Value { reader: self, location: Origin::Default.into(), node: None, is_secret: false }
     }
 
-    pub(super) fn report(&self, error: Diagnostic) {
+    pub(crate) fn report(&self, error: Diagnostic) {
         self.errors.borrow_mut().push(error);
     }
 
@@ -108,7 +108,7 @@ impl Reader {
 
 impl<'t> Value<'t> {
     /// The value of a key of this table.
-    pub(super) fn key(&self, key: &'static str) -> Self {
+    pub(crate) fn key(&self, key: &'static str) -> Self {
         if let Some(Node { content: Content::Table(table), .. }) = self.node {
             table.asked.borrow_mut().insert(key);
         }
@@ -116,7 +116,7 @@ impl<'t> Value<'t> {
     }
 
     /// The value of a name in this table.
-    pub(super) fn named(&self, name: &str) -> Self {
+    pub(crate) fn named(&self, name: &str) -> Self {
         match self.node.and_then(|node| node.get(&[name])) {
             Some(node) => self.at(node),
             None => Self { location: self.location.below(name), node: None, ..self.clone() },
@@ -129,15 +129,23 @@ impl<'t> Value<'t> {
     }
 
     /// The same value, which no error shows.
-    pub(super) fn hidden(&self) -> Self {
+    pub(crate) fn hidden(&self) -> Self {
         Self { is_secret: true, ..self.clone() }
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    /// The line of the file, counted from 1; 0 if it is in none.
+    pub(crate) fn line(&self) -> usize {
+        match self.location.origin {
+            Origin::File { line: Some(line), .. } => line,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
         self.node.is_some()
     }
 
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.node.is_some_and(|node| node.text().is_some())
     }
 
@@ -146,7 +154,7 @@ impl<'t> Value<'t> {
     }
 
     /// This value, if it is a table. What is in it is shown again.
-    pub(super) fn table(&self) -> Option<Self> {
+    pub(crate) fn table(&self) -> Option<Self> {
         let table = self.is_table().then(|| Self { is_secret: false, ..self.clone() });
         table.or_else(|| self.reject_kind("a table"))
     }
@@ -158,19 +166,19 @@ impl<'t> Value<'t> {
     }
 
     /// The entries of a table whose keys are names.
-    pub(super) fn names(&self) -> Vec<(&'t str, Self)> {
+    pub(crate) fn names(&self) -> Vec<(&'t str, Self)> {
         let entries = self.table().and_then(|table| table.node).map_or(&[][..], Node::entries);
         entries.iter().map(|(name, node)| (name.as_str(), self.at(node))).collect()
     }
 
     /// The elements of a list; anything else is its own only element.
-    pub(super) fn elements(&self) -> Vec<Self> {
+    pub(crate) fn elements(&self) -> Vec<Self> {
         let nodes = self.node.map_or(&[][..], Node::elements);
         nodes.iter().map(|node| self.at(node)).collect()
     }
 
     /// What `read` makes of each element.
-    pub(super) fn each<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Vec<T> {
+    pub(crate) fn each<T>(&self, read: impl Fn(&Self) -> Option<T>) -> Vec<T> {
         self.elements().iter().filter_map(read).collect()
     }
 
@@ -186,23 +194,23 @@ impl<'t> Value<'t> {
     }
 
     /// This value, which must be there.
-    pub(super) fn required(self, expected: impl Display) -> Self {
+    pub(crate) fn required(self, expected: impl Display) -> Self {
         if !self.is_set() {
             self.report(format!("missing: expected {expected}"));
         }
         self
     }
 
-    pub(super) fn text(&self) -> Option<&'t str> {
+    pub(crate) fn text(&self) -> Option<&'t str> {
         self.node?.text().or_else(|| self.reject_kind("a string"))
     }
 
-    pub(super) fn string(&self) -> Option<String> {
+    pub(crate) fn string(&self) -> Option<String> {
         self.text().map(str::to_owned)
     }
 
     /// A string that stands for something.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
+    pub(crate) fn parsed<T: FromStr<Err: Display>>(&self) -> Option<T> {
         match self.text()?.parse() {
             Ok(parsed) => Some(parsed),
             Err(error) => self.reject(error),
@@ -210,12 +218,12 @@ impl<'t> Value<'t> {
     }
 
     /// The same, with an error of our own.
-    pub(super) fn parsed_as<T: FromStr>(&self, expected: &str) -> Option<T> {
+    pub(crate) fn parsed_as<T: FromStr>(&self, expected: &str) -> Option<T> {
         self.text()?.parse().ok().or_else(|| self.reject(expected))
     }
 
     /// One of some words.
-    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| *meaning);
         found.or_else(|| {
@@ -243,7 +251,12 @@ impl<'t> Value<'t> {
         self.boolean() == Some(true)
     }
 
-    pub(super) fn number<N>(&self, range: RangeInclusive<N>) -> Option<N>
+    /// Whether it is the boolean, without an error if it is something else.
+    pub(crate) fn is_false(&self) -> bool {
+        matches!(self.node, Some(Node { content: Content::Boolean(false), .. }))
+    }
+
+    pub(crate) fn number<N>(&self, range: RangeInclusive<N>) -> Option<N>
     where
         N: TryFrom<i128> + Display + PartialOrd,
     {
@@ -265,7 +278,7 @@ impl<'t> Value<'t> {
     }
 
     /// A file; relative paths start where the file is that names it.
-    pub(super) fn file(&self) -> Option<PathBuf> {
+    pub(crate) fn file(&self) -> Option<PathBuf> {
         let text = Some(self.text()?).filter(|text| !text.is_empty());
         let text = text.or_else(|| self.reject("expected the path of a file"))?;
         let folder = self.location.file().and_then(|file| file.parent());
@@ -292,7 +305,7 @@ impl<'t> Value<'t> {
     }
 
     /// Reports what was expected instead of this value, or where there is none.
-    pub(super) fn report(&self, expected: impl Display) {
+    pub(crate) fn report(&self, expected: impl Display) {
         match self.node.and_then(Node::text).filter(|_| !self.is_secret) {
             Some(text) => self.report_with(expected, Some(text)),
             None => self.report_kind(expected),
@@ -300,7 +313,7 @@ impl<'t> Value<'t> {
     }
 
     /// The same for a value that reads as `None` then.
-    pub(super) fn reject<T>(&self, expected: impl Display) -> Option<T> {
+    pub(crate) fn reject<T>(&self, expected: impl Display) -> Option<T> {
         self.report(expected);
         None
     }

@@ -81,22 +81,34 @@ impl Sources {
         }
     }
 
+    /// What the file is called; empty if there is none.
+    pub(crate) fn name(&self) -> String {
+        match &self.file {
+            Some(File::Text { name, .. }) => name.clone(),
+            _ => self.path().map(|path| path.display().to_string()).unwrap_or_default(),
+        }
+    }
+
     /// Reads the file, if there is one.
     pub(super) fn read(&self) -> Result<Option<FileText>, Diagnostic> {
         if let Some(File::Text { name, text }) = &self.file {
             let (path, text) = (PathBuf::from(name), text.clone());
             return Ok(Some(FileText { path, text, is_open_to_all: false }));
         }
-        let Some(path) = self.path() else { return Ok(None) };
-        let error = |text: String| Diagnostic::new(in_file(&path, None), text);
-        let (bytes, is_open_to_all) =
-            read_bytes(&path, MAX_BYTES).map_err(|e| error(format!("cannot be read: {e}")))?;
-        if bytes.trim_ascii().is_empty() {
-            // More likely a file in the making than a wish for defaults.
-            return Err(error("is empty: expected at least one key".to_owned()));
-        }
-        Ok(Some(FileText { text: text(&path, bytes)?, path, is_open_to_all }))
+        self.path().as_deref().map(read_file).transpose()
     }
+}
+
+/// Reads a file of which something is expected.
+pub(super) fn read_file(path: &Path) -> Result<FileText, Diagnostic> {
+    let error = |text: String| Diagnostic::new(in_file(path, None), text);
+    let (bytes, is_open_to_all) =
+        read_bytes(path, MAX_BYTES).map_err(|e| error(format!("cannot be read: {e}")))?;
+    if bytes.trim_ascii().is_empty() {
+        // More likely a file in the making than a wish for defaults.
+        return Err(error("is empty: expected at least one key".to_owned()));
+    }
+    Ok(FileText { text: text(path, bytes)?, path: path.to_owned(), is_open_to_all })
 }
 
 /// The text of a file that may be anything.

@@ -97,7 +97,7 @@ enum VerdictLabel {
 
 /// Why a request may not pass, whatever its quotas have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlockReason {
+pub(crate) enum BlockReason {
     Listed,
     Cost,
     Banned,
@@ -152,7 +152,7 @@ impl BlockReason {
     const NAMES: [&str; 5] = ["listed", "cost", "banned", "suspended", "other"];
 
     /// None if the request was not blocked.
-    fn of(decision: &Decision) -> Option<Self> {
+    pub(crate) fn of(decision: &Decision) -> Option<Self> {
         let Verdict::Block(block) = decision.verdict() else { return None };
         Some(match block {
             Block::Listed => Self::Listed,
@@ -163,7 +163,7 @@ impl BlockReason {
         })
     }
 
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         Self::NAMES[self as usize]
     }
 }

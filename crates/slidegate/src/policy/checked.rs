@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method};
 
-use crate::limit::{Name, Quota, Quotas};
+use crate::limit::{Account, Name, Quota, Quotas};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
@@ -153,6 +153,14 @@ impl Policies {
     /// The policies, in order.
     pub fn iter(&self) -> impl Iterator<Item = &CheckedPolicy> {
         self.policies.iter()
+    }
+
+    /// The quotas that an account is counted by, without what operators grant: those of its policy,
+    /// else of this plan, else of the API key's plan, else of the default one. None if there is no
+    /// such policy.
+    pub fn quotas_of(&self, account: &Account, plan: Option<&str>) -> Option<Quotas> {
+        let matched = self.match_account(account, plan, None).ok()?;
+        Some(matched.quotas.into_owned())
     }
 
     /// All plans, by name.
