@@ -12,7 +12,8 @@ use crate::limit::{
 use crate::policy::matching::Match;
 use crate::policy::overrides::OverrideEffect;
 use crate::policy::{
-    AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, OnStoreError, Overrides, Policies, Scope,
+    AccountError, ActiveBan, Ban, BanStats, CheckedPolicy, NamedCharge, OnStoreError, Overrides,
+    Policies, Scope,
 };
 
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
@@ -122,11 +123,20 @@ impl<S: Store> Admin<'_, S> {
         plan: Option<&'p str>,
         quotas: Option<&'p Quotas>,
     ) -> Result<(Match<'p>, OverrideEffect), AccountError> {
-        let mut matched = policies.match_account(account, plan, quotas)?;
+        let policy = policies.find(&account.policy)?;
+        let of_key = policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
+        let charge = NamedCharge {
+            policy: &account.policy,
+            identity: account.identity,
+            plan: plan.or(of_key),
+            cost: Some(NonZeroU32::MIN),
+            quotas,
+        };
+        let mut matched = policies.match_named(policy, &charge);
         let rules = self.gate.rules.load();
         let overrides = rules.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
-        let own = own.and(overrides.under(matched.policy, &matched.identity));
+        let own = own.and(overrides.under(policy, &matched.identity));
         let effect = own.and(overrides.around(&account.identity));
         if quotas.is_none() {
             matched.raise(effect.granted);

@@ -148,7 +148,7 @@ impl<S: Store> Operator<S> {
 }
 
 /// Whether requests under the policy can be counted for such an identity.
-fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
+pub(crate) fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
     let kind = identity.kind();
     let gives = |source: &Source| match source {
         Source::User => kind == "user",

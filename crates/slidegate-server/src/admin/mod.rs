@@ -3,6 +3,7 @@
 pub(crate) mod accounts;
 mod changes;
 pub(crate) mod density;
+pub(crate) mod plan;
 mod readiness;
 #[cfg(test)]
 mod tests;
@@ -60,18 +61,20 @@ POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"fo
 POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy\": \"...\" for one policy only
 GET    /v1/overrides                        grants, exemptions and bans in force
 DELETE /v1/overrides/ID                     lifts one                   {\"reason\": \"...\"}
+POST   /v1/plan                             what a reload would change  {\"config\": \"text of the file\"}
 
-The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift
+The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift, plan
 
 If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 "
 );
 
-/// All routes. Probes and the index need no token; metrics and the API do, if there is one.
+/// All routes, with that of plans. Probes and the index need no token; metrics and the API do, if there is one.
 pub(crate) fn router<S: Store>(
     operator: Operator<S>,
     shutdown: CancellationToken,
     token: Option<&Secret>,
+    plan: Router,
 ) -> Router {
     let (scraped, probed) = (operator.observer.clone(), operator.observer.clone());
     let guarded = Router::new()
@@ -83,6 +86,7 @@ pub(crate) fn router<S: Store>(
         .route("/v1/overrides", get(changes::list::<S>))
         .route("/v1/overrides/{id}", delete(changes::lift::<S>))
         .with_state(Arc::new(operator))
+        .merge(plan)
         .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))
         .route_layer(from_fn_with_state(token.map(Token::new), authorize));
     Router::new()

@@ -31,7 +31,7 @@ fn endpoint_with<S: Store + StoreReport>(
     let shutdown = CancellationToken::new();
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
-    (router(Operator { overrides, observer }, shutdown.clone(), token), shutdown)
+    (router(Operator { overrides, observer }, shutdown.clone(), token, Router::new()), shutdown)
 }
 
 fn memory_endpoint() -> (Router, CancellationToken) {

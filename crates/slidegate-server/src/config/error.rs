@@ -84,6 +84,15 @@ impl Diagnostic {
         Self { location: location.into(), value: None, text: text.to_string() }
     }
 
+    /// Gives a file another name.
+    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
+        if let Origin::File { path, .. } = &mut self.location.origin
+            && **path == *from
+        {
+            *path = to.into();
+        }
+    }
+
     /// With a value that is a string, if there is one.
     pub(super) fn with_text(self, text: Option<&str>) -> Self {
         Self { value: text.map(quoted), ..self }
@@ -113,6 +122,12 @@ impl ConfigErrors {
         errors.sort();
         errors.dedup();
         Self(errors)
+    }
+
+    /// The same errors, with another name for a file.
+    pub(crate) fn renamed(mut self, from: &Path, to: &Path) -> Self {
+        self.0.iter_mut().for_each(|error| error.rename(from, to));
+        self
     }
 
     /// The text of each error, up to the number that is shown.

@@ -35,10 +35,10 @@ pub(crate) use self::gateway::{
 };
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
-pub(crate) use self::sources::{File, Sources};
+pub(crate) use self::reader::Value;
+pub(crate) use self::sources::{File, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
-pub(crate) use self::reader::Value;
 pub(crate) use self::values::{ListenAddress, Period, Secret};
 
 use std::path::Path;

@@ -10,8 +10,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::config::error::{Diagnostic, Location, Origin};
+use crate::config::sources::read_bytes;
 use crate::config::tree::{Content, Node};
 use crate::config::values::{Period, Secret};
+
+/// No secret has a hundredth of it.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
 /// Collects the errors and warnings of a tree that is read.
 #[derive(Default)]
@@ -293,8 +297,14 @@ impl<'t> Value<'t> {
 
     /// The secret that is in a file.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
-        match std::fs::read_to_string(self.file()?) {
-            Ok(text) => self.not_empty(Secret::new(&text)),
+        match read_bytes(&self.file()?, MAX_SECRET_BYTES) {
+            Ok((bytes, _)) if bytes.len() as u64 > MAX_SECRET_BYTES => self.reject(format!(
+                "the file is too large: expected at most {MAX_SECRET_BYTES} bytes"
+            )),
+            Ok((bytes, _)) => match String::from_utf8(bytes) {
+                Ok(text) => self.not_empty(Secret::new(&text)),
+                Err(_) => self.reject("the file is not UTF-8 text"),
+            },
             Err(error) => self.reject(format!("the file cannot be read: {error}")),
         }
     }

@@ -81,6 +81,14 @@ impl Sources {
         }
     }
 
+    /// The same with this text in place of the file.
+    pub(crate) fn with_text(&self, path: &Path, text: String) -> Result<Self, ConfigErrors> {
+        let text = self::text(path, text.into_bytes());
+        let text = text.map_err(|error| ConfigErrors::new(vec![error]))?;
+        let file = File::Text { name: path.display().to_string(), text };
+        Ok(Self { file: Some(file), ..self.clone() })
+    }
+
     /// What the file is called; empty if there is none.
     pub(crate) fn name(&self) -> String {
         match &self.file {
@@ -97,6 +105,13 @@ impl Sources {
         }
         self.path().as_deref().map(read_file).transpose()
     }
+}
+
+/// The name and the text of a configuration file, or of standard input for `-`.
+pub(crate) fn read_named(path: &Path) -> anyhow::Result<(String, String)> {
+    let sources = Sources { file: Some(File::or_stdin(path)?), ..Sources::default() };
+    let file = sources.read().map_err(|error| ConfigErrors::new(vec![error]))?;
+    Ok((sources.name(), file.map(|file| file.text).unwrap_or_default()))
 }
 
 /// Reads a file of which something is expected.

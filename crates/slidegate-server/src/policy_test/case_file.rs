@@ -132,7 +132,8 @@ impl CaseStep {
         before: Option<&Self>,
         policies: &[&str],
     ) -> Option<Self> {
-        let expect = table.key("expect").required("what is decided, such as { verdict = \"deny\" }");
+        let expect =
+            table.key("expect").required("what is decided, such as { verdict = \"deny\" }");
         let expect = expect.table().and_then(|expect| Expectation::read(&expect, policies));
         let request = read_request(&table.key("request"), shared);
         let times = table.key("times");
@@ -142,7 +143,8 @@ impl CaseStep {
             table.key("every").report("expected `times` too: how often it is");
         }
         let at = table.key("at");
-        let start = if at.is_set() { instant(&at)? } else { before.map_or(Duration::ZERO, Self::end) };
+        let start =
+            if at.is_set() { instant(&at)? } else { before.map_or(Duration::ZERO, Self::end) };
         if let Some(before) = before.filter(|before| start < before.last()) {
             let text = format!("in the past: the step before is at {}", shown(before.last()));
             at.report(text);
@@ -230,9 +232,9 @@ fn add_headers(headers: &mut HeaderMap, table: &Value<'_>) {
             continue;
         };
         let values = value.hidden().elements();
-        let values = values.iter().filter_map(|value| {
-            value.parsed_as::<HeaderValue>("expected visible text")
-        });
+        let values = values
+            .iter()
+            .filter_map(|value| value.parsed_as::<HeaderValue>("expected visible text"));
         if let Entry::Occupied(entry) = headers.entry(&name) {
             entry.remove_entry_mult().1.for_each(drop);
         }

@@ -143,7 +143,8 @@ impl CaseVerdict {
 /// The policies that denied it or banned its identity; if it is allowed, those that counted it.
 fn policies(outcome: &CaseOutcome) -> Vec<&str> {
     let Ok(decision) = outcome else { return Vec::new() };
-    let has_part = |own: &&PolicyStanding| decision.is_allowed() || own.is_violated() && !own.shadow;
+    let has_part =
+        |own: &&PolicyStanding| decision.is_allowed() || own.is_violated() && !own.shadow;
     let counted = decision.policies().iter().filter(has_part).map(|own| &*own.policy);
     counted.chain(decision.banned_by().map(|name| &**name)).collect()
 }

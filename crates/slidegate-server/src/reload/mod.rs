@@ -1,10 +1,13 @@
-//! Notices changes of the configuration: by SIGHUP, and by polling its files.
+//! Notices changes of the configuration, by SIGHUP and by polling its files, and says what they are.
 //!
 //! A poll looks at which file the path leads to, its size and its times, so a file that is written
 //! in place, renamed over or reached by another symlink, as Kubernetes swaps them, is seen on every
 //! file system within about a second.
 
 mod difference;
+mod history;
+mod over_quota;
+mod reloader;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +23,11 @@ use tokio::{fs, time};
 
 use crate::config::KeysFileVersion;
 
-pub(crate) use self::difference::{difference, needs_restart};
+pub(crate) use self::over_quota::AccountsOverQuota;
+pub(crate) use self::reloader::{ReloadChanges, Reloader};
+
+use self::difference::{difference, needs_restart};
+use self::history::history;
 
 /// Why the configuration is to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

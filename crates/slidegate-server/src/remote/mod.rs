@@ -18,10 +18,12 @@ use serde::de::DeserializeOwned;
 
 use self::client::{AdminEndpoint, path_segment};
 use crate::admin::density::DensityView;
+use crate::admin::plan::{PlanBody, ReloadPlan};
 use crate::admin::views::{
     AccountList, AccountSort, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
     OverrideList,
 };
+use crate::config;
 use crate::terminal::{Paint, columns};
 
 #[derive(Debug, Subcommand)]
@@ -103,6 +105,20 @@ Examples:
   slidegate overrides                       shows which there are
   slidegate lift 1f0c6a9be2d74a53 --reason 'they have fixed it'"))]
     Lift(Lift),
+
+    /// Ask a running server what a reload with a configuration file would change
+    #[command(after_help = help("\
+The server reads the file as it would in a reload, with its own flags and environment, and changes
+nothing. It says which policies, quotas and identities would change, where accounts keep what they
+have spent, which accounts would be over the new quotas, of at most 100 that it has lately seen near
+a quota or denied, and which sections need a restart. What is wrong with the file is said as by
+`slidegate check`.
+
+Examples:
+  slidegate plan --config new.toml
+  slidegate plan --config new.toml --json | jq '.accounts.over'
+  generate-config | slidegate plan --config -"))]
+    Plan(Plan),
 }
 
 /// The parameters of `GET /v1/accounts`.
@@ -230,6 +246,17 @@ pub(crate) struct Lift {
     server: AdminEndpoint,
 }
 
+/// A reload that is only asked about.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Plan {
+    /// The configuration file, or - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+
+    #[command(flatten)]
+    server: AdminEndpoint,
+}
+
 fn help(text: &str) -> String {
     format!(
         "{text}
@@ -275,6 +302,11 @@ impl RemoteCommand {
                 let path = format!("/v1/overrides/{}", path_segment(&lift.id));
                 let body = serde_json::to_vec(lift)?;
                 lift.server.print::<OverrideLifted>(Method::DELETE, &path, body)
+            }
+            Self::Plan(plan) => {
+                let (name, config) = config::read_named(&plan.config)?;
+                let body = serde_json::to_vec(&PlanBody { config, name })?;
+                plan.server.print::<ReloadPlan>(Method::POST, "/v1/plan", body)
             }
         }
     }

@@ -2,10 +2,12 @@
 
 use std::fmt::{self, Display};
 
+use crate::admin::plan::ReloadPlan;
 use crate::admin::views::{
     AccountList, AccountSort, AccountView, AccountsReset, IdentityView, OverrideCreated,
     OverrideLifted, OverrideList, OverrideView, QuotaView,
 };
+use crate::reload::ReloadChanges;
 
 impl Display for AccountList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,6 +145,34 @@ impl Display for OverrideLifted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = time(self.lifted.ends_in_ms);
         writeln!(f, "lifted: {}; it had {rest} left", self.lifted.sentence())
+    }
+}
+
+impl Display for ReloadPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ReloadChanges { changes, history, restart } = &self.changes;
+        if changes.is_empty() {
+            writeln!(f, "no change of policies")?;
+        }
+        let restart: Vec<String> = restart.iter().map(|section| format!("[{section}]")).collect();
+        let accounts: Vec<String> = self.accounts.over.iter().map(ToString::to_string).collect();
+        for (heading, lines) in [
+            ("a reload changes", changes),
+            ("what accounts have spent", history),
+            ("changed, but only a restart applies it", &restart),
+            ("warnings", &self.warnings),
+            (self.accounts.summary().as_str(), &accounts),
+        ] {
+            if lines.is_empty() {
+                continue;
+            }
+            writeln!(f, "{heading}")?;
+            lines.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        if accounts.is_empty() && !changes.is_empty() {
+            writeln!(f, "{}", self.accounts.summary())?;
+        }
+        Ok(())
     }
 }
 

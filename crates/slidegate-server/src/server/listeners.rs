@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::banner::LocalAddresses;
 use super::wiring::Server;
-use crate::admin::{self, Operator};
+use crate::admin::{self, Operator, plan};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::{ListenerKind, StoreReport};
@@ -175,7 +175,12 @@ fn open_admin<S: Store + StoreReport>(
     let token = server.config.admin.token.as_ref();
     let operator =
         Operator { overrides: server.overrides.clone(), observer: server.observer.clone() };
-    let router = RouterService(admin::router(operator, shutdown, token));
+    let router = RouterService(admin::router(
+        operator,
+        shutdown,
+        token,
+        plan::router(server.reloader.clone()),
+    ));
     let closing = CancellationToken::new();
     let share = bound.share().map(|share| (share, router));
     tokio::spawn(serve_share(share, closing.clone()));

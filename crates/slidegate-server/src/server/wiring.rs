@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use slidegate::limit::SystemClock;
-use slidegate::{Decision, Store};
+use slidegate::{Decision, Policies, Store};
 use slidegate_redis::EventLog;
+use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::Operator;
-use crate::config::{self, Config, ConfigErrors, KeysFileVersion, Loaded, Sources};
+use crate::config::{Config, ConfigErrors, KeysFileVersion, Sources};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
 use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
-use crate::reload::{self, Cause};
+use crate::reload::{Cause, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
@@ -38,9 +39,13 @@ pub(crate) struct Server<S> {
     /// Of all workers.
     refunds: Arc<RefundTable>,
     audit: Option<WorkerGuard>,
-    /// What is in force, but for the policies, which the gate has.
-    pub(crate) config: Config,
-    sources: Sources,
+    /// What it was started with, but for the policies, which the gate has.
+    pub(crate) config: Arc<Config>,
+    /// The file that the API keys in force were read from.
+    keys_file: Option<KeysFileVersion>,
+    pub(crate) reloader: Arc<Reloader<S>>,
+    /// Reads accounts for the log of the last reload.
+    inspection: Option<JoinHandle<()>>,
 }
 
 impl<S: Store + StoreReport> Server<S> {
@@ -68,6 +73,14 @@ impl<S: Store + StoreReport> Server<S> {
         let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
         let refunds = Arc::default();
+        let keys_file = config.keys_file.take();
+        let config = Arc::new(config);
+        let reloader = Arc::new(Reloader {
+            live: live.clone(),
+            observer: observer.clone(),
+            config: config.clone(),
+            sources,
+        });
         Ok(Self {
             live,
             gateway,
@@ -80,7 +93,9 @@ impl<S: Store + StoreReport> Server<S> {
             refunds,
             audit,
             config,
-            sources,
+            keys_file,
+            reloader,
+            inspection: None,
         })
     }
 
@@ -122,7 +137,7 @@ impl<S: Store + StoreReport> Server<S> {
 
     /// Reads the configuration again and puts it in force, or leaves everything as it is.
     pub(crate) fn reload(&mut self, cause: Cause) {
-        match self.load() {
+        match self.reloader.load() {
             Ok(loaded) => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.apply(loaded.config);
@@ -139,17 +154,6 @@ impl<S: Store + StoreReport> Server<S> {
         }
     }
 
-    /// Loads a configuration whose policies can be put in force on the store as it is: a reload
-    /// leaves the store's settings alone.
-    fn load(&self) -> anyhow::Result<Loaded> {
-        let loaded = config::load(&self.sources)?;
-        let store = self.live.gate().store();
-        store
-            .check_policies(&loaded.config.rules.policies)
-            .context("[store] has changed too; restart to apply it. With the store in force")?;
-        Ok(loaded)
-    }
-
     /// Writes down that this is the end, and waits until it is on the disk, a moment.
     pub(crate) fn end(&mut self) {
         self.observer.stopped();
@@ -158,25 +162,31 @@ impl<S: Store + StoreReport> Server<S> {
 
     /// The file that the API keys in force were read from.
     pub(crate) fn keys_file(&self) -> Option<&KeysFileVersion> {
-        self.config.keys_file.as_ref()
+        self.keys_file.as_ref()
     }
 
     fn apply(&mut self, mut config: Config) {
-        self.config.keys_file.clone_from(&config.keys_file);
-        let changes = reload::difference(&self.live.gate().policies(), &config.rules.policies);
+        let changes = self.reloader.compare(&config);
+        let before = self.live.gate().policies();
+        self.keys_file = config.keys_file.take();
         if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {
             gateway.reroute(config);
         }
         self.live.replace(&mut config.rules);
-        self.observer.reloaded(&changes);
-        if changes.is_empty() {
-            tracing::info!("reloaded: no change of policies");
+        self.observer.reloaded(&changes.changes);
+        changes.log();
+        if !changes.changes.is_empty() {
+            self.inspect_accounts(before);
         }
-        for change in changes {
-            tracing::info!("reloaded: {change}");
-        }
-        for part in reload::needs_restart(&self.config, &config) {
-            tracing::warn!("[{part}] has changed; restart to apply it");
+    }
+
+    /// Logs which accounts are over the quotas that are new. The reload does not wait for it, and the
+    /// next one ends it.
+    fn inspect_accounts(&mut self, before: Arc<Policies>) {
+        let (reloader, after) = (self.reloader.clone(), self.live.gate().policies());
+        let inspection = async move { reloader.accounts_over(&before, &after).await.log() };
+        if let Some(last) = self.inspection.replace(tokio::spawn(inspection)) {
+            last.abort();
         }
     }
 

@@ -11,7 +11,8 @@ fn help_names_every_command_and_gives_examples() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    for command in ["serve", "check", "explain", "import", "demo", "digest", "completions"] {
+    for command in ["serve", "check", "explain", "test", "import", "demo", "digest", "completions"]
+    {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
     assert!(text.contains("Examples:\n  slidegate demo"), "{text}");
@@ -25,6 +26,7 @@ fn the_help_of_every_command_has_an_example() {
         ("check", "slidegate check slidegate.toml"),
         ("check", "1  the file is wrong"),
         ("explain", "slidegate explain --config slidegate.toml"),
+        ("test", "slidegate test slidegate.toml"),
         ("completions", "slidegate completions bash"),
     ] {
         let output = slidegate(&[command, "--help"]).output().unwrap();

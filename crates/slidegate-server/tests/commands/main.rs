@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod demo;
 mod explain;
+mod policy_tests;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

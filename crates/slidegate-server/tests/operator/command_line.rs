@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::support::{Place, Setup, Upstream, gateway, options};
 use crate::terminal::{Operator, errors};
 
-const COMMANDS: [&str; 8] =
-    ["accounts", "inspect", "reset", "grant", "exempt", "ban", "overrides", "lift"];
+const COMMANDS: [&str; 9] =
+    ["accounts", "inspect", "reset", "grant", "exempt", "ban", "overrides", "lift", "plan"];
 
 #[test]
 fn the_help_of_every_command_has_examples_exit_codes_and_variables() {

@@ -12,6 +12,7 @@ mod keys;
 mod lives;
 mod names;
 mod overrides;
+mod plan;
 mod requests;
 #[path = "../gateway/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "other tests need the rest of it")]

@@ -18,6 +18,8 @@ fn check(file: &Path) -> String {
 #[test]
 fn every_example_is_good_and_there_is_one_for_each_source() {
     let entries = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    // The cases beside them are held against them in `commands/policy_tests.rs`.
+    let entries = entries.filter(|path| !path.to_str().unwrap().ends_with(".test.toml"));
     let mut names: Vec<String> = entries
         .map(|path| {
             let told = check(&path);

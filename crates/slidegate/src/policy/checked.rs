@@ -155,12 +155,25 @@ impl Policies {
         self.policies.iter()
     }
 
-    /// The quotas that an account is counted by, without what operators grant: those of its policy,
-    /// else of this plan, else of the API key's plan, else of the default one. None if there is no
-    /// such policy.
-    pub fn quotas_of(&self, account: &Account, plan: Option<&str>) -> Option<Quotas> {
-        let matched = self.match_account(account, plan, None).ok()?;
-        Some(matched.quotas.into_owned())
+    /// The quotas that an account is counted by, without what operators grant, and the plan that they
+    /// come from: those of its policy, else of this plan, else of the API key's plan, else of the
+    /// default one. None if there is no such policy.
+    pub fn quotas_of(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+    ) -> Option<(Quotas, Option<&Name>)> {
+        let policy = self.find(&account.policy).ok()?;
+        let of_key = || self.api_keys.get(&account.identity).map(|key| &key.plan);
+        match &policy.limits {
+            Limits::Quotas(quotas) => Some((quotas.clone(), None)),
+            Limits::Given(quotas_of) => Some((quotas_of(&account.identity), None)),
+            Limits::Plans { default, .. } => {
+                let named = plan.map_or_else(of_key, |plan| self.plans.get(plan));
+                let plan = named.unwrap_or(default);
+                Some((plan.quotas.clone(), Some(&plan.name)))
+            }
+        }
     }
 
     /// All plans, by name.

@@ -228,21 +228,6 @@ impl Policies {
         self.matched(policy, policy.account_of(charge.identity), plan, cost, charge.quotas)
     }
 
-    /// How a policy counts a request of one unit for an account. Without a plan it is the API key's.
-    pub(crate) fn match_account<'p>(
-        &'p self,
-        account: &'p Account,
-        plan: Option<&'p str>,
-        quotas: Option<&'p Quotas>,
-    ) -> Result<Match<'p>, AccountError> {
-        let policy = self.find(&account.policy)?;
-        let of_key = self.api_keys.get(&account.identity).map(|key| &*key.plan.name);
-        let (policy_name, identity) = (&account.policy, account.identity);
-        let (plan, cost) = (plan.or(of_key), Some(NonZeroU32::MIN));
-        let charge = NamedCharge { policy: policy_name, identity, plan, cost, quotas };
-        Ok(self.match_named(policy, &charge))
-    }
-
     /// The match of an identity, by the quotas that are given. Else, if the policy goes by plans, by
     /// the one of this name; an unknown name is the default's, and so is an empty one.
     #[inline]

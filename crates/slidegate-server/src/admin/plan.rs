@@ -1,0 +1,78 @@
+//! What a reload with another configuration would change.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::routing::post;
+use axum::{Json, Router};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use slidegate::Store;
+
+use super::changes::NoParameters;
+use super::views::is_default;
+use crate::json_body;
+use crate::observe::StoreReport;
+use crate::problem::Problem;
+use crate::reload::{AccountsOverQuota, ReloadChanges, Reloader};
+
+/// A configuration has 1 MiB at most, and more as a string of JSON.
+const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+
+/// The body of `POST /v1/plan`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(crate) struct PlanBody {
+    /// The text of the file.
+    pub(crate) config: String,
+    /// What errors call it.
+    #[serde(default = "unnamed", skip_serializing_if = "is_default")]
+    pub(crate) name: String,
+}
+
+fn unnamed() -> String {
+    "config".to_owned()
+}
+
+/// `POST /v1/plan`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReloadPlan {
+    #[serde(flatten)]
+    pub(crate) changes: ReloadChanges,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) accounts: AccountsOverQuota,
+}
+
+/// The page, without the check of the token.
+pub(crate) fn router<S: Store + StoreReport>(reloader: Arc<Reloader<S>>) -> Router {
+    Router::new().route("/v1/plan", post(plan::<S>)).with_state(reloader)
+}
+
+/// `POST /v1/plan`
+async fn plan<S: Store + StoreReport>(
+    State(reloader): State<Arc<Reloader<S>>>,
+    query: Result<Query<NoParameters>, QueryRejection>,
+    request: Request,
+) -> Result<Json<ReloadPlan>, Problem> {
+    query?;
+    let body = json_body::read(request, MAX_BODY_BYTES).await?;
+    if json_body::is_list(&body) {
+        return Err(Problem::invalid_body("expected an object, not a list"));
+    }
+    let PlanBody { config, name } = json_body::parse(&body)?;
+    let loading = reloader.clone();
+    // A file with many keys takes a while, and so may the files that it names.
+    let loaded = tokio::task::spawn_blocking(move || loading.load_text(&name, config)).await;
+    let failed = |_| {
+        let detail = "The configuration could not be read.";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    };
+    let loaded = loaded.map_err(failed)?;
+    let loaded = loaded.map_err(|error| Problem::bad_request(format_args!("{error:#}")))?;
+    let changes = reloader.compare(&loaded.config);
+    let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
+    let in_force = reloader.live.gate().policies();
+    let accounts = reloader.accounts_over(&in_force, &loaded.config.rules.policies).await;
+    Ok(Json(ReloadPlan { changes, warnings, accounts }))
+}

@@ -1,0 +1,87 @@
+//! Which accounts keep what they have spent when other policies are put in force.
+
+use std::time::Duration;
+
+use slidegate::Policies;
+use slidegate::limit::Quotas;
+use slidegate::policy::CheckedPolicy;
+
+use crate::config::{Period, StoreConfig};
+
+/// What becomes of the history of accounts whose quotas, identities or places change, a line each.
+pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Vec<String> {
+    let mut lines = Vec::new();
+    for policy in new.iter().filter(|policy| !policy.has_given_quotas()) {
+        let Some(before) = old.iter().find(|before| before.name == policy.name) else { continue };
+        let name = &policy.name;
+        if before.scope != policy.scope || before.lease != policy.lease {
+            lines.push(format!("policy {name}: all accounts start anew, in other ledgers"));
+            continue;
+        }
+        if before.identity != policy.identity {
+            lines.push(format!("policy {name}: identities that it did not count start anew"));
+        }
+        let go_by_plans = before.default_plan().is_some() && policy.default_plan().is_some();
+        if before.quotas() != policy.quotas() && !go_by_plans {
+            let fate = NewWindow::of([policy], store);
+            compare(("policy", name), &before.windows, &policy.windows, fate, &mut lines);
+        }
+    }
+    for plan in new.plans() {
+        let before = old.plans().into_iter().find(|before| before.name == plan.name);
+        if let Some(before) = before.filter(|before| before.quotas != plan.quotas) {
+            let by_plan = new.iter().filter(|policy| policy.default_plan().is_some());
+            let fate = NewWindow::of(by_plan, store);
+            compare(("plan", &plan.name), &before.quotas, &plan.quotas, fate, &mut lines);
+        }
+    }
+    lines
+}
+
+/// Compares windows: ledgers are found by them, whatever the units are.
+fn compare(
+    (kind, name): (&str, &str),
+    before: &Quotas,
+    after: &Quotas,
+    fate: NewWindow,
+    lines: &mut Vec<String>,
+) {
+    let windows = |quotas: &Quotas| -> Vec<Duration> {
+        quotas.as_slice().iter().map(|quota| quota.window()).collect()
+    };
+    let before = windows(before);
+    for window in windows(after) {
+        let shown = Period(window);
+        lines.push(match fate {
+            _ if before.contains(&window) => {
+                format!("{kind} {name}: what was spent in {shown} is kept")
+            }
+            NewWindow::SharesKeys => format!(
+                "{kind} {name}: {shown} goes on in the same keys, whose template has no <window>"
+            ),
+            NewWindow::StartsAnew => {
+                format!("{kind} {name}: {shown} is a new window and starts anew")
+            }
+        });
+    }
+}
+
+/// What a window finds that was not counted before.
+#[derive(Clone, Copy)]
+enum NewWindow {
+    /// Ledgers of its own.
+    StartsAnew,
+    /// The keys in Redis that another window had.
+    SharesKeys,
+}
+
+impl NewWindow {
+    fn of<'p>(policies: impl IntoIterator<Item = &'p CheckedPolicy>, store: &StoreConfig) -> Self {
+        let StoreConfig::Redis(redis) = store else { return Self::StartsAnew };
+        let shares_keys = policies.into_iter().any(|policy| {
+            let template = redis.key_templates.get(&*policy.name).or(redis.key_template.as_ref());
+            template.is_some_and(|template| !template.to_string().contains("<window>"))
+        });
+        if shares_keys { Self::SharesKeys } else { Self::StartsAnew }
+    }
+}

@@ -1,0 +1,218 @@
+//! `slidegate plan`: what a reload would change, and that the reload's own log says the same.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Front, Place, Setup, Upstream, options, wait_until};
+use crate::terminal::{Operator, errors, for_many_clients, passing, passing_at};
+
+fn before(upstream: &Upstream) -> Setup {
+    for_many_clients(upstream)
+        .key("user_header", "\"x-user-id\"")
+        .policy("api", "10/min", "")
+        .policy("login", "100/min", "match = { path = \"/login\" }")
+        .policy("old", "1000/min", "")
+        .tables("[plans.free]\nquotas = [\"1000/min\"]")
+        .policy("paid", "", "plan = \"free\"\nidentity = [\"user\", \"ip\"]")
+}
+
+fn after(upstream: &Upstream) -> Setup {
+    for_many_clients(upstream)
+        .key("user_header", "\"x-user-id\"")
+        .policy("api", "6/min", "")
+        .policy("login", "5/h", "match = { path = \"/login\" }")
+        .policy("new", "1000/min", "")
+        .tables("[plans.free]\nquotas = [\"900/min\", \"9000/day\"]")
+        .policy("paid", "", "plan = \"free\"\nidentity = \"ip\"")
+        .tables("[log]\naccess = true")
+}
+
+const CHANGES: [&str; 8] = [
+    "policy api: quotas 10/min -> 6/min",
+    "policy login: quotas 100/min -> 5/h",
+    "policy new added",
+    "policy old removed",
+    "policy paid: identity user, ip -> ip",
+    "plan free: quotas 1000/min -> 900/min, 9000/day",
+    "client address x-forwarded-for -> peer",
+    "how paths are read has changed",
+];
+
+const HISTORY: [&str; 5] = [
+    "policy api: what was spent in 1min is kept",
+    "policy login: 1h is a new window and starts anew",
+    "policy paid: identities that it did not count start anew",
+    "plan free: what was spent in 1min is kept",
+    "plan free: 1d is a new window and starts anew",
+];
+
+/// The new configuration, written beside the one in force.
+fn write_new(front: &Front, upstream: &Upstream) -> String {
+    let text = after(upstream).text();
+    let text = text.replace("\"x-forwarded-for\"", "\"peer\"\nignore_case = true");
+    let file = front.directory().join("new.toml");
+    fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn lines(plan: &Value, member: &str) -> Vec<String> {
+    let list = plan[member].as_array().unwrap();
+    list.iter().map(|line| line.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_plan_says_what_the_reload_and_its_log_do() {
+    let upstream = Upstream::simple();
+    let front = before(&upstream).start();
+    let operator = Operator::of(&front);
+    assert_eq!(passing(&front, "10.0.0.1", 8), 8);
+    assert_eq!(passing(&front, "10.0.0.2", 12), 10);
+    assert_eq!(passing(&front, "10.0.0.3", 5), 5);
+    assert_eq!(passing_at(&front, "/login", "10.0.0.4", 8), 8);
+    let file = write_new(&front, &upstream);
+
+    let plan = operator.json(&["plan", "--config", &file]);
+    assert_eq!(lines(&plan, "changes"), CHANGES);
+    assert_eq!(lines(&plan, "history"), HISTORY);
+    assert_eq!(lines(&plan, "restart"), ["log"]);
+    let accounts = &plan["accounts"];
+    let over = accounts["over"].as_array().unwrap();
+    let of = |identity: &str| over.iter().find(|account| account["identity"] == identity);
+    assert_eq!(over.len(), 3, "{accounts}");
+    let [one, two, four] =
+        ["ip:10.0.0.1", "ip:10.0.0.2", "ip:10.0.0.4"].map(|who| of(who).unwrap());
+    for (account, spent) in [(one, 8), (two, 10), (four, 8)] {
+        assert_eq!(account["policy"], "api", "the window of login starts anew: {account}");
+        assert_eq!(account["spent"], spent, "{account}");
+        assert_eq!((&account["units"], &account["units_before"]), (&6.into(), &10.into()));
+        assert_eq!(account["quota"], "6/min");
+    }
+    assert!(accounts["sampled"].as_u64().unwrap() >= 4, "{accounts}");
+
+    let text = operator.run(&["plan", "--config", &file]);
+    let told = CHANGES
+        .iter()
+        .chain(&HISTORY)
+        .chain(&["[log]", "ip:10.0.0.1 under api: 8 spent, 6/min allowed, 10 before"]);
+    for line in told {
+        assert!(text.contains(&format!("\n  {line}\n")), "{line}: {text}");
+    }
+    assert!(text.contains("\nover the new quotas: 3 of "), "{text}");
+
+    assert_eq!(passing(&front, "10.0.0.1", 4), 2, "nothing has changed");
+    assert!(!front.output().contains("reloaded"), "{}", front.output());
+    front.reconfigure(&fs::read_to_string(&file).unwrap());
+    front.signal("HUP");
+    wait_until("the log of the accounts", || front.output().contains("10 spent, 6/min allowed"));
+    let log = front.output();
+    for line in CHANGES.iter().chain(&HISTORY) {
+        assert!(log.contains(&format!("reloaded: {line}")), "{line}: {log}");
+    }
+    assert!(log.contains("[log] has changed; restart to apply it"), "{log}");
+    assert!(log.contains("reloaded: over the new quotas: 3 of "), "{log}");
+    let line = "reloaded: over the new quota: ip:10.0.0.4 under api: 8 spent, 6/min allowed, 10";
+    assert!(log.contains(line), "{log}");
+    let again = operator.run(&["plan", "--config", &file]);
+    assert!(again.starts_with("no change of policies\n"), "{again}");
+}
+
+#[test]
+fn a_plan_of_plans_goes_by_that_of_the_key_and_by_grants() {
+    let upstream = Upstream::simple();
+    let setup = |plan: &str| {
+        let free = format!("[plans.free]\nquotas = \"4/min\"\n[plans.{plan}]\nquotas = \"20/min\"");
+        let keys = ["one", "two"].map(|name| {
+            format!("[[api_key]]\nkey = \"k-{name}\"\nname = \"{name}\"\nplan = \"{plan}\"\n")
+        });
+        let api = "identity = \"api-key\"\nplan = \"free\"";
+        for_many_clients(&upstream).tables(&free).tables(&keys.concat()).policy("api", "", api)
+    };
+    let front = setup("pro").start();
+    let operator = Operator::of(&front);
+    for key in ["one", "two"] {
+        let mut wire = front.wire();
+        let header = format!("X-API-Key: k-{key}\r\n");
+        assert!((0..12).all(|_| wire.get("/", &header).status() == 200));
+    }
+    operator.run(&["grant", "api-key:two", "10", "--for", "1h", "--reason", "a test"]);
+    let text = setup("pro").text().replace("plan = \"pro\"", "plan = \"free\"");
+    let file = front.directory().join("new.toml");
+    fs::write(&file, &text).unwrap();
+    let plan = operator.json(&["plan", "--config", file.to_str().unwrap()]);
+    assert_eq!(lines(&plan, "changes"), ["API keys with another plan: 2"]);
+    let over = plan["accounts"]["over"].as_array().unwrap();
+    let [one] = &over[..] else { panic!("the grant is enough for the other: {plan}") };
+    assert_eq!((&one["identity"], &one["plan"]), (&"api-key:one".into(), &"free".into()));
+    assert_eq!((&one["spent"], &one["units"]), (&12.into(), &4.into()));
+    let said = operator.run(&["plan", "--config", file.to_str().unwrap()]);
+    assert!(said.contains("api-key:one under api, plan free: 12 spent, 4/min allowed"), "{said}");
+    assert!(!said.contains("k-one") && !front.output().contains("k-one"), "{said}");
+}
+
+#[test]
+fn a_bad_file_is_told_as_by_check_and_changes_nothing() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let front = before(&upstream).start();
+    let operator = Operator::of(&front);
+    let file = place.path("bad.toml");
+    let secret = "[decisions]\nlisten = \"127.0.0.1:0\"\ntoken = [\"hunter2\"]";
+    let bad = before(&upstream).tables(secret).text().replace("10/min", "10/fortnight");
+    fs::write(&file, bad.replace("[admin]", "[admn]\nx = 1\n[admin]")).unwrap();
+    let path = file.to_str().unwrap();
+    let said = operator.fail(&["plan", "--config", path]);
+    let check = operator.command(&["check", path]).output().unwrap();
+    assert_eq!(said, errors(&check), "the same words");
+    assert!(said.starts_with("slidegate: 3 problems:\n") && said.contains("admn"), "{said}");
+    assert!(!said.contains("hunter2") && !front.output().contains("hunter2"), "{said}");
+    assert_eq!(passing(&front, "10.0.0.1", 12), 10);
+    assert_eq!(front.metric("slidegate_config_reloads_total", "failed"), 0.0);
+
+    let good = before(&upstream).text();
+    let said = operator.run_with(&good, &["plan", "--config", "-"]);
+    assert_eq!(said, "no change of policies\n");
+    let said = operator.run_with(&good, &["plan", "--config", "-"]);
+    assert!(!said.contains("restart"), "{said}");
+    let said = operator.fail(&["plan", "--config", place.path("absent").to_str().unwrap()]);
+    assert!(said.contains("absent: cannot be read: No such file"), "{said}");
+    for (body, status, expected) in [
+        ("[]", 400, "expected an object, not a list"),
+        ("{\"confg\": \"\"}", 400, "confg: unknown field"),
+        ("{\"config\": \"[gateway\"}", 400, "config:1: this is not TOML"),
+        (&format!("{{\"config\": \"#{}\"}}", "x".repeat(1024 * 1024)), 400, "1048576 bytes"),
+        (&format!("{{\"config\": \"#{}\"}}", "x".repeat(3 * 1024 * 1024)), 413, "2097152 bytes"),
+    ] {
+        let (answered, problem) = operator.ask("POST", "/v1/plan", body);
+        assert_eq!(answered, status, "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(expected), "{problem}");
+    }
+}
+
+#[test]
+fn a_plan_needs_the_token_and_goes_by_the_servers_environment_and_files() {
+    let upstream = Upstream::simple();
+    let place = Place::new();
+    let setup = before(&upstream);
+    let options = options()
+        .variable("SLIDEGATE_ADMIN_TOKEN", "hunter2")
+        .variable("RATE_LIMIT_POLICY", "api")
+        .variable("RATE_LIMIT_MAX", "7");
+    let front = setup.start_with(options);
+    let operator = Operator::of(&front);
+    // The keys are where the server's own file is, and nowhere else.
+    fs::write(front.directory().join("keys.csv"), "key,plan\nhunter3,free\n").unwrap();
+    let file = place.path("new.toml");
+    let text = format!("keys_file = \"keys.csv\"\n{}", setup.text().replace("10/min", "99/min"));
+    fs::write(&file, text).unwrap();
+    let run = |token: &str| {
+        let mut command = operator.command(&["plan", "--config", file.to_str().unwrap()]);
+        let output = command.env("SLIDEGATE_ADMIN_TOKEN", token).output().unwrap();
+        let said = errors(&output) + &String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains("hunter"), "{said}");
+        (output.status.code().unwrap(), said)
+    };
+    assert_eq!(run("wrong").0, 1);
+    let (code, said) = run("hunter2");
+    assert!(code == 0 && said.contains("  API keys added: 1\n"), "{said}");
+    assert!(!said.contains("policy api"), "the variable still sets its quota: {said}");
+}
