@@ -719,6 +719,48 @@ fn an_inspection_goes_by_plan_scope_and_network() {
 }
 
 #[test]
+fn an_account_is_read_as_policies_would_count_it_that_are_not_in_force() {
+    let policies = |minute, key_plan: &str| {
+        let policies = Policies::builder()
+            .plan(Plan::new("free", [Quota::per_minute(minute), Quota::per_hour(50)]))
+            .plan(Plan::new("pro", [Quota::per_minute(20)]))
+            .policy(Policy::new("api").identity([Source::ApiKey, Source::ip()]).plans("free"));
+        policies.api_key("k-1", key_plan)
+    };
+    let stage = Stage::of(policies(10, "pro"));
+    let mut headers = HeaderMap::new();
+    headers.insert("x-api-key", "k-1".parse().unwrap());
+    let method = Method::GET;
+    for _ in 0..8 {
+        assert!(stage.is_allowed(Facts::new(&method, "/").headers(&headers)));
+    }
+    let account = Account { policy: "api".parse().unwrap(), identity: Identity::api_key(b"k-1") };
+    let new = policies(5, "free").build().unwrap();
+    let read = |policies: &Policies, plan: Option<&str>| {
+        let reading = now(stage.gate.admin().read_under(policies, &account, plan)).unwrap();
+        let ledgers = reading.ledgers.iter();
+        ledgers.map(|ledger| (ledger.quota.to_string(), ledger.spent())).collect::<Vec<_>>()
+    };
+    let (kept, anew) = (("5/min".to_owned(), 8), ("50/h".to_owned(), 0));
+    assert_eq!(read(&new, None), [kept, anew], "more than the units, and a window that is new");
+    assert_eq!(read(&new, Some("pro")), [("20/min".to_owned(), 8)]);
+    let of = |plan| {
+        let (quotas, plan) = new.quotas_of(&account, plan).unwrap();
+        (quotas.as_slice().to_vec(), plan.unwrap().to_string())
+    };
+    assert_eq!(of(None), (vec![Quota::per_minute(5), Quota::per_hour(50)], "free".to_owned()));
+    assert_eq!(of(Some("pro")), (vec![Quota::per_minute(20)], "pro".to_owned()));
+    assert_eq!(of(Some("unheard-of")), of(None));
+
+    let key = account.identity.to_string();
+    stage.apply([(key.as_str(), "", Action::Grant(cost(4)), MINUTE)]);
+    assert_eq!(read(&new, None)[0], ("9/min".to_owned(), 8), "with what is granted");
+    assert_eq!(stage.inspect("api", &key).standings[0].remaining(), 16, "nothing has changed");
+    let unknown = self::account("gone", "user:ann");
+    assert!(new.quotas_of(&unknown, None).is_none());
+}
+
+#[test]
 fn an_address_names_the_account_of_its_network_in_every_call() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([Policy::new("api").quota(Quota::per_minute(3)).ban(begun)]);

@@ -85,3 +85,54 @@ impl NewWindow {
         if shares_keys { Self::SharesKeys } else { Self::StartsAnew }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Config, File, Sources};
+
+    fn config(store: &str, policy: &str) -> Config {
+        let text = format!("{store}\n[[policy]]\nname = 'api'\n{policy}");
+        let file = File::Text { name: "test.toml".to_owned(), text };
+        let sources = Sources { file: Some(file), ..Sources::default() };
+        config::load(&sources).unwrap().config
+    }
+
+    #[track_caller]
+    fn check(store: &str, [old, new]: [&str; 2], expected: &[&str]) {
+        let (old, new) = (config(store, old), config(store, new));
+        assert_eq!(history(&old.rules.policies, &new.rules.policies, &old.store), expected);
+    }
+
+    #[test]
+    fn history_is_kept_by_window_and_goes_with_the_place_of_the_ledgers() {
+        let memory = "store.kind = 'memory'";
+        check(memory, ["quotas = '5/min'", "quotas = '5/min'"], &[]);
+        check(
+            memory,
+            ["quotas = '5/min'", "quotas = ['6/min', '9/h']"],
+            &[
+                "policy api: what was spent in 1min is kept",
+                "policy api: 1h is a new window and starts anew",
+            ],
+        );
+        let anew = ["policy api: all accounts start anew, in other ledgers"];
+        check(memory, ["quotas = '5/min'", "quotas = '5/min'\nscope = 'local'"], &anew);
+        check(memory, ["quotas = '5/min'", "quotas = '5/min'\nconsistency = 'async'"], &anew);
+    }
+
+    #[test]
+    fn a_key_without_the_window_goes_on() {
+        let redis = |template: &str| {
+            format!("store = {{ url = 'redis://127.0.0.1', key_template = '{template}' }}")
+        };
+        let quotas = ["quotas = '5/min'", "quotas = '5/h'"];
+        check(
+            &redis("rl:<identity>"),
+            quotas,
+            &["policy api: 1h goes on in the same keys, whose template has no <window>"],
+        );
+        let anew = ["policy api: 1h is a new window and starts anew"];
+        check(&redis("rl:<window>:<identity>"), quotas, &anew);
+    }
+}

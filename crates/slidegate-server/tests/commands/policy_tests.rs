@@ -207,7 +207,6 @@ expect = { verdict = "allow", policy = "api", remaining = 3, retry_after = "2s" 
 "#,
     );
     let said = cases.fails();
-    let key = slidegate::Identity::api_key(b"sk-hunter2");
     let own = slidegate::Identity::api_key(b"k-hunter2");
     let expected = format!(
         "\
@@ -227,17 +226,18 @@ decided:  deny, retry_after 55s
 not as expected: verdict
 explained:
     api: takes 1 unit of 600/min from {own}, plan pro, having no user
-    login: takes 1 unit of 5/min from ip:203.0.113.7, banned for 1h after 3/min
+    login: takes 1 unit of 5/min from ip:203.0.113.7, banned for 3600s after 3/min denials
     trial: not for this path, only /search
 
 ---- wrong numbers ----
 limits.test.toml:20: step 2, at 0s: GET /search
 expected: allow, policy api, remaining 3, retry_after 2s
 decided:  allow
-    api: 58 of 60/min, 998 of 1000/day remaining for {key}, plan free
-    trial: 0 of 1/min remaining for {key}: would deny, but only watches
+    api: 58 of 60/min, 998 of 1000/day remaining for ip:203.0.113.7, plan free
+    trial: 0 of 1/min remaining for ip:203.0.113.7: would deny, but only watches
 not as expected: remaining, retry_after
 explained:
+    api: takes 1 unit of 60/min, 1000/day from ip:203.0.113.7, plan free, having no user, api-key (the API key is unknown)
 "
     );
     let (_, after) = said.split_once("\n\n").unwrap();

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use slidegate_testbed::RedisServer;
 
 use crate::support::{Front, Place, Setup, Upstream, options, wait_until};
 use crate::terminal::{Operator, errors, for_many_clients, passing, passing_at};
@@ -51,7 +52,7 @@ const HISTORY: [&str; 5] = [
 fn write_new(front: &Front, upstream: &Upstream) -> String {
     let text = after(upstream).text();
     let text = text.replace("\"x-forwarded-for\"", "\"peer\"\nignore_case = true");
-    let file = front.directory().join("new.toml");
+    let file = front.directory().join("planned.toml");
     fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
 }
@@ -104,15 +105,16 @@ fn a_plan_says_what_the_reload_and_its_log_do() {
     assert!(!front.output().contains("reloaded"), "{}", front.output());
     front.reconfigure(&fs::read_to_string(&file).unwrap());
     front.signal("HUP");
-    wait_until("the log of the accounts", || front.output().contains("10 spent, 6/min allowed"));
+    let last =
+        "reloaded: over the new quota: ip:10.0.0.4 under api: 8 spent, 6/min allowed, 10 before";
+    wait_until("the log of the accounts", || front.output().contains(last));
     let log = front.output();
     for line in CHANGES.iter().chain(&HISTORY) {
         assert!(log.contains(&format!("reloaded: {line}")), "{line}: {log}");
     }
     assert!(log.contains("[log] has changed; restart to apply it"), "{log}");
     assert!(log.contains("reloaded: over the new quotas: 3 of "), "{log}");
-    let line = "reloaded: over the new quota: ip:10.0.0.4 under api: 8 spent, 6/min allowed, 10";
-    assert!(log.contains(line), "{log}");
+    assert!(log.contains("ip:10.0.0.1 under api: 10 spent, 6/min allowed"), "{log}");
     let again = operator.run(&["plan", "--config", &file]);
     assert!(again.starts_with("no change of policies\n"), "{again}");
 }
@@ -148,6 +150,33 @@ fn a_plan_of_plans_goes_by_that_of_the_key_and_by_grants() {
     let said = operator.run(&["plan", "--config", file.to_str().unwrap()]);
     assert!(said.contains("api-key:one under api, plan free: 12 spent, 4/min allowed"), "{said}");
     assert!(!said.contains("k-one") && !front.output().contains("k-one"), "{said}");
+}
+
+#[test]
+fn accounts_in_redis_are_read_there_and_leases_end_with_theirs() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let store = format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url());
+    let setup = |quota: &str, keys: &str| {
+        for_many_clients(&upstream).tables(&store).policy("api", quota, keys)
+    };
+    let front = setup("10/min", "").start();
+    let operator = Operator::of(&front);
+    assert_eq!(passing(&front, "10.0.0.1", 9), 9);
+    let plan = |text: String| {
+        let file = front.directory().join("planned.toml");
+        fs::write(&file, text).unwrap();
+        operator.json(&["plan", "--config", file.to_str().unwrap()])
+    };
+    let lower = plan(setup("4/min", "").text());
+    assert_eq!(lower["accounts"]["over"][0]["spent"], 9, "{lower}");
+    let raised = plan(setup("20/min", "").text());
+    assert_eq!(raised["accounts"]["over"], Value::Array(Vec::new()));
+    let leased = plan(setup("4/min", "consistency = \"async\"").text());
+    assert_eq!(leased["accounts"]["over"], Value::Array(Vec::new()), "{leased}");
+    let anew = ["policy api: all accounts start anew, in other ledgers"];
+    assert_eq!(lines(&leased, "history"), anew);
+    let elsewhere = plan(setup("10/min", "").text().replace("\"2s\"", "\"3s\""));
+    assert_eq!(lines(&elsewhere, "restart"), ["store"]);
 }
 
 #[test]
