@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 use self::case_file::CaseFile;
-use self::report::Report;
+use self::report::CaseReport;
 use crate::config::{Flags, Sources};
 use crate::terminal::Paint;
 
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &TestArguments) -> anyhow::Result<()> {
     let is_wanted = |name: &str| arguments.filter.as_ref().is_none_or(|text| name.contains(text));
     let (mut ran, mut failed) = (0, 0);
     for file in &files {
-        let mut report = Report::begin(file, is_wanted, Paint::for_stdout())?;
+        let mut report = CaseReport::begin(file, is_wanted, Paint::for_stdout())?;
         for case in file.cases.iter().filter(|case| is_wanted(&case.name)) {
             report.add(case, case.run(file.load()?))?;
         }

@@ -9,7 +9,7 @@ use super::runner::CaseFailure;
 use crate::terminal::{self, Paint, Tone};
 
 /// The report on a file, printed while its cases run.
-pub(super) struct Report<'f> {
+pub(super) struct CaseReport<'f> {
     file: &'f CaseFile,
     paint: Paint,
     passed: usize,
@@ -17,7 +17,7 @@ pub(super) struct Report<'f> {
     failures: Vec<(&'f PolicyCase, CaseFailure<'f>)>,
 }
 
-impl<'f> Report<'f> {
+impl<'f> CaseReport<'f> {
     pub(super) fn begin(
         file: &'f CaseFile,
         is_wanted: impl Fn(&str) -> bool,

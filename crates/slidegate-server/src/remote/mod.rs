@@ -118,7 +118,7 @@ Examples:
   slidegate plan --config new.toml
   slidegate plan --config new.toml --json | jq '.accounts.over'
   generate-config | slidegate plan --config -"))]
-    Plan(Plan),
+    Plan(PlanQuery),
 }
 
 /// The parameters of `GET /v1/accounts`.
@@ -248,7 +248,7 @@ pub(crate) struct Lift {
 
 /// A reload that is only asked about.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Plan {
+pub(crate) struct PlanQuery {
     /// The configuration file, or - for standard input
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
