@@ -56,6 +56,7 @@ async fn plan<S: Store + StoreReport>(
     request: Request,
 ) -> Result<Json<ReloadPlan>, Problem> {
     query?;
+    let _turn = reloader.planning.lock().await;
     let body = json_body::read(request, MAX_BODY_BYTES).await?;
     if json_body::is_list(&body) {
         return Err(Problem::invalid_body("expected an object, not a list"));

@@ -127,7 +127,13 @@ pub(crate) fn read_toml<T>(
     let root = reader.parse(&file.path, &file.text);
     let value = read(&reader.root(&root));
     reader.report_unknown(&root);
-    let (errors, _) = reader.finish();
+    let (mut errors, _) = reader.finish();
+    for error in &mut errors {
+        // What is missing from the file is missing from all of it.
+        if error.location.origin == Origin::Default {
+            error.location.origin = Origin::File { path: path.into(), line: None };
+        }
+    }
     value.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))
 }
 

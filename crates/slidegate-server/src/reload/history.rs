@@ -23,37 +23,42 @@ pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Ve
         }
         let go_by_plans = before.default_plan().is_some() && policy.default_plan().is_some();
         if before.quotas() != policy.quotas() && !go_by_plans {
-            let fate = NewWindow::of([policy], store);
-            compare(("policy", name), &before.windows, &policy.windows, fate, &mut lines);
+            let new_window = NewWindow::of([policy], store);
+            let [old, new] = [before, policy].map(|policy| {
+                // The ledgers of leased units have longer windows than the quotas.
+                windows(&policy.windows, policy.lease.unwrap_or_default())
+            });
+            compare(("policy", name), &old, &new, new_window, &mut lines);
         }
     }
     for plan in new.plans() {
         let before = old.plans().into_iter().find(|before| before.name == plan.name);
         if let Some(before) = before.filter(|before| before.quotas != plan.quotas) {
             let by_plan = new.iter().filter(|policy| policy.default_plan().is_some());
-            let fate = NewWindow::of(by_plan, store);
-            compare(("plan", &plan.name), &before.quotas, &plan.quotas, fate, &mut lines);
+            let new_window = NewWindow::of(by_plan, store);
+            let [old, new] = [before, plan].map(|plan| windows(&plan.quotas, Duration::ZERO));
+            compare(("plan", &plan.name), &old, &new, new_window, &mut lines);
         }
     }
     lines
 }
 
+fn windows(quotas: &Quotas, longer_by: Duration) -> Vec<Duration> {
+    quotas.as_slice().iter().map(|quota| quota.window().saturating_sub(longer_by)).collect()
+}
+
 /// Compares windows: ledgers are found by them, whatever the units are.
 fn compare(
     (kind, name): (&str, &str),
-    before: &Quotas,
-    after: &Quotas,
-    fate: NewWindow,
+    before: &[Duration],
+    after: &[Duration],
+    new_window: NewWindow,
     lines: &mut Vec<String>,
 ) {
-    let windows = |quotas: &Quotas| -> Vec<Duration> {
-        quotas.as_slice().iter().map(|quota| quota.window()).collect()
-    };
-    let before = windows(before);
-    for window in windows(after) {
-        let shown = Period(window);
-        lines.push(match fate {
-            _ if before.contains(&window) => {
+    for window in after {
+        let shown = Period(*window);
+        lines.push(match new_window {
+            _ if before.contains(window) => {
                 format!("{kind} {name}: what was spent in {shown} is kept")
             }
             NewWindow::SharesKeys => format!(
@@ -118,7 +123,10 @@ mod tests {
         );
         let anew = ["policy api: all accounts start anew, in other ledgers"];
         check(memory, ["quotas = '5/min'", "quotas = '5/min'\nscope = 'local'"], &anew);
-        check(memory, ["quotas = '5/min'", "quotas = '5/min'\nconsistency = 'async'"], &anew);
+        let leased = "quotas = '5/min'\nconsistency = 'async'";
+        check(memory, ["quotas = '5/min'", leased], &anew);
+        let kept = ["policy api: what was spent in 1min is kept"];
+        check(memory, [leased, &leased.replace('5', "6")], &kept);
     }
 
     #[test]

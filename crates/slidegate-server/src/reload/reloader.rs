@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use slidegate::{Policies, Store};
+use tokio::sync::Mutex;
 
 use super::{AccountsOverQuota, difference, history, needs_restart};
 use crate::config::{self, Config, ConfigErrors, Loaded, Sources};
@@ -20,6 +21,9 @@ pub(crate) struct Reloader<S> {
     /// As it was at the start, without policies.
     pub(crate) config: Arc<Config>,
     pub(crate) sources: Sources,
+    /// Held while a plan is made: it may take a large file and many calls to the store, so there is
+    /// one at a time.
+    pub(crate) planning: Mutex<()>,
 }
 
 /// What a reload changes, what becomes of the history of accounts, and the sections that only a

@@ -6,6 +6,7 @@ use anyhow::Context;
 use slidegate::limit::SystemClock;
 use slidegate::{Decision, Policies, Store};
 use slidegate_redis::EventLog;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -80,6 +81,7 @@ impl<S: Store + StoreReport> Server<S> {
             observer: observer.clone(),
             config: config.clone(),
             sources,
+            planning: Mutex::default(),
         });
         Ok(Self {
             live,

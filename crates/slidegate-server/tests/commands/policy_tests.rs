@@ -352,6 +352,54 @@ fn the_configuration_is_beside_the_cases_or_named() {
 }
 
 #[test]
+fn a_file_without_cases_is_wrong() {
+    for (text, expected) in [
+        (
+            "# nothing yet\n",
+            "slidegate: limits.test.toml: case: missing: expected at least one [[case]]",
+        ),
+        ("case = 5\n", "slidegate: limits.test.toml:1: case = 5: expected a table"),
+        ("[[case]]\nname = 'a\n", "slidegate: limits.test.toml:2: this is not TOML"),
+        (
+            "[[case]]\nname = 'a'\nstep = []\n",
+            "slidegate: limits.test.toml:3: case[0].step = (a list)",
+        ),
+    ] {
+        let said = Cases::new(text).fails();
+        assert!(said.starts_with(expected), "{said}");
+    }
+}
+
+#[test]
+fn the_page_shows_what_is_printed() {
+    let page = include_str!("../../../../docs/policy-tests.md");
+    let block = |kind: &str, part: &str| {
+        let fence = format!("```{kind}\n");
+        let blocks = page.split(&fence).skip(1);
+        let mut blocks = blocks.map(|rest| rest.split("```").next().unwrap());
+        let found = blocks.find(|block| block.contains(part));
+        found.unwrap()
+    };
+    let cases = Cases::new("");
+    fs::write(cases.path("slidegate.test.toml"), block("toml", "[[case]]")).unwrap();
+    let config = |quota: &str| {
+        let login = "name = 'login'\nmatch = { method = 'POST', path = '/login' }\nidentity = 'ip'";
+        let text = format!("exempt.paths = '/healthz'\n[[policy]]\n{login}\nquotas = '{quota}'\n");
+        fs::write(cases.path("slidegate.toml"), text).unwrap();
+    };
+    config("5/min");
+    let (code, said) = cases.run(&["slidegate.toml"]);
+    let shown = block("console", "running 2 tests");
+    assert_eq!(
+        (code, format!("$ slidegate test slidegate.toml\n{said}").trim()),
+        (0, shown.trim())
+    );
+    config("3/min");
+    let (code, said) = cases.run(&["slidegate.toml"]);
+    assert!(code == 1 && said.contains(block("console", "---- five logins")), "{said}");
+}
+
+#[test]
 fn the_shipped_configurations_decide_as_their_cases_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let configs = fs::read_dir(root.join("examples/configs")).unwrap();
