@@ -1,5 +1,6 @@
 //! What an operator can do to accounts, bans and overrides.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,6 +268,14 @@ impl<S: Store> Admin<'_, S> {
     /// How many bans there were, and what room there is for more.
     pub fn ban_stats(&self) -> BanStats {
         self.gate.bans.stats()
+    }
+
+    /// How many decisions under each policy in force its store could not count, because it failed or
+    /// was full: they went by [`on_store_error`](crate::OnStoreError). Policies without any are left
+    /// out. A request that several policies are for counts for each of those that were charged in the
+    /// call that failed.
+    pub fn uncounted(&self) -> HashMap<Name, u64> {
+        self.gate.uncounted.counts()
     }
 
     /// The overrides that were last put in force, expired ones among them.

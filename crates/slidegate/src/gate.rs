@@ -19,6 +19,7 @@ use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, Scope};
+use crate::uncounted::Uncounted;
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -31,6 +32,7 @@ pub struct Gate<S = MemoryStore> {
     pub(crate) store: S,
     pub(crate) local: MemoryStore,
     pub(crate) bans: Bans,
+    pub(crate) uncounted: Uncounted,
     unknown_plans: Warning,
 }
 
@@ -53,8 +55,14 @@ impl<S: Store> Gate<S> {
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity, Arc::new(local.clock.clone()));
         let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
-        let unknown_plans = Warning::default();
-        Self { rules: ArcSwap::from_pointee(rules), store, local, bans, unknown_plans }
+        Self {
+            rules: ArcSwap::from_pointee(rules),
+            store,
+            local,
+            bans,
+            uncounted: Uncounted::default(),
+            unknown_plans: Warning::default(),
+        }
     }
 
     /// Tells whether a request can be read in one way only, as far as the policies in force are
@@ -192,7 +200,9 @@ impl<S: Store> Gate<S> {
             policies: Arc::clone(&policies),
             overrides: Arc::clone(&rules.overrides),
         });
-        self.bans.keep(&self.rules.load().policies.banning());
+        let rules = self.rules.load();
+        self.bans.keep(&rules.policies.banning());
+        self.uncounted.keep(&rules.policies.names().collect());
     }
 
     /// The policies in force.
@@ -280,6 +290,11 @@ impl<S: Store> Gate<S> {
                 (_, Commit::Spend) => self.store.spend(&charges).await,
                 (_, Commit::Nothing) => self.store.peek(&charges).await,
             };
+            let is_uncounted = answer.as_ref().map_or(true, |receipt| receipt.degraded);
+            if is_uncounted && commit == Commit::Spend {
+                let uncounted = matches.iter().filter(|matched| group.has(matched));
+                self.uncounted.add(uncounted.map(|matched| &matched.policy.name));
+            }
             match answer {
                 Ok(receipt) => {
                     let spent = commit.spent(group.spent_at(receipt.at));

@@ -61,6 +61,7 @@ mod gate;
 pub mod limit;
 mod limiter;
 pub mod policy;
+mod uncounted;
 
 pub use crate::admin::{Admin, Inspection};
 pub use crate::decision::{Block, CandidateStanding, Decision, PolicyStanding, Verdict};

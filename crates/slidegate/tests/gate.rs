@@ -234,6 +234,32 @@ fn a_failing_store_is_answered_as_each_policy_says() {
 }
 
 #[test]
+fn what_the_store_could_not_count_is_told_by_policy() {
+    let policy =
+        |name: &str, action| Policy::new(name).quota(Quota::per_minute(9)).on_store_error(action);
+    let guard = || policy("guard", OnStoreError::Local).scope(Scope::Local);
+    let list = [guard(), policy("api", OnStoreError::Allow), policy("login", OnStoreError::Local)];
+    let gate = Gate::new(policies(list), Down::default());
+    let counts = |gate: &Gate<Down>| {
+        let mut counts: Vec<_> = gate.admin().uncounted().into_iter().collect();
+        counts.sort_unstable();
+        counts.into_iter().map(|(name, count)| (name.to_string(), count)).collect::<Vec<_>>()
+    };
+    let expected = |list: &[(&str, u64)]| -> Vec<(String, u64)> {
+        list.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    assert_eq!(counts(&gate), []);
+    for _ in 0..3 {
+        assert!(now(gate.decide(&client())).unwrap().is_allowed());
+        assert!(now(gate.peek(&client())).unwrap().is_allowed());
+    }
+    assert_eq!(counts(&gate), expected(&[("api", 3), ("login", 3)]), "spends, and not the guard's");
+    gate.replace_policies(policies([guard(), policy("api", OnStoreError::Deny)]));
+    assert!(now(gate.decide(&client())).is_err());
+    assert_eq!(counts(&gate), expected(&[("api", 4)]), "those that stay count on");
+}
+
+#[test]
 fn a_failing_store_takes_nothing_from_local_policies() {
     let clock = ManualClock::default();
     let local = MemoryStore::builder().clock(clock).build();
