@@ -126,6 +126,15 @@ impl RedisStore {
         SharedMap { store: self.clone(), key: self.0.shared_map_key.as_str().into() }
     }
 
+    /// Another shared map beside the ledgers, of this name: for entries that would crowd the
+    /// [first](Self::shared_map), or change its version all the time.
+    pub fn shared_map_named(&self, name: &Name) -> SharedMap {
+        SharedMap {
+            store: self.clone(),
+            key: format!("{}:map:{name}", self.0.shared_map_key).into(),
+        }
+    }
+
     /// The log of events beside the ledgers, for all stores whose key template begins alike.
     pub fn event_log(&self) -> EventLog {
         EventLog { store: self.clone(), key: format!("{}:events", self.0.shared_map_key).into() }
@@ -168,7 +177,7 @@ impl RedisStore {
 
     /// The patterns of all keys that are touched for these policies, as `~` has them in the
     /// permissions of a Redis user: those of the shared policies, and the [shared map](Self::shared_map) with
-    /// the [log of events](Self::event_log) beside it.
+    /// [others](Self::shared_map_named) and the [log of events](Self::event_log) beside it.
     pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
         let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
