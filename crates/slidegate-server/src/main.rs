@@ -16,6 +16,7 @@ mod json_body;
 mod live_config;
 mod logs;
 mod net;
+mod now;
 mod observe;
 mod overrides;
 mod policy_test;

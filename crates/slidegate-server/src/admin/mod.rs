@@ -3,8 +3,9 @@
 pub(crate) mod accounts;
 mod changes;
 pub(crate) mod density;
+pub(crate) mod now;
 pub(crate) mod plan;
-mod readiness;
+pub(crate) mod readiness;
 #[cfg(test)]
 mod tests;
 pub(crate) mod views;
@@ -51,6 +52,7 @@ const INDEX: &str = concat!(
 /healthz   200 while the process lives
 /readyz    200 while requests can be decided, and how the store is
 
+GET    /v1/now                              decisions of the last fifteen minutes, store, gateways
 GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied;
                                             sort=candidate: most denied if candidates were in force
 GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.113.7; ?policy=, ?plan=
@@ -63,18 +65,19 @@ GET    /v1/overrides                        grants, exemptions and bans in force
 DELETE /v1/overrides/ID                     lifts one                   {\"reason\": \"...\"}
 POST   /v1/plan                             what a reload would change  {\"config\": \"text of the file\"}
 
-The same from a terminal: slidegate accounts, inspect, reset, grant, exempt, ban, overrides, lift, plan
+The same from a terminal: slidegate top, accounts, inspect, reset, grant, exempt, ban, overrides, lift, plan
 
 If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 "
 );
 
-/// All routes, with that of plans. Probes and the index need no token; metrics and the API do, if there is one.
+/// All routes, with the `others` of the API. Probes and the index need no token; metrics and the API
+/// do, if there is one.
 pub(crate) fn router<S: Store>(
     operator: Operator<S>,
     shutdown: CancellationToken,
     token: Option<&Secret>,
-    plan: Router,
+    others: Router,
 ) -> Router {
     let (scraped, probed) = (operator.observer.clone(), operator.observer.clone());
     let guarded = Router::new()
@@ -86,7 +89,7 @@ pub(crate) fn router<S: Store>(
         .route("/v1/overrides", get(changes::list::<S>))
         .route("/v1/overrides/{id}", delete(changes::lift::<S>))
         .with_state(Arc::new(operator))
-        .merge(plan)
+        .merge(others)
         .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))
         .route_layer(from_fn_with_state(token.map(Token::new), authorize));
     Router::new()

@@ -2,13 +2,16 @@
 
 use axum::Json;
 use http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
 use slidegate_redis::BreakerState;
 use tokio_util::sync::CancellationToken;
 
 use crate::observe::{GateReport, Observer, StoreStats, breaker_word};
+
+/// The state of a Redis that was not called yet.
+const UNTRIED: &str = "untried";
 
 pub(super) fn respond(
     observer: &Observer,
@@ -23,36 +26,36 @@ pub(super) fn respond(
 }
 
 /// The JSON of `/readyz`.
-#[derive(Debug, Serialize)]
-pub(super) struct Readiness {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Readiness {
     /// Whether requests should be sent here.
-    ready: bool,
+    pub(crate) ready: bool,
     /// Whether the store fails; then each policy's `on_store_error` applies.
-    degraded: bool,
+    pub(crate) degraded: bool,
     /// Whether the process is shutting down.
-    draining: bool,
+    pub(crate) draining: bool,
     /// The kind of store.
-    store: &'static str,
+    pub(crate) store: String,
     /// The state of Redis's circuit breaker, or `untried` before the first call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'static str>,
+    pub(crate) state: Option<String>,
     /// Errors of the last minute that concern single keys in Redis.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     key_errors: Vec<KeyTrouble>,
     /// The policies whose requests are refused, because their `on_store_error` is `deny`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     refusing: Vec<String>,
 }
 
 /// Requests under a policy that Redis cannot count because of a key.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct KeyTrouble {
     policy: String,
-    reason: &'static str,
+    reason: String,
 }
 
 impl Readiness {
-    fn of(gate: &dyn GateReport, draining: bool) -> Self {
+    pub(super) fn of(gate: &dyn GateReport, draining: bool) -> Self {
         let StoreStats { kind, redis, .. } = gate.store_stats();
         let is_cut_off = redis.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
         let recent_errors = redis.iter().flat_map(|stats| &stats.key_errors);
@@ -60,7 +63,7 @@ impl Readiness {
             .filter(|error| error.recent)
             .map(|error| KeyTrouble {
                 policy: error.policy.to_string(),
-                reason: error.reason.as_str(),
+                reason: error.reason.as_str().to_owned(),
             })
             .collect();
         let refuses = |policy: &&CheckedPolicy| {
@@ -77,15 +80,35 @@ impl Readiness {
             ready: !draining && refusing.is_empty(),
             degraded: is_cut_off || !key_errors.is_empty(),
             draining,
-            store: kind,
+            store: kind.to_owned(),
             state: redis.map(|stats| match stats.breaker {
                 BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
-                    "untried"
+                    UNTRIED.to_owned()
                 }
-                state => breaker_word(state),
+                state => breaker_word(state).to_owned(),
             }),
             key_errors,
             refusing,
+        }
+    }
+
+    /// Why it is degraded, in words.
+    pub(crate) fn reason(&self) -> Option<String> {
+        let state = self.state.as_deref().unwrap_or_default();
+        let errors = self.key_errors.iter();
+        let errors = errors.map(|KeyTrouble { policy, reason }| format!("{policy} ({reason})"));
+        match (self.degraded, errors.collect::<Vec<_>>()) {
+            (false, _) => None,
+            (true, errors) if state == breaker_word(BreakerState::Closed) => {
+                Some(format!("Redis cannot count in keys of {}", errors.join(", ")))
+            }
+            (true, _) if self.refusing.is_empty() => {
+                Some(format!("Redis circuit breaker {state}; each policy's on_store_error applies"))
+            }
+            (true, _) => {
+                let refusing = self.refusing.join(", ");
+                Some(format!("Redis circuit breaker {state}; refusing requests under {refusing}"))
+            }
         }
     }
 }

@@ -8,13 +8,16 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use slidegate::limit::SystemClock;
-use slidegate::{Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
+use slidegate::{
+    Clock, Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store,
+};
 use slidegate_redis::{RedisStore, ResilientStore};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::{Operator, router};
+use super::{Operator, now, router};
 use crate::config::{LogConfig, LogFormat, Secret};
+use crate::now::{Heartbeats, NowService};
 use crate::observe::{Observer, StoreReport};
 use crate::overrides::{OverrideService, Persistence};
 
@@ -31,7 +34,11 @@ fn endpoint_with<S: Store + StoreReport>(
     let shutdown = CancellationToken::new();
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
-    (router(Operator { overrides, observer }, shutdown.clone(), token, Router::new()), shutdown)
+    let clock = Arc::new(SystemClock::new());
+    let heartbeats = Heartbeats::new(None, clock.wall());
+    let now = Arc::new(NowService::new(observer.clone(), heartbeats, clock));
+    let operator = Operator { overrides, observer };
+    (router(operator, shutdown.clone(), token, now::router(now)), shutdown)
 }
 
 fn memory_endpoint() -> (Router, CancellationToken) {

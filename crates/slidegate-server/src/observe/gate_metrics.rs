@@ -1,5 +1,6 @@
 //! Metrics that a gate and its stores keep themselves.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::{Action, BanStats};
-use slidegate::{Gate, MemoryStore, Policies, Store};
+use slidegate::{Gate, MemoryStore, Name, Policies, Store};
 use slidegate_redis::{
     BreakerState, KeyCollisions, Latency, LeaseStats, LeasedStore, ResilienceStats, ResilientStore,
 };
@@ -33,7 +34,9 @@ pub(crate) struct StoreStats {
     /// What it is called in configurations.
     pub(crate) kind: &'static str,
     /// What it holds, if it is in this process's memory.
-    memory: Option<MemoryStats>,
+    pub(crate) memory: Option<MemoryStats>,
+    /// Where Redis is, without secrets, if it is there.
+    pub(crate) url: Option<String>,
     /// How it gets on with Redis, if it is there.
     pub(crate) redis: Option<ResilienceStats>,
     /// What it has taken ahead, if it does so.
@@ -42,13 +45,15 @@ pub(crate) struct StoreStats {
 
 impl StoreReport for MemoryStore {
     fn report(&self) -> StoreStats {
-        StoreStats { kind: "memory", memory: Some(self.stats()), redis: None, leases: None }
+        let memory = Some(self.stats());
+        StoreStats { kind: "memory", memory, url: None, redis: None, leases: None }
     }
 }
 
 impl StoreReport for ResilientStore {
     fn report(&self) -> StoreStats {
-        StoreStats { kind: "redis", memory: None, redis: Some(self.stats()), leases: None }
+        let (url, redis) = (Some(self.redis().to_string()), Some(self.stats()));
+        StoreStats { kind: "redis", memory: None, url, redis, leases: None }
     }
 
     fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
@@ -78,6 +83,9 @@ pub(crate) trait GateReport: Send + Sync + 'static {
 
     fn ban_stats(&self) -> BanStats;
 
+    /// Decisions that the store could not count, by policy.
+    fn uncounted(&self) -> HashMap<Name, u64>;
+
     /// What the operator's overrides do that are in force.
     fn active_overrides(&self) -> Vec<Action>;
 }
@@ -97,6 +105,10 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
 
     fn ban_stats(&self) -> BanStats {
         self.admin().ban_stats()
+    }
+
+    fn uncounted(&self) -> HashMap<Name, u64> {
+        self.admin().uncounted()
     }
 
     fn active_overrides(&self) -> Vec<Action> {

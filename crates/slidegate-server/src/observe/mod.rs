@@ -1,6 +1,7 @@
 //! What is seen from outside: metrics, logs and the audit trail.
 
 mod audit;
+mod decision_times;
 mod gate_metrics;
 mod observer;
 mod operations;
@@ -19,10 +20,12 @@ use http::{Method, StatusCode};
 use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::Trail;
+pub(crate) use self::decision_times::DurationCounts;
 pub(crate) use self::gate_metrics::{GateReport, StoreReport, StoreStats, breaker_word};
-pub(crate) use self::observer::Observer;
+pub(crate) use self::observer::{Observer, ReloadState};
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;
+pub(crate) use self::policy_metrics::PolicyTotals;
 pub(crate) use self::top_accounts::SeenAccount;
 
 /// A request that has been answered.

@@ -11,13 +11,14 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Decision, Policies, Timestamp};
+use slidegate::{Clock, Decision, Name, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
+use super::decision_times::DurationCounts;
 use super::gate_metrics::{self, GateReport};
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
-use super::policy_metrics::PolicyMetrics;
+use super::policy_metrics::{PolicyMetrics, PolicyTotals};
 use super::request_log::{DenialLog, log_access};
 use super::request_metrics::RequestMetrics;
 use super::top_accounts::TopAccounts;
@@ -42,6 +43,8 @@ struct ObserverState {
     /// By outcome.
     refunds: Family<[(&'static str, &'static str); 1], Counter>,
     reloads: Attempts,
+    /// The sections that the last reload could not apply.
+    restart_needed: Mutex<Vec<String>>,
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
     bans_not_shared: Counter,
@@ -50,6 +53,17 @@ struct ObserverState {
     access_log: bool,
     clock: Arc<dyn Clock>,
     started: Timestamp,
+}
+
+/// How the configuration in force came about.
+#[derive(Debug)]
+pub(crate) struct ReloadState {
+    /// When it was read, by the calendar.
+    pub(crate) last: Timestamp,
+    /// Reloads that failed since the start.
+    pub(crate) failures: u64,
+    /// The sections that have changed and that only a restart applies.
+    pub(crate) restart_needed: Vec<String>,
 }
 
 /// How something went that is done now and then and may fail.
@@ -88,6 +102,7 @@ impl Observer {
             operations,
             refunds,
             reloads,
+            restart_needed: Mutex::default(),
             snapshots: Attempts::default(),
             bans_not_shared: Counter::default(),
             audit,
@@ -151,8 +166,10 @@ impl Observer {
         self.audit(&AuditEvent::Stop {});
     }
 
-    /// The configuration was read again and is in force now; what is different, in words.
-    pub(crate) fn reloaded(&self, changes: &[String]) {
+    /// The configuration was read again and is in force now; what is different, in words, and which
+    /// sections only a restart applies.
+    pub(crate) fn reloaded(&self, changes: &[String], restart_needed: Vec<String>) {
+        *self.0.restart_needed.lock() = restart_needed;
         self.0.policies.follow(&self.gate().policies());
         self.0.reloads.succeeded(self.0.clock.wall());
         self.audit_reload(OperationOutcome::Done, Some(changes), None);
@@ -217,6 +234,37 @@ impl Observer {
     /// The accounts that an operator wants to see first, and the time to ask for them.
     pub(crate) fn accounts(&self) -> (&TopAccounts, Timestamp) {
         (&self.0.accounts, self.0.clock.now())
+    }
+
+    /// What each policy in force has decided.
+    pub(crate) fn policy_totals(&self) -> Vec<(Name, PolicyTotals)> {
+        let uncounted = self.gate().uncounted();
+        let policies = self.gate().policies();
+        let totals = policies.names().map(|name| {
+            let failed = uncounted.get(name).copied().unwrap_or_default();
+            (name.clone(), PolicyTotals { failed, ..self.0.policies.totals(name) })
+        });
+        totals.collect()
+    }
+
+    /// How long decisions took, at all listeners.
+    pub(crate) fn decision_times(&self) -> DurationCounts {
+        self.0.requests.decision_times.counts()
+    }
+
+    /// How the configuration in force came about.
+    pub(crate) fn reload_state(&self) -> ReloadState {
+        let last_ms = (self.0.reloads.last_success.get() * 1000.0).round();
+        ReloadState {
+            last: Timestamp::from_millis(last_ms as u64),
+            failures: self.0.reloads.failures.get(),
+            restart_needed: self.0.restart_needed.lock().clone(),
+        }
+    }
+
+    /// When the server began, by the calendar.
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.0.started
     }
 
     /// The gate that is observed.

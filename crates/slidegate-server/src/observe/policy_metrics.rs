@@ -44,6 +44,27 @@ struct PlanCounters {
     shadow_denied: Counter,
 }
 
+/// What a policy has decided since it is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PolicyTotals {
+    pub(crate) allowed: u64,
+    /// Denials, and requests of identities that the policy has banned.
+    pub(crate) refused: u64,
+    /// What it would have denied if it did not only watch.
+    pub(crate) shadow: u64,
+    /// What its candidate quotas would have denied.
+    pub(crate) candidate: u64,
+    /// What the store could not count.
+    pub(crate) failed: u64,
+}
+
+impl PolicyTotals {
+    /// In the order of the fields.
+    pub(crate) fn values(self) -> [u64; 5] {
+        [self.allowed, self.refused, self.shadow, self.candidate, self.failed]
+    }
+}
+
 /// Long enough that two scrapes of any usual interval fall into it.
 const PERIOD: Duration = Duration::from_secs(30);
 
@@ -85,6 +106,12 @@ impl PolicyMetrics {
         if let Some(counters) = decision.banned_by().and_then(|policy| policies.get(policy)) {
             counters.banned.inc();
         }
+    }
+
+    /// What a policy has decided, but for what the store could not count.
+    pub(super) fn totals(&self, policy: &Name) -> PolicyTotals {
+        let policies = self.policies.load();
+        policies.get(policy).map(PolicyCounters::totals).unwrap_or_default()
     }
 
     pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -191,6 +218,15 @@ impl PolicyCounters {
         of_policy.into_iter().chain(of_plan).for_each(|counter| {
             counter.inc();
         });
+    }
+
+    fn totals(&self) -> PolicyTotals {
+        PolicyTotals {
+            allowed: self.plans.iter().map(|plan| plan.allowed.get()).sum(),
+            refused: self.exceeded.get() + self.banned.get(),
+            shadow: self.shadow_denials.get(),
+            ..PolicyTotals::default()
+        }
     }
 
     /// By plan and verdict.

@@ -7,6 +7,7 @@ use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::decision_times::DecisionTimes;
 use super::page::Page;
 use super::{
     BlockReason, ListenerKind, RequestOutcome, UpstreamError, UpstreamOutcome, VerdictLabel,
@@ -19,6 +20,8 @@ pub(super) struct RequestMetrics {
     decisions: ListenerMetrics,
     resp: ListenerMetrics,
     rls: ListenerMetrics,
+    /// Of all listeners.
+    pub(super) decision_times: DecisionTimes,
     /// Descriptors that no policy is for: of a domain that none is for, and of others.
     pub(super) unmatched_descriptors: [Counter; 2],
     upstream_classes: [Counter; CLASSES.len()],
@@ -70,6 +73,9 @@ impl RequestMetrics {
             ListenerKind::Resp => self.resp.record(outcome, verdict),
             ListenerKind::Rls => self.rls.record(outcome, verdict),
             ListenerKind::Admin => {}
+        }
+        if let Some(decided) = outcome.decided {
+            self.decision_times.record(decided.saturating_since(outcome.began));
         }
         match outcome.upstream {
             UpstreamOutcome::NotCalled => {}

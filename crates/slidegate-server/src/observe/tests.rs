@@ -236,7 +236,7 @@ fn each_policy_tells_its_verdicts_by_plan() {
         assert_eq!(counts(policy, plan, verdict), expected, "{policy} {plan} {verdict}");
     }
     scene.gate.replace_policies(policies(Policy::new("api").quota(Quota::per_hour(9))));
-    scene.observer.reloaded(&[]);
+    scene.observer.reloaded(&[], Vec::new());
     assert_eq!(counts("api", "free", "deny"), None);
     assert_eq!(counts("api", "", "deny"), Some(0.0));
     assert_eq!(counts("login", "", "deny"), Some(4.0));
@@ -382,7 +382,7 @@ fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
     let search = Policy::new("search").path("/search").quota(Quota::per_minute(1));
     scene.gate.replace_policies(policies([login, search]));
     scene.clock.advance(Duration::from_secs(7));
-    scene.observer.reloaded(&[]);
+    scene.observer.reloaded(&[], Vec::new());
     scene.observer.reload_failed(&[]);
     drop(scene.ask("/login", 1));
     let read = Read::of(&scene.observer);

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::banner::LocalAddresses;
 use super::wiring::Server;
-use crate::admin::{self, Operator, plan};
+use crate::admin::{self, Operator, now, plan};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::{ListenerKind, StoreReport};
@@ -49,6 +49,7 @@ impl RunningServer {
         // Before the first request, so that bans apply to it.
         server.overrides.refresh().await;
         tokio::spawn(server.overrides.clone().poll());
+        tokio::spawn(server.now.clone().run());
         if let Some(bans) = &server.bans {
             bans.exchange().await;
             tokio::spawn(bans.clone().run());
@@ -175,12 +176,8 @@ fn open_admin<S: Store + StoreReport>(
     let token = server.config.admin.token.as_ref();
     let operator =
         Operator { overrides: server.overrides.clone(), observer: server.observer.clone() };
-    let router = RouterService(admin::router(
-        operator,
-        shutdown,
-        token,
-        plan::router(server.reloader.clone()),
-    ));
+    let others = plan::router(server.reloader.clone()).merge(now::router(server.now.clone()));
+    let router = RouterService(admin::router(operator, shutdown, token, others));
     let closing = CancellationToken::new();
     let share = bound.share().map(|share| (share, router));
     tokio::spawn(serve_share(share, closing.clone()));

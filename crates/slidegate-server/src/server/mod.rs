@@ -16,6 +16,7 @@ use self::listeners::Workers;
 pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
 pub(crate) use self::wiring::Server;
+use self::wiring::SharedState;
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::observe::StoreReport;
 use crate::overrides::Persistence;
@@ -48,9 +49,11 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             }
             StoreConfig::Redis(redis) => {
                 let store = stores::redis(redis).context("store")?;
-                let overrides = Persistence::SharedMap(store.inner().redis().shared_map());
-                let bans = Some(store.inner().redis().event_log());
-                serve(Server::new(config, sources, store, overrides, bans)?, changes, None).await
+                let redis = store.inner().redis();
+                let overrides = Persistence::SharedMap(redis.shared_map());
+                let gateways = redis.shared_map_named(&"gateways".parse()?);
+                let shared = Some(SharedState { bans: redis.event_log(), gateways });
+                serve(Server::new(config, sources, store, overrides, shared)?, changes, None).await
             }
         }
     });
@@ -90,7 +93,8 @@ async fn serve<S: Store + StoreReport>(
     }
     tracing::info!("draining: finishing requests in flight");
     running.shutdown.cancel();
-    let has_finished = finish(running.workers, snapshot, &mut stop).await;
+    let finish = finish(running.workers, snapshot, &mut stop);
+    let (has_finished, ()) = tokio::join!(finish, server.now.leave());
     server.end();
     tracing::info!(requests_cut_off = !has_finished, "stopped");
     anyhow::ensure!(has_finished, "stopped before all requests in flight had finished");

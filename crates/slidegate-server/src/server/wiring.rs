@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use slidegate::limit::SystemClock;
 use slidegate::{Decision, Policies, Store};
-use slidegate_redis::EventLog;
+use slidegate_redis::{EventLog, SharedMap};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -16,6 +16,7 @@ use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
+use crate::now::{Heartbeats, NowService};
 use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{Cause, Reloader};
@@ -30,6 +31,7 @@ pub(crate) struct Server<S> {
     pub(crate) live: Arc<LiveConfig<S>>,
     pub(crate) gateway: Option<Gateway<S>>,
     pub(crate) observer: Observer,
+    pub(crate) now: Arc<NowService<Arc<SystemClock>>>,
     pub(crate) overrides: Arc<OverrideService<S>>,
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans<S>>>,
@@ -49,19 +51,28 @@ pub(crate) struct Server<S> {
     inspection: Option<JoinHandle<()>>,
 }
 
+/// What gateways tell each other through Redis, besides overrides.
+pub(crate) struct SharedState {
+    pub(crate) bans: EventLog,
+    pub(crate) gateways: SharedMap,
+}
+
 impl<S: Store + StoreReport> Server<S> {
     pub(crate) fn new(
         mut config: Config,
         sources: Sources,
         store: S,
         overrides: Persistence,
-        ban_log: Option<EventLog>,
+        shared: Option<SharedState>,
     ) -> anyhow::Result<Self> {
+        let (ban_log, gateways) = shared.map(|shared| (shared.bans, shared.gateways)).unzip();
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
         let live = Arc::new(LiveConfig::new(&mut config.rules, store, queue.clone()));
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
+        let heartbeats = Heartbeats::new(gateways, observer.started_at());
+        let now = NowService::new(observer.clone(), heartbeats, clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let rls = config.rls.as_ref();
@@ -87,6 +98,7 @@ impl<S: Store + StoreReport> Server<S> {
             live,
             gateway,
             observer,
+            now: Arc::new(now),
             overrides,
             bans,
             tls,
@@ -175,7 +187,7 @@ impl<S: Store + StoreReport> Server<S> {
             gateway.reroute(config);
         }
         self.live.replace(&mut config.rules);
-        self.observer.reloaded(&changes.changes);
+        self.observer.reloaded(&changes.changes, changes.restart.clone());
         changes.log();
         if !changes.changes.is_empty() {
             self.inspect_accounts(before);

@@ -1,0 +1,152 @@
+//! What the server is doing now.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use http::header;
+use serde::{Deserialize, Serialize};
+use slidegate::Clock;
+
+use super::readiness::Readiness;
+use crate::calendar::Rfc3339;
+use crate::now::NowService;
+use crate::observe::{GateReport, ReloadState, breaker_word};
+
+/// The route of `GET /v1/now`.
+pub(crate) fn router<C: Clock>(now: Arc<NowService<C>>) -> Router {
+    let answer = async |State(now): State<Arc<NowService<C>>>| {
+        ([(header::CONTENT_TYPE, "application/json")], now.answer())
+    };
+    Router::new().route("/v1/now", get(answer)).with_state(now)
+}
+
+/// The JSON of `GET /v1/now`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NowView {
+    pub(crate) version: String,
+    /// When the answer was made: at most a second ago.
+    pub(crate) at: Rfc3339,
+    pub(crate) started: Rfc3339,
+    pub(crate) reload: ReloadView,
+    pub(crate) store: StoreView,
+    /// Those that share the store, this one first.
+    pub(crate) gateways: Vec<GatewayView>,
+    /// How long a step of the lists is.
+    pub(crate) step_ms: u64,
+    pub(crate) policies: Vec<PolicySeries>,
+    pub(crate) decision_time: DecisionTimeSeries,
+}
+
+/// How the configuration in force came about.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReloadView {
+    /// When the configuration in force was read.
+    pub(crate) last: Rfc3339,
+    /// Reloads that failed, since the start.
+    pub(crate) failures: u64,
+    /// The sections of the file that have changed and that only a restart applies.
+    pub(crate) restart_needed: Vec<String>,
+}
+
+/// How the store is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoreView {
+    /// `memory` or `redis`.
+    pub(crate) kind: String,
+    /// `ready`, or `degraded` for a reason.
+    pub(crate) state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// Accounts in memory, if that is where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accounts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) capacity: Option<usize>,
+    /// Where Redis is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
+    /// The state of its circuit breaker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) breaker: Option<String>,
+    /// Requests decided without Redis since the start: counted in this process, or let through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decided_locally: Option<u64>,
+}
+
+/// A gateway, as its last heartbeat has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GatewayView {
+    /// Host and process.
+    pub(crate) name: String,
+    /// Whether it is the one that answers.
+    pub(crate) this: bool,
+    pub(crate) version: String,
+    pub(crate) started: Rfc3339,
+    /// How long ago its last heartbeat was.
+    pub(crate) seen_ms: u64,
+}
+
+/// Decisions of a policy in each step, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicySeries {
+    pub(crate) policy: String,
+    pub(crate) allowed: VecDeque<u32>,
+    /// Denials, and requests of identities that the policy has banned.
+    pub(crate) refused: VecDeque<u32>,
+    /// What the policy would have refused if it did not only watch.
+    pub(crate) shadow: VecDeque<u32>,
+    /// What the policy's candidate quotas would have refused.
+    pub(crate) candidate: VecDeque<u32>,
+    /// Decisions that the store could not count.
+    pub(crate) failed: VecDeque<u32>,
+}
+
+/// Quantiles of the decision time in each step, in microseconds and too high by at most an eighth;
+/// none where there was no decision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DecisionTimeSeries {
+    pub(crate) p50_us: VecDeque<Option<f64>>,
+    pub(crate) p99_us: VecDeque<Option<f64>>,
+}
+
+impl PolicySeries {
+    /// That of a policy without a decision in so many steps.
+    pub(crate) fn idle(policy: &str, steps: usize) -> Self {
+        let mut series = Self { policy: policy.to_owned(), ..Self::default() };
+        series.lists_mut().into_iter().for_each(|list| list.resize(steps, 0));
+        series
+    }
+
+    /// In the order of [`PolicyTotals::values`](crate::observe::PolicyTotals::values).
+    pub(crate) fn lists_mut(&mut self) -> [&mut VecDeque<u32>; 5] {
+        let Self { allowed, refused, shadow, candidate, failed, .. } = self;
+        [allowed, refused, shadow, candidate, failed]
+    }
+}
+
+impl ReloadView {
+    pub(crate) fn new(state: ReloadState) -> Self {
+        let ReloadState { last, failures, restart_needed } = state;
+        Self { last: Rfc3339(last), failures, restart_needed }
+    }
+}
+
+impl StoreView {
+    pub(crate) fn of(gate: &dyn GateReport) -> Self {
+        let readiness = Readiness::of(gate, false);
+        let stats = gate.store_stats();
+        Self {
+            kind: stats.kind.to_owned(),
+            state: if readiness.degraded { "degraded" } else { "ready" }.to_owned(),
+            reason: readiness.reason(),
+            accounts: stats.memory.map(|memory| memory.accounts),
+            capacity: stats.memory.map(|memory| memory.capacity),
+            url: stats.url,
+            breaker: stats.redis.as_ref().map(|redis| breaker_word(redis.breaker).to_owned()),
+            decided_locally: stats.redis.as_ref().map(|redis| redis.fallbacks),
+        }
+    }
+}

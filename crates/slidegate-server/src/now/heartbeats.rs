@@ -1,0 +1,168 @@
+//! The gateways that share one Redis, known by heartbeats.
+//!
+//! Each gateway writes an entry to a map in Redis that expires unless it is written again, and reads
+//! those of the others. No decision waits for it, and while Redis is unreachable there is nothing but
+//! a line in the debug log: the breaker tells of that.
+
+use std::process;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use slidegate::{Clock, Timestamp};
+use slidegate_redis::{SharedEntry, SharedMap, SharedMapError};
+use tokio::sync;
+
+use crate::admin::now::GatewayView;
+use crate::calendar::Rfc3339;
+
+/// Writes the heartbeat of this gateway, and knows those of the others.
+#[derive(Debug)]
+pub(crate) struct Heartbeats {
+    /// Without Redis there are no others.
+    map: Option<SharedMap>,
+    /// The id of its entry: names may be the same, as in containers, where the process is always 1.
+    id: String,
+    own: GatewayEntry,
+    others: Mutex<Vec<OtherGateway>>,
+    /// Held during a call, so that none overtakes another.
+    presence: sync::Mutex<Presence>,
+}
+
+/// Whether Redis has an entry of this gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Presence {
+    #[default]
+    Unknown,
+    Written,
+    /// And no other is written.
+    Removed,
+}
+
+/// What a gateway tells of itself. Other fields are passed over: a newer version may write them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct GatewayEntry {
+    name: String,
+    version: String,
+    started: Rfc3339,
+    /// How long the entry lasts after it was written.
+    lasts_ms: u64,
+}
+
+/// Another gateway, by this one's clock.
+#[derive(Debug)]
+struct OtherGateway {
+    entry: GatewayEntry,
+    seen: Timestamp,
+    until: Timestamp,
+}
+
+/// Between two heartbeats, if there are few gateways.
+const PAUSE: Duration = Duration::from_secs(2);
+/// For each so many gateways the pause is as long again, so that all of them together send Redis at
+/// most 25 heartbeats a second.
+const CROWD: usize = 50;
+/// So many pauses without a heartbeat, and a gateway is gone.
+const MISSED: u32 = 3;
+/// The most that are listed.
+const MAX_LISTED: usize = 1000;
+
+impl Heartbeats {
+    /// Of a gateway that began at this calendar time.
+    pub(crate) fn new(map: Option<SharedMap>, started: Timestamp) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let own = GatewayEntry {
+            name: format!("{host}:{}", process::id()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: Rfc3339(started),
+            lasts_ms: 0,
+        };
+        let id = format!("{:016x}", fastrand::u64(..));
+        let (others, presence) = (Mutex::default(), sync::Mutex::default());
+        Self { map, id, own, others, presence }
+    }
+
+    /// Exchanges heartbeats until this gateway leaves.
+    pub(super) async fn run(&self, clock: &impl Clock) {
+        while self.exchange(clock.now()).await != Presence::Removed {
+            tokio::time::sleep(self.pause()).await;
+        }
+    }
+
+    /// Removes the heartbeat. If the last one could not be written, it is left to expire, because
+    /// Redis would not answer.
+    pub(super) async fn leave(&self) {
+        let Some(map) = &self.map else { return };
+        let mut presence = self.presence.lock().await;
+        if *presence == Presence::Written
+            && let Err(error) = map.remove(&self.id).await
+        {
+            tracing::debug!(%error, "heartbeat not removed from Redis");
+        }
+        *presence = Presence::Removed;
+    }
+
+    /// This gateway, and the others whose heartbeats have not expired, by name.
+    pub(super) fn gateways(&self, now: Timestamp) -> Vec<GatewayView> {
+        let mut others = self.others.lock();
+        others.retain(|other| other.until > now);
+        let seen = others.iter().map(|other| {
+            let seen_ms = now.saturating_since(other.seen).as_millis() as u64;
+            GatewayView { seen_ms, ..other.entry.view() }
+        });
+        let this = GatewayView { this: true, ..self.own.view() };
+        std::iter::once(this).chain(seen).take(MAX_LISTED).collect()
+    }
+
+    /// How long to wait until the next heartbeat.
+    fn pause(&self) -> Duration {
+        PAUSE * (1 + self.others.lock().len() / CROWD) as u32
+    }
+
+    /// Writes the heartbeat, if one is to be written, and reads those of the others.
+    pub(super) async fn exchange(&self, now: Timestamp) -> Presence {
+        let Some(map) = &self.map else { return Presence::Removed };
+        let mut presence = self.presence.lock().await;
+        if *presence != Presence::Removed {
+            *presence = match self.write_and_read(map, now).await {
+                Ok(()) => Presence::Written,
+                Err(error) => {
+                    tracing::debug!(%error, "no heartbeat in Redis");
+                    Presence::Unknown
+                }
+            };
+        }
+        *presence
+    }
+
+    async fn write_and_read(&self, map: &SharedMap, now: Timestamp) -> Result<(), SharedMapError> {
+        let lasting = self.pause() * MISSED;
+        let own = GatewayEntry { lasts_ms: lasting.as_millis() as u64, ..self.own.clone() };
+        let text = serde_json::to_string(&own).expect("strings and numbers can be JSON");
+        map.insert(&self.id, &text, lasting).await?;
+        let Some(snapshot) = map.read(None).await? else { return Ok(()) };
+        let others = snapshot.entries.iter().filter(|entry| entry.id != self.id);
+        let others = others.filter_map(|entry| OtherGateway::read(entry, snapshot.now_ms, now));
+        let mut others: Vec<OtherGateway> = others.collect();
+        others.sort_unstable_by(|a, b| a.entry.name.cmp(&b.entry.name));
+        *self.others.lock() = others;
+        Ok(())
+    }
+}
+
+impl OtherGateway {
+    /// Of an entry that was read now, which is `redis_ms` by the clock of Redis.
+    fn read(shared: &SharedEntry, redis_ms: u64, now: Timestamp) -> Option<Self> {
+        let entry: GatewayEntry = serde_json::from_str(&shared.text).ok()?;
+        let rest_ms = shared.until_ms.saturating_sub(redis_ms);
+        let seen = now - Duration::from_millis(entry.lasts_ms.saturating_sub(rest_ms));
+        Some(Self { entry, seen, until: now + Duration::from_millis(rest_ms) })
+    }
+}
+
+impl GatewayEntry {
+    fn view(&self) -> GatewayView {
+        let Self { name, version, started, .. } = self.clone();
+        GatewayView { name, this: false, version, started, seen_ms: 0 }
+    }
+}

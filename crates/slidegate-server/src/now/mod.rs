@@ -1,0 +1,94 @@
+//! What the server is doing now: decisions of the last fifteen minutes, the store, the gateways that
+//! share it, and the configuration.
+
+mod heartbeats;
+mod sampler;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use slidegate::{Clock, Timestamp};
+
+pub(crate) use self::heartbeats::Heartbeats;
+use self::sampler::{STEP, Sampler};
+use crate::admin::now::{NowView, ReloadView, StoreView};
+use crate::calendar::Rfc3339;
+use crate::observe::Observer;
+
+/// Samples the decisions and keeps the answer to `GET /v1/now`, which is made at most once a second,
+/// however many ask for it.
+#[derive(Debug)]
+pub(crate) struct NowService<C> {
+    observer: Observer,
+    heartbeats: Heartbeats,
+    clock: C,
+    sampler: Mutex<Sampler>,
+    /// When it was made.
+    answer: Mutex<Option<(Timestamp, Bytes)>>,
+}
+
+/// An answer of up to this age is given again.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl<C: Clock> NowService<C> {
+    pub(crate) fn new(observer: Observer, heartbeats: Heartbeats, clock: C) -> Self {
+        let (sampler, answer) = (Mutex::default(), Mutex::default());
+        Self { observer, heartbeats, clock, sampler, answer }
+    }
+
+    /// Samples and exchanges heartbeats for as long as the process lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.sample_repeatedly(), self.heartbeats.run(&self.clock));
+    }
+
+    /// Tells the other gateways that this one goes.
+    pub(crate) async fn leave(&self) {
+        self.heartbeats.leave().await;
+    }
+
+    /// The JSON of a [`NowView`].
+    pub(crate) fn answer(&self) -> Bytes {
+        let now = self.clock.now();
+        let mut answer = self.answer.lock();
+        match &*answer {
+            Some((made, bytes)) if now.saturating_since(*made) < FRESH => bytes.clone(),
+            _ => {
+                let json = serde_json::to_vec(&self.view(now));
+                let bytes = Bytes::from(json.expect("strings and numbers can be JSON"));
+                *answer = Some((now, bytes.clone()));
+                bytes
+            }
+        }
+    }
+
+    async fn sample_repeatedly(&self) {
+        loop {
+            tokio::time::sleep(STEP).await;
+            self.sample();
+        }
+    }
+
+    fn sample(&self) {
+        let (totals, times) = (self.observer.policy_totals(), self.observer.decision_times());
+        self.sampler.lock().step(&totals, times);
+    }
+
+    fn view(&self, now: Timestamp) -> NowView {
+        let sampler = self.sampler.lock();
+        NowView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            at: Rfc3339(self.clock.wall()),
+            started: Rfc3339(self.observer.started_at()),
+            reload: ReloadView::new(self.observer.reload_state()),
+            store: StoreView::of(self.observer.gate()),
+            gateways: self.heartbeats.gateways(now),
+            step_ms: STEP.as_millis() as u64,
+            policies: sampler.policies.clone(),
+            decision_time: sampler.decision_time.clone(),
+        }
+    }
+}
