@@ -29,7 +29,7 @@ COPY LICENSE-APACHE LICENSE-MIT /usr/share/doc/slidegate/
 USER 65532:65532
 # The gateway, the decision service, and metrics with health.
 EXPOSE 8080 8081 9090
-# There is no HEALTHCHECK, because there is no program in the image to ask with. Whoever runs it
-# asks GET /healthz and /readyz on 9090.
+# GET /readyz of the admin endpoint. If that is not on 127.0.0.1:9090, SLIDEGATE_ADMIN says where.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/usr/bin/slidegate", "health"]
 ENTRYPOINT ["/usr/bin/slidegate"]
 CMD ["serve", "--config", "/etc/slidegate/slidegate.toml"]

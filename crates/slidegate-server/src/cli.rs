@@ -30,6 +30,7 @@ Examples:
   slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
                                                    which policies one request falls under
   slidegate test slidegate.toml                    whether its policies decide as written down
+  slidegate top                                    what a running server does now
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
                                                    ban an identity until a time, at all gateways")]

@@ -48,11 +48,30 @@ impl Paint {
     }
 }
 
+/// Whether standard output is a terminal that can move its cursor.
+pub(crate) fn is_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_dumb
+}
+
+/// How many lines the terminal has; none if standard output is no terminal.
+pub(crate) fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| size.ws_row.into()).filter(|rows| *rows > 0)
+}
+
 /// How many columns a line has; 80 if standard output is no terminal.
 pub(crate) fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout());
     size.ok().map(|size| size.ws_col.into()).filter(|columns| *columns > 0).unwrap_or(80)
 }
+
+/// Hides the cursor, and cuts lines: one that is wrapped would be two, and what is drawn next a line
+/// too low.
+pub(crate) const ENTER: &str = "\x1b[?25l\x1b[?7l";
+pub(crate) const LEAVE: &str = "\x1b[?25h\x1b[?7h";
+pub(crate) const CLEAR_REST_OF_LINE: &str = "\x1b[K";
+pub(crate) const CLEAR_BELOW: &str = "\x1b[J";
 
 pub(crate) const CANNOT_WRITE: &str = "cannot write to standard output";
 

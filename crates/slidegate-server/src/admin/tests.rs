@@ -108,6 +108,8 @@ async fn metrics_need_the_token_and_probes_do_not() {
         ("/metrics", Some("Bearer hunter22"), StatusCode::UNAUTHORIZED),
         ("/metrics", Some("hunter2"), StatusCode::UNAUTHORIZED),
         ("/metrics", Some("Basic hunter2"), StatusCode::UNAUTHORIZED),
+        ("/v1/now", Some("Bearer hunter2"), StatusCode::OK),
+        ("/v1/now", None, StatusCode::UNAUTHORIZED),
         ("/", None, StatusCode::OK),
         ("/healthz", None, StatusCode::OK),
         ("/readyz", None, StatusCode::OK),

@@ -1,12 +1,11 @@
 //! What is seen while the demo runs: a table that is drawn in place on a terminal, a line every five
 //! seconds elsewhere.
 
-use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::time::Duration;
 
 use super::report::Report;
-use crate::terminal::{Paint, write};
+use crate::terminal::{CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, Paint, is_screen, write};
 
 /// The progress of the run, on standard output.
 #[derive(Debug)]
@@ -19,18 +18,10 @@ pub(super) enum ProgressView {
 
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Hides the cursor, and cuts lines: one that is wrapped would be two, and the next picture a line
-/// too low.
-const ENTER: &str = "\x1b[?25l\x1b[?7l";
-const LEAVE: &str = "\x1b[?25h\x1b[?7h";
-const CLEAR_REST_OF_LINE: &str = "\x1b[K";
-const CLEAR_BELOW: &str = "\x1b[J";
-
 impl ProgressView {
     /// A table, if standard output is a terminal that can move its cursor.
     pub(super) fn new(paint: Paint) -> io::Result<Self> {
-        let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if is_dumb || !io::stdout().is_terminal() {
+        if !is_screen() {
             return Ok(Self::Lines { next: LINE_EVERY });
         }
         write(ENTER)?;

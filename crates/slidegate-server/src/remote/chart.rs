@@ -6,7 +6,7 @@ use crate::terminal::{Paint, Tone};
 
 /// Lines of bars, each of which has eight steps.
 const ROWS: u64 = 5;
-const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+pub(super) const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The labels below the bars need this much.
 const MIN_WIDTH: usize = 40;
 

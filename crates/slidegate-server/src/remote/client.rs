@@ -1,6 +1,6 @@
 //! One request to a running server's admin endpoint.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use tokio_util::either::Either;
 use crate::config::{ListenAddress, Secret};
 use crate::terminal;
 
-/// Where the server is, and how to call it.
+/// Where the server is.
 #[derive(Debug, clap::Args)]
-pub(crate) struct AdminEndpoint {
+pub(crate) struct AdminUrl {
     /// Admin endpoint of the server: http://HOST:PORT, or ADDRESS:PORT or unix:/path as
     /// admin.listen has it
     #[arg(
@@ -34,6 +34,13 @@ pub(crate) struct AdminEndpoint {
         hide_env = true
     )]
     admin: String,
+}
+
+/// Where the server is, and how to call it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminEndpoint {
+    #[command(flatten)]
+    url: AdminUrl,
 
     /// A file that has the operator's token, if the server wants one
     #[arg(long, value_name = "FILE")]
@@ -41,16 +48,73 @@ pub(crate) struct AdminEndpoint {
 
     /// Print the server's answer as it is, in JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// More than ten thousand overrides take.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+const OTHER_VERSION: &str = "the server answers as another version does; see --json";
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 
+impl AdminUrl {
+    /// Fails if it is no URL.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        AdminAddress::parse(&self.admin).map(drop)
+    }
+
+    /// Sends a request, and returns the status and the body of the response.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        token: Option<&Secret>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let admin = &self.admin;
+        let address = AdminAddress::parse(admin)?;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, address.host())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, application/problem+json");
+        if let Some(token) = token {
+            let bearer = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+            let bearer = bearer.ok().context("the token cannot be sent: expected visible text")?;
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        let connected = timeout(CONNECT_TIMEOUT, address.connect()).await;
+        let stream = match connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
+            Ok(stream) => stream,
+            Err(error) => bail!(
+                "cannot reach {admin}: {error}; is `slidegate serve` running there? --admin URL or \
+                 SLIDEGATE_ADMIN says where it is"
+            ),
+        };
+        match timeout(TIMEOUT, exchange(stream, request)).await {
+            Ok(answer) => answer
+                .with_context(|| format!("{admin} closed the connection, or does not speak HTTP")),
+            Err(_) => bail!("{admin} did not answer within {} s", TIMEOUT.as_secs()),
+        }
+    }
+}
+
+impl fmt::Display for AdminUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.admin)
+    }
+}
+
 impl AdminEndpoint {
+    /// Fails if the server cannot be called as it is said.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        self.url.check()?;
+        self.token().map(drop)
+    }
+
     /// Sends a request and prints the answer.
     pub(super) fn print<T: DeserializeOwned + Display>(
         &self,
@@ -75,42 +139,27 @@ impl AdminEndpoint {
             String::from_utf8(answer.into())? + "\n"
         } else {
             let answer = serde_json::from_slice(&answer);
-            text(answer.context("the server answers as another version does; see --json")?)?
+            text(answer.context(OTHER_VERSION)?)?
         };
         terminal::show(&text)
     }
 
+    /// A page, which is JSON.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        let answer = self.call(Method::GET, path, Vec::new()).await?;
+        serde_json::from_slice(&answer).context(OTHER_VERSION)
+    }
+
     /// The server's answer, which is JSON, or why it does not do what it was asked.
-    async fn call(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<Bytes> {
-        let admin = &self.admin;
-        let address = AdminAddress::parse(admin)?;
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> anyhow::Result<Bytes> {
+        let admin = &self.url.admin;
         let token = self.token()?;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, address.host())
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json, application/problem+json");
-        if let Some(token) = &token {
-            let bearer = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
-            let bearer = bearer.ok().context("the token cannot be sent: expected visible text")?;
-            request = request.header(header::AUTHORIZATION, bearer);
-        }
-        let request = request.body(Full::new(Bytes::from(body)))?;
-        let connected = timeout(CONNECT_TIMEOUT, address.connect()).await;
-        let stream = match connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())) {
-            Ok(stream) => stream,
-            Err(error) => bail!(
-                "cannot reach {admin}: {error}; is `slidegate serve` running there? --admin URL or \
-                 SLIDEGATE_ADMIN says where it is"
-            ),
-        };
-        let (status, body) = match timeout(TIMEOUT, exchange(stream, request)).await {
-            Ok(answer) => answer.with_context(|| {
-                format!("{admin} closed the connection, or does not speak HTTP")
-            })?,
-            Err(_) => bail!("{admin} did not answer within {} s", TIMEOUT.as_secs()),
-        };
+        let (status, body) = self.url.send(method, path, body, token.as_ref()).await?;
         if status == StatusCode::UNAUTHORIZED {
             match (token, &self.token_file) {
                 (None, _) => bail!(

@@ -2,9 +2,12 @@
 
 mod chart;
 mod client;
+mod health;
 mod identity;
+mod overview;
 mod picture;
 mod print;
+mod top;
 
 use std::fmt::Display;
 use std::num::NonZeroU32;
@@ -16,7 +19,8 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::client::{AdminEndpoint, path_segment};
+use self::client::{AdminEndpoint, AdminUrl, path_segment};
+use self::top::TopArguments;
 use crate::admin::density::DensityView;
 use crate::admin::plan::{PlanBody, ReloadPlan};
 use crate::admin::views::{
@@ -28,6 +32,14 @@ use crate::terminal::{Paint, columns};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
+    /// Watch a running server: decisions of each policy, the store, and the accounts nearest to a quota
+    #[command(after_help = help(top::AFTER_HELP))]
+    Top(TopArguments),
+
+    /// Ask whether a running server is ready, for container health checks
+    #[command(after_help = health::AFTER_HELP)]
+    Health(AdminUrl),
+
     /// List the accounts nearest to a quota, or the most denied, of a running server
     #[command(after_help = help("\
 The list has what this gateway has seen of late, in a table of a fixed size: accounts with half of a
@@ -276,6 +288,8 @@ impl RemoteCommand {
     /// Calls the server and prints its answer.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         match self {
+            Self::Top(arguments) => top::run(arguments),
+            Self::Health(url) => health::run(url),
             Self::Accounts(query) => {
                 let path = format!("/v1/accounts?{}", serde_urlencoded::to_string(query)?);
                 query.server.print::<AccountList>(Method::GET, &path, Vec::new())

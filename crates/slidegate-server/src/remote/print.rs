@@ -223,7 +223,9 @@ pub(super) fn time(ms: u64) -> String {
 
 /// Rows of cells, each with its column's heading. Columns are as wide as what stands in them, and
 /// left out if nothing does.
-fn table<const N: usize>(rows: impl Iterator<Item = [(&'static str, String); N]>) -> String {
+pub(super) fn table<const N: usize>(
+    rows: impl Iterator<Item = [(&'static str, String); N]>,
+) -> String {
     let rows: Vec<_> = rows.collect();
     let widest = |column: usize| rows.iter().map(|row| row[column].1.chars().count()).max();
     let widths: [usize; N] = std::array::from_fn(|column| widest(column).unwrap_or(0));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use slidegate_testbed::{Certificates, FaultyNetwork, RedisSentinels, RedisServer};
 
-use crate::support::{Front, Place, Setup, Upstream, gateway, wait_until};
+use crate::support::{Front, Place, Setup, Upstream, gateway, ledgers, wait_until};
 
 fn on_redis(setup: Setup, url: &str) -> Setup {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
@@ -193,7 +193,7 @@ fn a_gateway_that_starts_before_redis_finds_it() {
     network.pass();
     wait_until("Redis to be found", || {
         front.status("/");
-        redis.command(&["DBSIZE"]).integer() > 0
+        !ledgers(&redis).is_empty()
     });
 }
 

@@ -8,9 +8,11 @@ mod bans;
 mod command_line;
 mod density;
 mod gateways;
+mod health;
 mod keys;
 mod lives;
 mod names;
+mod now;
 mod overrides;
 mod plan;
 mod requests;
@@ -18,4 +20,5 @@ mod requests;
 #[allow(dead_code, unused_imports, reason = "other tests need the rest of it")]
 mod support;
 mod terminal;
+mod top;
 mod trail;

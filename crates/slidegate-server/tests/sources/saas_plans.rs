@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::{RedisServer, Reply};
+use slidegate_testbed::RedisServer;
 
 use crate::admissions::Admissions;
 use crate::example::{Example, number, request, send};
-use crate::support::{Front, Message, Upstream, wait_until};
+use crate::support::{Front, Message, Upstream, ledgers, wait_until};
 use crate::whistle::Whistle;
 
 const SCRIPT: usize = 50_000;
@@ -115,8 +115,7 @@ fn fifty_thousand_requests_are_cut_to_the_plan_and_nobody_else_notices() {
     assert_eq!(exceeded as usize, refused, "all by the plan");
     assert_eq!(front.metric("rate_limit_exceeded_total", "policy=\"flood\"") as usize, 0);
     // Both windows of four customers, under names without a secret.
-    let keys = redis.command(&["KEYS", "*"]).array().into_iter();
-    let keys: Vec<String> = keys.map(Reply::text).collect();
+    let keys = ledgers(&redis);
     assert!(keys.iter().all(|key| !key.contains("key-of-")), "{keys:?}");
     for window in ["min", "day"] {
         let start = format!("ratelimit:{window}:");

@@ -15,6 +15,15 @@ pub(crate) use self::place::Place;
 pub(crate) use self::upstream::Upstream;
 pub(crate) use self::wire::{Message, Wire, chunk, response};
 pub(crate) use slidegate_testbed::wait_until;
+use slidegate_testbed::{RedisServer, Reply};
 
 /// Longer than anything takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The keys of ledgers, in order: all but what gateways tell each other.
+pub(crate) fn ledgers(redis: &RedisServer) -> Vec<String> {
+    let keys = redis.command(&["KEYS", "*"]).array().into_iter().map(Reply::text);
+    let mut keys: Vec<String> = keys.filter(|key| !key.contains("shared")).collect();
+    keys.sort_unstable();
+    keys
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::{check, path, read};
-use crate::support::Place;
+use crate::support::{Place, Upstream, front};
 
 /// The instructions of the Dockerfile, each in one line.
 fn instructions() -> Vec<(String, String)> {
@@ -116,6 +116,33 @@ fn its_command_line_is_one_of_the_program_and_its_file_is_good() {
     for port in ["8080", "9090"] {
         assert!(exposed.contains(port) && text.contains(&format!(":{port}\"")), "{exposed}");
     }
+}
+
+#[test]
+fn its_health_check_asks_the_server_that_its_file_describes() {
+    let check = last("HEALTHCHECK");
+    let (options, command) = check.split_once(" CMD ").unwrap();
+    // The command gives up by itself before it is killed.
+    assert!(options.split(' ').any(|option| option == "--timeout=3s"), "{options}");
+    let command: Vec<String> = serde_json::from_str(command).expect("there is no shell");
+    let [program, arguments @ ..] = &command[..] else { panic!("{command:?}") };
+    assert_eq!((program, arguments), (&words("ENTRYPOINT")[0], &["health".to_owned()][..]));
+    let run = |arguments: &[String]| {
+        let mut health = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+        health.args(arguments).env_remove("SLIDEGATE_ADMIN").output().unwrap()
+    };
+    let help = run(&[arguments, &["--help".to_owned()]].concat());
+    let help = String::from_utf8(help.stdout).unwrap();
+    let text = read("packaging/slidegate.toml");
+    let (_, listen) = text.split_once("[admin]").unwrap();
+    let (_, listen) = listen.split_once("\nlisten = \"").unwrap();
+    let (listen, _) = listen.split_once('"').unwrap();
+    assert!(help.contains(&format!("[default: http://{listen}]")), "{help}");
+
+    let front = front(&Upstream::simple());
+    let admin = ["--admin".to_owned(), format!("http://{}", front.admin())];
+    let output = run(&[arguments, &admin].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]
