@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use slidegate::StoreError;
+use slidegate::{Policies, Policy, StoreError};
 use slidegate_redis::{
     EventBatch, EventLog, EventLogError, KeyTemplate, Position, RedisStore, RedisStoreError,
     ResilientStore, SharedEntry, SharedMap, SharedMapError, SharedSnapshot,
@@ -344,6 +344,33 @@ async fn a_server_that_is_gone_is_an_error_and_no_wait() {
         reading = map.read(None).await;
     }
     assert_eq!(reading.unwrap().unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn maps_of_other_names_are_apart_and_under_the_same_permission() {
+    let server = RedisServer::start();
+    let policies = Policies::builder().policy(Policy::new("api").quota("9/min")).build().unwrap();
+    for template in ["slidegate:{<identity>}:<policy>", "shop:<kind>:<identity>"] {
+        let template: KeyTemplate = template.parse().unwrap();
+        let url = server.url().replace("redis://", "redis://gate:secret@");
+        let store = RedisStore::builder(url).key_template(template).deadline(AMPLE);
+        let store = store.build().unwrap();
+        let mut user: Vec<String> =
+            ["ACL", "SETUSER", "gate", "reset", "on", ">secret", "+@all"].map(str::to_owned).into();
+        user.extend(store.key_patterns(&policies).iter().map(|pattern| format!("~{pattern}")));
+        server.command(&user.iter().map(String::as_str).collect::<Vec<_>>()).expect_ok();
+
+        let named = |name: &str| store.shared_map_named(&name.parse().unwrap());
+        let (gateways, events) = (named("gateways"), named("events"));
+        gateways.insert("a", "of gateways", HOUR).await.unwrap();
+        events.insert("b", "no event", HOUR).await.unwrap();
+        store.shared_map().insert("c", "first", HOUR).await.unwrap();
+        store.event_log().append([("event", HOUR)]).await.unwrap();
+        assert_eq!(texts(&gateways).await, [pair("a", "of gateways")]);
+        assert_eq!(texts(&events).await, [pair("b", "no event")]);
+        assert_eq!(texts(&store.shared_map()).await, [pair("c", "first")]);
+        assert_eq!(texts(&named("gateways")).await.len(), 1, "the same for all of that name");
+    }
 }
 
 #[tokio::test]

@@ -107,9 +107,10 @@ impl Overview {
         let policies = &self.now.policies;
         let has_candidates = policies.iter().any(|series| series.candidate.iter().any(|n| *n > 0));
         let names = policies.iter().map(|series| series.policy.chars().count());
-        // The columns besides the chart: the name, and four or five of 9 characters.
+        // The columns besides the chart: the name, four or five of 9 characters, and the last, which
+        // terminals clear with the rest of a full line.
         let numbers = if has_candidates { 5 } else { 4 };
-        let others = names.max().unwrap_or(0).max("POLICY".len()) + 11 * numbers + 2;
+        let others = names.max().unwrap_or(0).max("POLICY".len()) + 11 * numbers + 3;
         let width = columns.saturating_sub(others).min(MAX_CHART);
         let row = |series: &PolicySeries| {
             let rate = |list: &VecDeque<u32>| {
@@ -286,8 +287,8 @@ degraded: why
 restart needed: [log] changed in the file
 
 POLICY  ALLOWED/s  REFUSED/s   SHADOW/s   FAILED/s  LAST 15 MIN
-api           120        1.4          0          0                ██████████████
-login         120        1.4          0          0                ██████████████
+api           120        1.4          0          0               ██████████████
+login         120        1.4          0          0               ██████████████
 
 decision time  p50 2.2 µs  p99 1.5 ms  longest p99 in 15 min 1.5 ms
 
@@ -312,7 +313,7 @@ IDENTITY     POLICY  USED
             assert_eq!(has_accounts, rows >= 24, "{rows} rows:\n{text}");
             let table = text.lines().filter(|line| line.starts_with("policy-"));
             let widest = table.map(|line| line.chars().count()).max();
-            assert!(widest <= Some(columns), "{columns} columns:\n{text}");
+            assert!(widest < Some(columns), "{columns} columns:\n{text}");
         }
         let text =
             overview(&policies, 1).text(TextSize { columns: 80, rows: Some(24) }, Paint::Plain);

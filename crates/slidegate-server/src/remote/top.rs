@@ -86,7 +86,7 @@ async fn watch(server: &AdminEndpoint, interval: Duration, paint: Paint) -> anyh
                 known = Some(overview);
                 None
             }
-            Err(error) => Some(paint.tone(Tone::Bad, &format!("{error:#}; trying again"))),
+            Err(error) => Some(paint.tone(Tone::Bad, &format!("trying again: {error:#}"))),
         };
         let mut lines: Vec<String> = trouble.into_iter().collect();
         let room = rows().map(|rows| rows - lines.len().min(rows));
