@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_page_has_what_there_is_to_know() {
-        let text = overview(&["api", "login"], 90)
+        let text = overview(&["api", "login"], 120)
             .text(TextSize { columns: 80, rows: None }, Paint::Plain);
         let expected = "\
 slidegate 1.2.3  up 1h 30min  configuration read 1h 20min ago
@@ -287,8 +287,8 @@ degraded: why
 restart needed: [log] changed in the file
 
 POLICY  ALLOWED/s  REFUSED/s   SHADOW/s   FAILED/s  LAST 15 MIN
-api           120        1.4          0          0               ██████████████
-login         120        1.4          0          0               ██████████████
+api           120        1.4          0          0           ██████████████████
+login         120        1.4          0          0           ██████████████████
 
 decision time  p50 2.2 µs  p99 1.5 ms  longest p99 in 15 min 1.5 ms
 
