@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use slidegate::{Clock, Timestamp};
+use tokio::time::{sleep, timeout};
 
 pub(crate) use self::heartbeats::Heartbeats;
 use self::sampler::{STEP, Sampler};
@@ -33,6 +34,8 @@ pub(crate) struct NowService<C> {
 
 /// An answer of up to this age is given again.
 const FRESH: Duration = Duration::from_secs(1);
+/// How much longer the process may live for its heartbeat.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<C: Clock> NowService<C> {
     pub(crate) fn new(observer: Observer, heartbeats: Heartbeats, clock: C) -> Self {
@@ -45,9 +48,9 @@ impl<C: Clock> NowService<C> {
         tokio::join!(self.sample_repeatedly(), self.heartbeats.run(&self.clock));
     }
 
-    /// Tells the other gateways that this one goes.
+    /// Tells the other gateways that this one goes. If that takes too long, its heartbeat expires.
     pub(crate) async fn leave(&self) {
-        self.heartbeats.leave().await;
+        let _ = timeout(LEAVE_TIMEOUT, self.heartbeats.leave()).await;
     }
 
     /// The JSON of a [`NowView`].
@@ -67,7 +70,7 @@ impl<C: Clock> NowService<C> {
 
     async fn sample_repeatedly(&self) {
         loop {
-            tokio::time::sleep(STEP).await;
+            sleep(STEP).await;
             self.sample();
         }
     }

@@ -1,9 +1,12 @@
 //! What a server says that it is doing now, against what it was made to do.
 
+use std::collections::HashSet;
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use slidegate_testbed::RedisServer;
 
-use crate::support::{Upstream, wait_until};
+use crate::support::{Upstream, Wire, front, wait_until};
 use crate::terminal::{Operator, for_many_clients, passing_at};
 
 fn now(operator: &Operator) -> Value {
@@ -127,4 +130,21 @@ fn gateways_on_one_redis_see_each_other_and_say_what_they_do_without_it() {
     assert_eq!(here.run(&["health"]), format!("degraded: {reason}\n"));
     let text = here.run(&["top"]);
     assert!(text.contains(&format!("\ndegraded: {reason}\n")), "{text}");
+}
+
+#[test]
+fn a_thousand_answers_are_made_once_a_second_and_delay_no_request() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let mut pages: Vec<Wire> = (0..200).map(|_| Wire::connect(front.admin())).collect();
+    let (began, mut answers) = (Instant::now(), HashSet::new());
+    for _ in 0..5 {
+        for page in &mut pages {
+            page.send("GET /v1/now HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        }
+        assert_eq!(front.status("/"), 200);
+        answers.extend(pages.iter_mut().map(|page| page.response().text()));
+    }
+    let seconds = began.elapsed().as_secs() as usize;
+    assert!(answers.len() <= seconds + 2, "{} answers in {seconds} s", answers.len());
 }
