@@ -225,6 +225,7 @@ impl PolicyCounters {
             allowed: self.plans.iter().map(|plan| plan.allowed.get()).sum(),
             refused: self.exceeded.get() + self.banned.get(),
             shadow: self.shadow_denials.get(),
+            candidate: self.candidate_denials.get(),
             ..PolicyTotals::default()
         }
     }

@@ -95,7 +95,9 @@ fn the_gateway_runs_the_image_with_a_configuration_that_is_good() {
     let entry = format!("ENTRYPOINT [{:?}]", text(&gateway["healthcheck"]["test"][1]));
     let image = read("Dockerfile");
     assert!(image.contains(&entry), "{entry}");
-    let (_, command) = image.split_once("CMD [").unwrap();
+    let words: Vec<&str> = items(&gateway["healthcheck"]["test"])[1..].iter().map(text).collect();
+    assert!(image.contains(&format!("CMD {words:?}")), "the image asks the same: {words:?}");
+    let (_, command) = image.split_once("\nCMD [").unwrap();
     let file = command.split('"').find(|word| word.ends_with(".toml")).unwrap();
     let file = mounted("gateway", file);
     check_with(&path(&file), &[(TOKEN, "of the caller")]);
