@@ -100,7 +100,7 @@ fn an_operator_sees_it_and_resets_and_grants_apply_to_it() {
     let gate = gate(&clock, Policy::new("api").quota("4/min").candidate("1/min").candidate("2/h"));
     let account =
         Account { policy: "api".parse().unwrap(), identity: "ip:203.0.113.7".parse().unwrap() };
-    gate.decide_now(&client()).unwrap();
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
     let seen = now(gate.admin().inspect(&account, None)).unwrap();
     let violated: Vec<bool> = seen.candidate.iter().map(|standing| standing.violated).collect();
     assert_eq!((seen.standings.len(), violated), (1, vec![true, false]));
@@ -125,7 +125,7 @@ fn a_policy_that_changes_keeps_what_its_candidate_has_counted() {
     let clock = ManualClock::default();
     let api = || Policy::new("api").quota("4/min");
     let gate = gate(&clock, api().candidate("2/h"));
-    gate.decide_now(&client()).unwrap();
+    assert!(gate.decide_now(&client()).unwrap().is_allowed());
     let enforced = Policy::new("api").quota("4/min").quota("2/h");
     gate.replace_policies(Policies::builder().policy(enforced).build().unwrap());
     assert!(gate.decide_now(&client()).unwrap().is_allowed());
