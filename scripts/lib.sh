@@ -82,8 +82,8 @@ install_node_packages() {
     step "installing the packages of $1"
     mkdir -p "$packages"
     cp "$1/package.json" "$1/package-lock.json" "$packages"
-    npm ci --prefix "$packages" --ignore-scripts --no-audit --no-fund --loglevel error
-    cp "$packages/package-lock.json" "$packages/installed.json"
+    npm ci --prefix "$packages" --ignore-scripts --no-audit --no-fund --loglevel error \
+        && cp "$packages/package-lock.json" "$packages/installed.json"
 }
 
 # production_files DIR: the Rust files of production code below a directory.

@@ -2,6 +2,7 @@
 
 mod alloc;
 mod decide;
+mod exactness;
 mod faults;
 mod gateway;
 mod harness;
@@ -48,6 +49,8 @@ enum Bench {
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
     Faults(faults::Options),
+    /// The most that each limiter admits in any window; writes docs/exactness.md.
+    Exactness(exactness::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -62,5 +65,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Resp(options) => resp::run(&options),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
+        Bench::Exactness(options) => exactness::run(&options),
     }
 }

@@ -10,7 +10,9 @@ use anyhow::ensure;
 
 use self::clients::CLIENTS;
 pub use self::clients::{Ask, Clients, Seen};
-pub use self::program::{Core, Directory, Program, fill, find, free_port, require, slidegate};
+pub use self::program::{
+    Core, Directory, Program, fill, find, free_port, peers_directory, require, slidegate,
+};
 pub use self::table::{Pair, Table};
 
 /// How long to measure.

@@ -153,29 +153,34 @@ pub fn require(programs: &[&str]) -> anyhow::Result<()> {
 /// one of peers that were built beside us.
 pub fn find(name: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
-    let others = [PathBuf::from("/usr/sbin")].into_iter().chain(peers());
+    let peers = peers_directory().map(|directory| directory.join("bin"));
+    let others = [PathBuf::from("/usr/sbin")].into_iter().chain(peers);
     let directories = env::split_paths(&path).chain(others);
     let found = directories.map(|directory| directory.join(name)).find(|path| path.is_file());
     found.unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// The server as it is now: built, if cargo runs us, and beside us.
+/// The server as it is now: built in our own profile, if cargo runs us, and beside us.
 pub fn slidegate() -> anyhow::Result<PathBuf> {
+    let path = env::current_exe()?.with_file_name("slidegate");
     if let Some(cargo) = env::var_os("CARGO") {
+        let directory = path.parent().and_then(Path::file_name).context("we are in a directory")?;
+        // The profile whose directory has another name.
+        let profile = if directory == "debug" { "dev".as_ref() } else { directory };
         let build = Command::new(cargo)
-            .args(["build", "--profile", "dist", "--package", "slidegate-server"])
+            .args(["build", "--package", "slidegate-server", "--profile"])
+            .arg(profile)
             .status()
             .context("cargo cannot be run")?;
         ensure!(build.success(), "the server cannot be built");
     }
-    let path = env::current_exe()?.with_file_name("slidegate");
-    ensure!(path.is_file(), "{} is missing; run with --profile dist", path.display());
+    ensure!(path.is_file(), "{} is missing; run with cargo or ./scripts/bench", path.display());
     Ok(path)
 }
 
-/// Where `./scripts/bench` puts peers that are no packages.
-fn peers() -> Option<PathBuf> {
-    Some(env::current_exe().ok()?.parent()?.with_file_name("peers").join("bin"))
+/// Where `./scripts/bench` puts peers that are no packages of the system.
+pub fn peers_directory() -> Option<PathBuf> {
+    Some(env::current_exe().ok()?.parent()?.with_file_name("peers"))
 }
 
 /// The template with a value for every `@NAME@`.
