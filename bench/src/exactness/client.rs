@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
+use tokio::time::sleep;
 
 use super::tally::Call;
 
 /// No answer is to fail because the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// How a limiter is asked.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +85,19 @@ impl Connection {
         let call = Call { sent, answered, is_admitted };
         Ok(Answer { call, retry_after: retry_after.transpose()? })
     }
+}
+
+/// Opens all connections, with a request each. A server may listen before it has all of its
+/// configuration.
+pub async fn wait_until_ready(connections: &[Connection]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    for connection in connections {
+        while let Err(error) = connection.ask().await {
+            ensure!(Instant::now() < deadline, error);
+            sleep(PAUSE_BETWEEN_LOOKS).await;
+        }
+    }
+    Ok(())
 }
 
 /// Whole seconds, by the standard; some send fractions.

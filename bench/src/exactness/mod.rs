@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use tokio::time::sleep;
 
 use self::client::Connection;
 use self::peers::{Env, Peer, Running};
-use self::retry::RetryAfter;
 use self::table::{Row, Seen};
-use self::traffic::{CONNECTIONS, LIMIT};
+use self::traffic::{CONNECTIONS, FORGOTTEN, LIMIT};
 use crate::harness::{Directory, fill, require};
 
 #[derive(clap::Args)]
@@ -53,15 +53,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     for (number, peer) in peers.iter().enumerate() {
         let name = peer.name();
         eprintln!("{:>4} s  {} of {}: {name}", start.elapsed().as_secs(), number + 1, peers.len());
-        let result = match peer.version() {
-            Ok(version) => {
-                Ok((version, observe(*peer, &env, length).with_context(|| name.to_owned())?))
-            }
-            Err(why) => {
-                println!("SKIPPED {name}: {why}");
-                Err(why)
-            }
-        };
+        let result = peer.version().and_then(|version| {
+            let seen = observe(*peer, &env, length).map_err(|error| format!("{error:#}"))?;
+            Ok((version, seen))
+        });
+        if let Err(why) = &result {
+            println!("SKIPPED {name}: {why}");
+        }
         rows.push(Row { peer: *peer, result });
     }
     let (table, result) = (table::markdown(&rows), table::result(&rows));
@@ -73,7 +71,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     for row in rows.iter().filter(|row| row.is_ours()) {
         let (name, units) = (row.peer.name(), LIMIT.units);
-        let most = row.seen().map_or(0, |seen| seen.most);
+        let most = row.seen().with_context(|| format!("{name} was not measured"))?.most;
         ensure!(most <= units, "{name} admitted {most} in one window; its quota is {units}");
     }
     Ok(())
@@ -87,13 +85,13 @@ fn observe(peer: Peer, env: &Env, length: Duration) -> anyhow::Result<Seen> {
     let connections = connections.collect::<anyhow::Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        client::wait_until_ready(&connections).await?;
+        sleep(FORGOTTEN).await;
         let calls = traffic::send(&connections, length).await?;
-        let retry_after: RetryAfter = retry::observe(&connections).await?;
         Ok(Seen {
             most: LIMIT.most_in_any_window(&calls),
             used: LIMIT.used(&calls),
-            requests: calls.len(),
-            retry_after,
+            retry_after: retry::observe(&connections).await?,
         })
     })
 }

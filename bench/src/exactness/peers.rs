@@ -122,12 +122,12 @@ impl Peer {
     }
 
     /// Its version if it can be run here, or why it cannot.
-    pub fn version(self) -> Result<String, &'static str> {
-        let missing = "it is missing; ./scripts/bench exactness installs it";
+    pub fn version(self) -> Result<String, String> {
+        let missing = || "it is missing; `./scripts/bench exactness` installs it".to_owned();
         let program = |name: &str, argument: &str| {
-            let output = Command::new(find(name)).arg(argument).output().map_err(|_| missing)?;
+            let output = Command::new(find(name)).arg(argument).output().map_err(|_| missing())?;
             let said = [output.stdout, output.stderr].concat();
-            version_in(&String::from_utf8_lossy(&said)).ok_or("it does not tell its version")
+            version_in(&String::from_utf8_lossy(&said)).ok_or_else(missing)
         };
         match self {
             Self::Slidegate(_) => Ok(env!("CARGO_PKG_VERSION").to_owned()),
@@ -139,14 +139,14 @@ impl Peer {
                 let modules = Command::new(find("caddy")).arg("list-modules").output();
                 let modules = modules.map(|output| output.stdout).unwrap_or_default();
                 let has = String::from_utf8_lossy(&modules).contains("http.handlers.rate_limit");
-                let absent = "its limiter is a module that has to be compiled in, and no package \
-                              of Debian, PyPI or npm has it";
-                if has { program("caddy", "version") } else { Err(absent) }
+                let absent = "its limiter is a module to be compiled in, which no package of \
+                              Debian, PyPI or npm has";
+                if has { program("caddy", "version") } else { Err(absent.to_owned()) }
             }
             Self::ExpressRateLimit | Self::RateLimiterFlexible => {
-                package_version(self.name()).ok_or(missing)
+                package_version(self.name()).ok_or_else(missing)
             }
-            Self::Governor => locked_version("governor").ok_or("Cargo.lock does not have it"),
+            Self::Governor => locked_version("governor").ok_or_else(missing),
             Self::Throttlecrab => program("throttlecrab-server", "--version"),
             Self::Source(_) => program("redis-server", "--version").map(|it| format!("Redis {it}")),
         }

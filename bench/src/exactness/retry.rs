@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::client::{Answer, Connection};
-use super::traffic::LIMIT;
+use super::traffic::{LIMIT, QUIET};
 
 /// What was seen of Retry-After.
 pub enum RetryAfter {
@@ -16,8 +16,6 @@ pub enum RetryAfter {
     Tried(Vec<(Duration, bool)>),
 }
 
-/// Longer than a window: what was sent before is forgotten.
-const QUIET: Duration = Duration::from_millis(2_500);
 /// More than half a window, so that what is left of it is less than a second.
 const BETWEEN: Duration = Duration::from_millis(1_100);
 const HALF: usize = LIMIT.units / 2;

@@ -1,11 +1,10 @@
 //! What was seen of all limiters.
 
-use super::peers::Peer;
+use super::peers::{Peer, Store};
 use super::retry::RetryAfter;
 
 /// What was seen of one limiter.
 pub struct Seen {
-    pub requests: usize,
     /// The most that was certainly admitted in one window.
     pub most: usize,
     /// What was admitted, divided by what an exact limiter would have admitted.
@@ -16,7 +15,7 @@ pub struct Seen {
 /// A limiter, with its version and what was seen, or why it was skipped.
 pub struct Row {
     pub peer: Peer,
-    pub result: Result<(String, Seen), &'static str>,
+    pub result: Result<(String, Seen), String>,
 }
 
 impl Row {
@@ -32,17 +31,17 @@ impl Row {
         let (name, setting) = (self.peer.name(), self.peer.setting());
         let name = if self.is_ours() { format!("**{name}**") } else { name.to_owned() };
         match &self.result {
-            Ok((version, Seen { requests, most, used, retry_after })) => format!(
-                "| {name} | {version} | {setting} | {requests} | {most} | {used:.2} | {retry_after} |"
-            ),
-            Err(why) => format!("| {name} | skipped: {why} | {setting} | – | – | – | – |"),
+            Ok((version, Seen { most, used, retry_after })) => {
+                format!("| {name} | {version} | {setting} | {most} | {used:.2} | {retry_after} |")
+            }
+            Err(why) => format!("| {name} | skipped: {why} | {setting} | – | – | – |"),
         }
     }
 }
 
 pub fn markdown(rows: &[Row]) -> String {
-    let head = "| limiter | version | set to | requests | most in any 2 s | share used \
-                | Retry-After kept |\n|---|---|---|---|---|---|---|";
+    let head = "| limiter | version | set to | most in any 2 s | share used \
+                | Retry-After kept |\n|---|---|---|---|---|---|";
     let lines = rows.iter().map(Row::markdown);
     [head.to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
@@ -54,16 +53,22 @@ pub fn result(rows: &[Row]) -> String {
     };
     let most = |is_ours| seen(is_ours).map(|seen| seen.most).max();
     let figure = |most: Option<usize>| most.map_or("-".to_owned(), |most| most.to_string());
-    let used = seen(true).map(|seen| seen.used).min_by(f64::total_cmp);
+    let used = |has_leases: bool| {
+        let is_async = |row: &&Row| row.peer == Peer::Slidegate(Store::TwoOnRedisAsync);
+        let rows = rows.iter().filter(|row| row.is_ours() && is_async(row) == has_leases);
+        let least = rows.filter_map(Row::seen).map(|seen| seen.used).min_by(f64::total_cmp);
+        least.map_or("-".to_owned(), |used| format!("{used:.2}"))
+    };
     let kept = |is_ours| {
         let kept = seen(is_ours).filter(|seen| seen.retry_after.is_kept()).count();
         format!("{kept}/{}", seen(is_ours).count())
     };
     format!(
-        "RESULT exactness slidegate_most={} slidegate_used={} slidegate_retry_after={} \
-         others_most={} others_retry_after={} skipped={}",
+        "RESULT exactness slidegate_most={} slidegate_used={} slidegate_async_used={} \
+         slidegate_retry_after={} others_most={} others_retry_after={} skipped={}",
         figure(most(true)),
-        used.map_or("-".to_owned(), |used| format!("{used:.2}")),
+        used(false),
+        used(true),
         kept(true),
         figure(most(false)),
         kept(false),

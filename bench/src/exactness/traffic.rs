@@ -11,6 +11,10 @@ use super::tally::{Call, Limit};
 /// What every limiter is set to.
 pub const LIMIT: Limit = Limit { units: 40, window: Duration::from_secs(2) };
 pub const CONNECTIONS: usize = 16;
+/// Longer than a window: what was sent before has left it.
+pub const QUIET: Duration = Duration::from_millis(2_500);
+/// Longer than two: a limiter that weighs the window before the present one has forgotten as well.
+pub const FORGOTTEN: Duration = Duration::from_millis(4_500);
 
 /// One pass of the pattern takes six windows; a longer run repeats it.
 const PATTERN_MS: u64 = 12_000;
