@@ -139,8 +139,7 @@ impl Peer {
                 let modules = Command::new(find("caddy")).arg("list-modules").output();
                 let modules = modules.map(|output| output.stdout).unwrap_or_default();
                 let has = String::from_utf8_lossy(&modules).contains("http.handlers.rate_limit");
-                let absent = "its limiter is a module to be compiled in, which no package of \
-                              Debian, PyPI or npm has";
+                let absent = "its limiter is a module to be compiled in, and no caddy here has it";
                 if has { program("caddy", "version") } else { Err(absent.to_owned()) }
             }
             Self::ExpressRateLimit | Self::RateLimiterFlexible => {

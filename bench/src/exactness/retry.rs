@@ -12,6 +12,8 @@ use super::traffic::{LIMIT, QUIET};
 pub enum RetryAfter {
     /// Refusals do not say.
     Absent,
+    /// One request after the other, it did not refuse often enough to be asked.
+    NeverRefused,
     /// Of each trial, what was said and whether the client was admitted then.
     Tried(Vec<(Duration, bool)>),
 }
@@ -46,6 +48,9 @@ pub async fn observe(connections: &[Connection]) -> anyhow::Result<RetryAfter> {
             asked += 1;
             refused.extend((!answer.call.is_admitted).then_some(answer));
         }
+        if refused.len() < refusals {
+            return Ok(RetryAfter::NeverRefused);
+        }
         let Some(Answer { call, retry_after: Some(wait) }) = refused.pop() else {
             return Ok(RetryAfter::Absent);
         };
@@ -63,8 +68,10 @@ impl RetryAfter {
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Tried(tried) = self else {
-            return f.write_str("none");
+        let tried = match self {
+            Self::Absent => return f.write_str("none"),
+            Self::NeverRefused => return f.write_str("not refused"),
+            Self::Tried(tried) => tried,
         };
         let waits = tried.iter().map(|(wait, is_admitted)| {
             let seconds = (wait.as_secs_f64() * 100.0).round() / 100.0;

@@ -125,7 +125,7 @@ mod tests {
             let mut sent: Vec<u64> = (0..60).map(|_| random.u64(..600)).collect();
             sent.sort_unstable();
             let mut within: Vec<u64> = Vec::new();
-            let exact: Vec<_> = sent.iter().map(|&now| {
+            let exact = sent.iter().map(|&now| {
                 let has_room = within.iter().filter(|&&at| at + 100 > now).count() < 2;
                 within.extend(has_room.then_some(now));
                 (now, now, has_room)
