@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it waits for real processes")]
 
+mod browser;
 mod clock;
 mod cluster;
 mod commands;
@@ -27,6 +28,7 @@ mod tls;
 mod tool;
 mod wait;
 
+pub use browser::{Browser, ColorScheme};
 pub use clock::ManualTime;
 pub use cluster::{ClusterOptions, RedisCluster};
 pub use commands::CommandCounts;
