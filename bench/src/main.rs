@@ -1,6 +1,7 @@
 //! Every figure that Slidegate claims, side by side with its peers in one run.
 
 mod alloc;
+mod dashboard;
 mod decide;
 mod exactness;
 mod faults;
@@ -45,6 +46,8 @@ enum Bench {
     Rls(harness::Options),
     /// Decisions over Redis's protocol: Slidegate and throttlecrab-server.
     Resp(resp::Options),
+    /// Decisions while a thousand dashboards are open.
+    Dashboard(harness::Options),
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
@@ -63,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Decide(options) => decide::run(&options),
         Bench::Rls(options) => rls::run(&options),
         Bench::Resp(options) => resp::run(&options),
+        Bench::Dashboard(options) => dashboard::run(&options),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
         Bench::Exactness(options) => exactness::run(&options),

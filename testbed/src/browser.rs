@@ -74,6 +74,9 @@ impl Browser {
             client.unwrap_or_else(|error| panic!("no Chromium: {error}; to install it: {INSTALL}"));
         let browser = Self { client, runtime, _driver: driver, _profile: profile };
         browser.resize(1280, 800);
+        browser.goto("about:blank");
+        // What the browser's own first page has requested.
+        drop(browser.requests());
         browser
     }
 

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Policies;
-use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::{self, Flags, LimiterConfig, Sources};
 use crate::simulation::{DescribedRequest, RequestReading};
@@ -97,12 +96,13 @@ impl ExplainArguments {
         }
         let (request, reading) = (self.request()?, RequestReading::of(rules));
         let readings = reading.other_paths(&request);
-        let client = reading.client(&request);
+        let client = reading.explain_client(&request);
+        let client = client.unwrap_or("unknown, as neither --client nor --peer says".to_owned());
         let mut text = format!("request: {} {}\n", self.method, self.path);
         if !readings.is_empty() {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
-        let _ = writeln!(text, "client: {}", self.found(client, &rules.client_address));
+        let _ = writeln!(text, "client: {client}");
         let _ = write!(text, "\n{}", explanation(&rules.policies, &reading, &request));
         Ok(text)
     }
@@ -118,26 +118,6 @@ impl ExplainArguments {
             plan: self.plan.clone(),
             cost: self.cost,
         })
-    }
-
-    /// The client's address and how it is known.
-    fn found(&self, client: Option<IpAddr>, trust: &ClientAddress) -> String {
-        let Some(client) = client else {
-            return "unknown, as neither --client nor --peer says".to_owned();
-        };
-        let source = trust.source();
-        match self.peer {
-            _ if self.client.is_some() => format!("{client}, as given"),
-            Some(peer) if !trust.trusts(peer) && source != AddressSource::Peer => {
-                format!(
-                    "{client}, the peer, whose {source} is not believed: it is no trusted proxy"
-                )
-            }
-            Some(peer) if peer.to_canonical() != client => {
-                format!("{client}, by {source} of the trusted proxy {peer}")
-            }
-            _ => format!("{client}, the peer"),
-        }
     }
 
     /// The headers; an error names the wrong one without repeating its value.

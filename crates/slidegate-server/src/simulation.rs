@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, Method};
 use slidegate::policy::{BadRequest, without_query};
 use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, StoreError, Timestamp};
-use slidegate_tower::{ClientAddress, PathReading};
+use slidegate_tower::{AddressSource, ClientAddress, PathReading};
 
 use crate::config::LimiterConfig;
 
@@ -46,6 +46,24 @@ impl RequestReading {
     /// The client's address, if it can be known.
     pub(crate) fn client(&self, request: &DescribedRequest) -> Option<IpAddr> {
         request.client.or_else(|| self.client_address.resolve(request.peer, &request.headers))
+    }
+
+    /// The client's address and how it is known, if it can be.
+    pub(crate) fn explain_client(&self, request: &DescribedRequest) -> Option<String> {
+        let (client, trust) = (self.client(request)?, &self.client_address);
+        let source = trust.source();
+        Some(match request.peer {
+            _ if request.client.is_some() => format!("{client}, as given"),
+            Some(peer) if !trust.trusts(peer) && source != AddressSource::Peer => {
+                format!(
+                    "{client}, the peer, whose {source} is not believed: it is no trusted proxy"
+                )
+            }
+            Some(peer) if peer.to_canonical() != client => {
+                format!("{client}, by {source} of the trusted proxy {peer}")
+            }
+            _ => format!("{client}, the peer"),
+        })
     }
 
     /// What policies are matched with.

@@ -1,15 +1,20 @@
 //! Accounts: those nearest to a quota or most denied, and all of one identity.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use http::header;
 use serde::Deserialize;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
 
 use super::Operator;
+use super::recent::MAX_AGE;
 use super::views::{AccountList, AccountSort, AccountView, IdentityView};
 use crate::decisions::identity::{IdentityTextError, from_text};
 use crate::observe::SeenAccount;
@@ -26,6 +31,8 @@ pub(super) struct ListParameters {
     #[serde(default)]
     sort: AccountSort,
     limit: Option<usize>,
+    /// How old a list may be that was made for somebody else.
+    max_age_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -39,41 +46,64 @@ pub(super) struct InspectParameters {
 pub(super) async fn list<S: Store>(
     State(operator): State<Arc<Operator<S>>>,
     query: Result<Query<ListParameters>, QueryRejection>,
-) -> Result<Json<AccountList>, Problem> {
-    let Query(ListParameters { sort, limit }) = query?;
+) -> Result<impl IntoResponse, Problem> {
+    let Query(ListParameters { sort, limit, max_age_ms }) = query?;
     let limit = limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         let problem = format_args!("expected a whole number from 1 to {MAX_LIMIT}, not {limit}");
         return Err(Problem::invalid_member("limit", problem));
     }
-    let (top, now) = operator.observer.accounts();
-    let mut accounts = Vec::new();
-    match sort {
-        AccountSort::Nearest => {
-            // Some may have been seen long ago, and others been nearer since.
-            for seen in top.nearest(limit * 2, now) {
-                accounts.extend(operator.look(&seen).await.ok());
-            }
-            accounts.retain(|account| account.used > 0.0);
-            accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
-            accounts.truncate(limit);
-        }
-        AccountSort::Denied | AccountSort::Candidate => {
-            let denied = match sort {
-                AccountSort::Candidate => top.most_denied_by_candidates(limit, now),
-                _ => top.most_denied(limit, now),
-            };
-            for denied in denied {
-                let account = operator.look(&denied.seen).await;
-                accounts.extend(account.ok().map(|account| AccountView {
-                    denials: Some(denied.denials),
-                    denials_overcount: Some(denied.overcount),
-                    ..account
-                }));
-            }
-        }
+    let max_age = max_age_ms.map(Duration::from_millis);
+    if max_age.is_some_and(|age| age > MAX_AGE) {
+        let problem = format_args!("expected at most {}", MAX_AGE.as_millis());
+        return Err(Problem::invalid_member("max_age_ms", problem));
     }
-    Ok(Json(AccountList { sort, accounts }))
+    let make = async || {
+        let list = operator.list(sort, limit).await;
+        serde_json::to_vec(&list).expect("a list can be JSON").into()
+    };
+    let json: Bytes = match max_age {
+        Some(age) => {
+            let now = || operator.observer.accounts().1;
+            operator.recent.get((sort, limit), age, now, make).await
+        }
+        None => make().await,
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], json))
+}
+
+impl<S: Store> Operator<S> {
+    /// Looks at each account that the list may have.
+    async fn list(&self, sort: AccountSort, limit: usize) -> AccountList {
+        let (top, now) = self.observer.accounts();
+        let mut accounts = Vec::new();
+        match sort {
+            AccountSort::Nearest => {
+                // Some may have been seen long ago, and others been nearer since.
+                for seen in top.nearest(limit * 2, now) {
+                    accounts.extend(self.look(&seen).await.ok());
+                }
+                accounts.retain(|account| account.used > 0.0);
+                accounts.sort_by(|a, b| b.used.total_cmp(&a.used));
+                accounts.truncate(limit);
+            }
+            AccountSort::Denied | AccountSort::Candidate => {
+                let denied = match sort {
+                    AccountSort::Candidate => top.most_denied_by_candidates(limit, now),
+                    _ => top.most_denied(limit, now),
+                };
+                for denied in denied {
+                    let account = self.look(&denied.seen).await;
+                    accounts.extend(account.ok().map(|account| AccountView {
+                        denials: Some(denied.denials),
+                        denials_overcount: Some(denied.overcount),
+                        ..account
+                    }));
+                }
+            }
+        }
+        AccountList { sort, accounts }
+    }
 }
 
 /// `GET /v1/accounts/{identity}`

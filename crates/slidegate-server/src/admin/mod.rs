@@ -1,48 +1,56 @@
-//! The admin endpoint: metrics, health, accounts and overrides.
+//! The admin endpoint: metrics, health, accounts, overrides, and the dashboard.
 
+mod access;
 pub(crate) mod accounts;
+mod audit;
 mod changes;
+mod dashboard;
 pub(crate) mod density;
+mod explain;
 pub(crate) mod now;
 pub(crate) mod plan;
+mod policies;
 pub(crate) mod readiness;
+mod recent;
 #[cfg(test)]
 mod tests;
 pub(crate) mod views;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state, map_response};
+use axum::extract::Request;
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use slidegate::{Policies, Store};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::recent::RecentLists;
 use crate::config::Secret;
+use crate::live_config::LiveConfig;
 use crate::observe::{MetricsFormat, Observer};
 use crate::overrides::OverrideService;
 use crate::problem::Problem;
-use crate::token::{Token, bearer};
+use crate::token::Token;
 
 /// What the operator's requests are answered from.
 #[derive(Debug)]
 pub(crate) struct Operator<S> {
+    pub(crate) live: Arc<LiveConfig<S>>,
     pub(crate) overrides: Arc<OverrideService<S>>,
     pub(crate) observer: Observer,
+    pub(crate) recent: RecentLists,
 }
 
 impl<S: Store> Operator<S> {
     fn policies(&self) -> Arc<Policies> {
-        self.overrides.gate().policies()
+        self.live.gate().policies()
     }
 }
 
-/// A plain-text index for browsers and curl.
+/// The index as text, for curl; browsers get the dashboard.
 const INDEX: &str = concat!(
     "slidegate ",
     env!("CARGO_PKG_VERSION"),
@@ -52,11 +60,15 @@ const INDEX: &str = concat!(
 /healthz   200 while the process lives
 /readyz    200 while requests can be decided, and how the store is
 
+/          the dashboard, in a browser
+
 GET    /v1/now                              decisions of the last fifteen minutes, store, gateways
+GET    /v1/policies                         the policies in force, and what they have decided
 GET    /v1/accounts?sort=nearest&limit=20   accounts nearest to a quota; sort=denied: most denied;
                                             sort=candidate: most denied if candidates were in force
 GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.113.7; ?policy=, ?plan=
 GET    /v1/accounts/IDENTITY/density        its spends over each window; ?buckets=60, ?policy=, ?plan=
+GET    /v1/accounts/IDENTITY/audit          its last lines in the audit trail
 POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reason\": \"...\"}
 POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
 POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
@@ -64,6 +76,7 @@ POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy
 GET    /v1/overrides                        grants, exemptions and bans in force
 DELETE /v1/overrides/ID                     lifts one                   {\"reason\": \"...\"}
 POST   /v1/plan                             what a reload would change  {\"config\": \"text of the file\"}
+POST   /v1/explain                          what a request would fall under {\"method\": \"GET\", \"path\": \"/\", \"client\": \"...\"}
 
 The same from a terminal: slidegate top, accounts, inspect, reset, grant, exempt, ban, overrides, lift, plan
 
@@ -83,17 +96,28 @@ pub(crate) fn router<S: Store>(
     let guarded = Router::new()
         .route("/v1/accounts", get(accounts::list::<S>))
         .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
+        .route("/v1/accounts/{identity}/audit", get(audit::lines::<S>))
         .route("/v1/accounts/{identity}/density", get(density::density::<S>))
         .route("/v1/accounts/{identity}/reset", post(changes::reset::<S>))
         .route("/v1/accounts/{identity}/{action}", post(changes::create::<S>))
         .route("/v1/overrides", get(changes::list::<S>))
         .route("/v1/overrides/{id}", delete(changes::lift::<S>))
+        .route("/v1/policies", get(policies::list::<S>))
+        .route("/v1/explain", post(explain::explain::<S>))
         .with_state(Arc::new(operator))
         .merge(others)
         .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))
-        .route_layer(from_fn_with_state(token.map(Token::new), authorize));
+        .route_layer(from_fn(access::same_origin))
+        .route_layer(from_fn_with_state(token.map(Token::new), access::authorize));
+    let is_open = token.is_none();
+    let index = async move |request: Request| match dashboard::is_wanted(&request) {
+        true if is_open && !access::has_local_host(&request) => access::not_local().into_response(),
+        true => dashboard::page(),
+        false => ([(header::VARY, "accept")], INDEX).into_response(),
+    };
     Router::new()
-        .route("/", get(INDEX))
+        .route("/", get(index))
+        .route("/dashboard/{file}", get(dashboard::file))
         .route("/healthz", get("ok\n"))
         .route("/readyz", get(async move || readiness::respond(&probed, &shutdown)))
         .merge(guarded)
@@ -117,37 +141,4 @@ fn metrics(observer: &Observer, request: &HeaderMap) -> Result<Response, Problem
 async fn no_store(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// Lets requests pass that present the token. Where there is none, requests must address this
-/// machine by an IP address or as localhost. That keeps web pages out: with DNS rebinding a page can
-/// have its own name resolve to this machine, but its requests carry that name.
-async fn authorize(State(token): State<Option<Token>>, request: Request, next: Next) -> Response {
-    match token {
-        Some(token) if !bearer(request.headers()).is_some_and(|given| token.is(given)) => {
-            let detail = "This page needs the operator's token: Authorization: Bearer TOKEN.";
-            let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
-            ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
-        }
-        None if request.uri().path() != "/metrics" && !has_local_host(&request) => {
-            let detail =
-                "Without a token, this is only for requests to an address or to localhost.";
-            Problem::new(StatusCode::FORBIDDEN, detail).into_response()
-        }
-        _ => next.run(request).await,
-    }
-}
-
-/// Whether the host is an IP address, localhost or missing.
-fn has_local_host(request: &Request) -> bool {
-    let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
-    let authority = match (request.uri().authority(), host) {
-        (Some(authority), _) => Ok(authority.clone()),
-        (None, None | Some(b"")) => return true,
-        (None, Some(host)) => Authority::try_from(host),
-    };
-    authority.is_ok_and(|authority| {
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost")
-    })
 }

@@ -8,41 +8,48 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use slidegate::limit::SystemClock;
-use slidegate::{
-    Clock, Facts, Gate, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store,
-};
+use slidegate::{Clock, Facts, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
 use slidegate_redis::{RedisStore, ResilientStore};
+use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::{Operator, now, router};
-use crate::config::{LogConfig, LogFormat, Secret};
+use super::{Operator, RecentLists, now, router};
+use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
+use crate::live_config::LiveConfig;
 use crate::now::{Heartbeats, NowService};
 use crate::observe::{Observer, StoreReport};
 use crate::overrides::{OverrideService, Persistence};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-fn endpoint<S: Store + StoreReport>(gate: Arc<Gate<S>>) -> (Router, CancellationToken) {
-    endpoint_with(gate, None)
+fn endpoint<S: Store + StoreReport>(live: Arc<LiveConfig<S>>) -> (Router, CancellationToken) {
+    endpoint_with(live, None)
 }
 
 fn endpoint_with<S: Store + StoreReport>(
-    gate: Arc<Gate<S>>,
+    live: Arc<LiveConfig<S>>,
     token: Option<&Secret>,
 ) -> (Router, CancellationToken) {
-    let shutdown = CancellationToken::new();
+    let (shutdown, gate) = (CancellationToken::new(), live.gate().clone());
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
+    let recent = RecentLists::default();
+    let operator = Operator { live, overrides, observer: observer.clone(), recent };
     let clock = Arc::new(SystemClock::new());
     let heartbeats = Heartbeats::new(None, clock.wall());
-    let now = Arc::new(NowService::new(observer.clone(), heartbeats, clock));
-    let operator = Operator { overrides, observer };
+    let now = Arc::new(NowService::new(observer, heartbeats, clock));
     (router(operator, shutdown.clone(), token, now::router(now)), shutdown)
 }
 
 fn memory_endpoint() -> (Router, CancellationToken) {
-    endpoint(Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new())))
+    endpoint(live(OnStoreError::Deny, MemoryStore::new()))
+}
+
+fn live<S: Store>(action: OnStoreError, store: S) -> Arc<LiveConfig<S>> {
+    let address = ClientAddress::new(AddressSource::Peer, []);
+    let mut rules = LimiterConfig::new(policies(action), Responder::new(), address);
+    Arc::new(LiveConfig::new(&mut rules, store, None))
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.
@@ -96,8 +103,8 @@ async fn the_pages_are_there_and_others_are_problems() {
 
 #[tokio::test]
 async fn metrics_need_the_token_and_probes_do_not() {
-    let gate = Arc::new(Gate::new(policies(OnStoreError::Deny), MemoryStore::new()));
-    let (router, _closing) = endpoint_with(gate, Some(&Secret::new("hunter2")));
+    let live = live(OnStoreError::Deny, MemoryStore::new());
+    let (router, _closing) = endpoint_with(live, Some(&Secret::new("hunter2")));
     for (path, shown, status) in [
         ("/metrics", Some("Bearer hunter2"), StatusCode::OK),
         ("/metrics", Some("bearer  hunter2"), StatusCode::OK),
@@ -144,10 +151,10 @@ async fn memory_is_ready_until_it_drains() {
 }
 
 /// A gate on a Redis that is not there.
-fn forsaken(action: OnStoreError) -> Arc<Gate<ResilientStore>> {
+fn forsaken(action: OnStoreError) -> Arc<LiveConfig<ResilientStore>> {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let store = ResilientStore::builder(redis).opens_after(1).build();
-    Arc::new(Gate::new(policies(action), store))
+    live(action, store)
 }
 
 #[tokio::test]
@@ -157,12 +164,12 @@ async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
         (OnStoreError::Allow, StatusCode::OK),
         (OnStoreError::Deny, StatusCode::SERVICE_UNAVAILABLE),
     ] {
-        let gate = forsaken(action);
-        let (router, _closing) = endpoint(gate.clone());
+        let live = forsaken(action);
+        let (router, _closing) = endpoint(live.clone());
         let (before, said) = readiness(&router).await;
         assert_eq!((before, &said["state"]), (StatusCode::OK, &Value::from("untried")));
         let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());
-        let _ = gate.decide(&facts).await;
+        let _ = live.gate().decide(&facts).await;
         let (after, said) = readiness(&router).await;
         assert_eq!(after, status, "{said}");
         assert_eq!((&said["store"], &said["state"]), (&Value::from("redis"), &Value::from("open")));

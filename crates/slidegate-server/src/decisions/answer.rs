@@ -10,7 +10,7 @@ use slidegate_tower::{Reason, Refused, Responder};
 
 /// The answer to a question.
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     verdict: &'static str,
     /// By which it can be refunded.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ const BAD_REQUEST: &str = "bad-request";
 
 impl Answer {
     /// The answer to a question about a request with these headers.
-    pub(super) fn new(
+    pub(crate) fn new(
         outcome: Result<Decision, StoreError>,
         responder: &Responder,
         request: &HeaderMap,
@@ -80,7 +80,7 @@ impl Answer {
     }
 
     /// The answer to a question about a malformed request, whose client is to get this response.
-    pub(super) fn bad_request(response: Response<Bytes>) -> Self {
+    pub(crate) fn bad_request(response: Response<Bytes>) -> Self {
         let (head, body) = response.into_parts();
         Self {
             verdict: "block",

@@ -4,7 +4,7 @@
 mod answer;
 mod auth;
 pub(crate) mod identity;
-mod question;
+pub(crate) mod question;
 mod refunds;
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use slidegate::policy::without_query;
 use slidegate::{AccountError, Clock, Decision, NamedCharge, Store, Timestamp};
 use slidegate_tower::{LimiterOutcome, bad_request};
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use self::auth::AuthProtocol;
 pub(crate) use self::auth::OriginalRequest;
 use self::question::{MAX_BYTES, Question};

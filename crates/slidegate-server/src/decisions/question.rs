@@ -152,14 +152,14 @@ impl Question {
     }
 }
 
-fn method<'de, D: Deserializer<'de>>(json: D) -> Result<Method, D::Error> {
+pub(crate) fn method<'de, D: Deserializer<'de>>(json: D) -> Result<Method, D::Error> {
     let Some(text) = Option::<String>::deserialize(json)? else { return Ok(Method::GET) };
     let shown = shortened(&text);
     let error = || Error::custom(format_args!("expected a method such as GET, not {shown:?}"));
     text.parse().map_err(|_| error())
 }
 
-fn path<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn path<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>, D::Error> {
     let path = Option::<String>::deserialize(json)?;
     match path.as_deref() {
         Some(path) if path.len() > MAX_PATH_BYTES => {
@@ -173,7 +173,7 @@ fn path<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>, D::Error> 
     }
 }
 
-fn headers<'de, D: Deserializer<'de>>(json: D) -> Result<HeaderMap, D::Error> {
+pub(crate) fn headers<'de, D: Deserializer<'de>>(json: D) -> Result<HeaderMap, D::Error> {
     json.deserialize_any(HeadersVisitor)
 }
 

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use http::{Method, StatusCode};
 use slidegate::{Block, Decision, Timestamp, Verdict};
 
-pub(crate) use self::audit::Trail;
+pub(crate) use self::audit::{Trail, TrailLines, read_tail};
 pub(crate) use self::decision_times::DurationCounts;
 pub(crate) use self::gate_metrics::{GateReport, StoreReport, StoreStats, breaker_word};
 pub(crate) use self::observer::{Observer, ReloadState};

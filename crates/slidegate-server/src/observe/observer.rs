@@ -1,6 +1,7 @@
 //! Records every request and exposes metrics, logs and the audit trail.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -234,6 +235,11 @@ impl Observer {
     /// The accounts that an operator wants to see first, and the time to ask for them.
     pub(crate) fn accounts(&self) -> (&TopAccounts, Timestamp) {
         (&self.0.accounts, self.0.clock.now())
+    }
+
+    /// The file of the audit trail, if there is one.
+    pub(crate) fn audit_file(&self) -> Option<&Path> {
+        self.0.audit.as_ref().map(|audit| &*audit.file)
     }
 
     /// What each policy in force has decided.

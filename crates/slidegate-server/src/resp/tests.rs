@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::command::{MAX_BYTES, ProtocolError, first};
 use super::throttle::{Call, ThrottleStyle};
 use super::{Resp, policies};
-use crate::admin::Operator;
+use crate::admin::{Operator, RecentLists};
 use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
 use crate::live_config::LiveConfig;
 use crate::net::{ConnectionTable, Listeners, Settings, serve_raw};
@@ -57,7 +57,9 @@ impl Endpoint {
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
         let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
         let token = token.map(|token| Token::new(&Secret::new(token)));
-        let resp = Resp { live, operator: Operator { overrides, observer }, clock, token };
+        let operator =
+            Operator { live: live.clone(), overrides, observer, recent: RecentLists::default() };
+        let resp = Resp { live, operator, clock, token };
 
         let settings = Settings::new(timeouts, &Bounds::default());
         let connections = settings.connections().clone();

@@ -71,6 +71,9 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     line("store", describe_store(&config.store));
     for address in &endpoints.admin {
         line("metrics", format!("{}/metrics", url("http", address)));
+        if let ListenAddress::Tcp(_) = address {
+            line("dashboard", format!("{}/", url("http", address)));
+        }
     }
     if let Some(curl) = curl(config, endpoints) {
         line("try", curl);

@@ -10,7 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::banner::LocalAddresses;
 use super::wiring::Server;
-use crate::admin::{self, Operator, now, plan};
+use crate::admin::{self, now, plan};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::{ListenerKind, StoreReport};
@@ -174,10 +174,8 @@ fn open_admin<S: Store + StoreReport>(
     let mut bound =
         BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
-    let operator =
-        Operator { overrides: server.overrides.clone(), observer: server.observer.clone() };
     let others = plan::router(server.reloader.clone()).merge(now::router(server.now.clone()));
-    let router = RouterService(admin::router(operator, shutdown, token, others));
+    let router = RouterService(admin::router(server.operator(), shutdown, token, others));
     let closing = CancellationToken::new();
     let share = bound.share().map(|share| (share, router));
     tokio::spawn(serve_share(share, closing.clone()));

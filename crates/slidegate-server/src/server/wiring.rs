@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
-use crate::admin::Operator;
+use crate::admin::{Operator, RecentLists};
 use crate::config::{Config, ConfigErrors, KeysFileVersion, Sources};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
@@ -113,6 +113,13 @@ impl<S: Store + StoreReport> Server<S> {
         })
     }
 
+    /// What answers the operator.
+    pub(crate) fn operator(&self) -> Operator<S> {
+        let (overrides, observer) = (self.overrides.clone(), self.observer.clone());
+        let recent = RecentLists::default();
+        Operator { live: self.live.clone(), overrides, observer, recent }
+    }
+
     /// What answers programs that ask, on one worker.
     pub(crate) fn decisions(&self) -> RouterService {
         let observer = self.observer.clone();
@@ -132,10 +139,9 @@ impl<S: Store + StoreReport> Server<S> {
     /// What answers Redis clients, if there is an endpoint for them.
     pub(crate) fn resp(&self) -> Option<Resp<S>> {
         let config = self.config.resp.as_ref()?;
-        let (overrides, observer) = (self.overrides.clone(), self.observer.clone());
         Some(Resp {
             live: self.live.clone(),
-            operator: Operator { overrides, observer },
+            operator: self.operator(),
             clock: self.clock.clone(),
             token: config.endpoint.token.as_ref().map(Token::new),
         })

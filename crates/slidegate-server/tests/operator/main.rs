@@ -6,6 +6,8 @@
 mod accounts;
 mod bans;
 mod command_line;
+mod dashboard;
+mod dashboard_requests;
 mod density;
 mod gateways;
 mod health;

@@ -5,10 +5,12 @@
 
 mod file;
 mod line;
+mod tail;
 #[cfg(test)]
 mod tests;
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -18,6 +20,7 @@ use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, WorkerGuard};
 
 use self::file::AuditFile;
 pub(super) use self::line::{AuditEvent, DecisionEvent, RefundedPolicy};
+pub(crate) use self::tail::{TrailLines, read_tail};
 use crate::config::AuditConfig;
 use crate::{disk, logs};
 
@@ -27,6 +30,7 @@ pub(crate) struct Trail {
     lines: NonBlocking,
     losses: Arc<Losses>,
     pub(super) every_decision: bool,
+    pub(super) file: Arc<Path>,
 }
 
 impl Trail {
@@ -38,7 +42,8 @@ impl Trail {
             .with_context(|| format!("audit.file: cannot open {}", config.file.display()))?;
         let (lines, worker) = logs::non_blocking("audit", file);
         let _ = losses.in_queue.set(lines.error_counter());
-        Ok((Self { lines, losses, every_decision: config.every_decision }, worker))
+        let (every_decision, file) = (config.every_decision, config.file.as_path().into());
+        Ok((Self { lines, losses, every_decision, file }, worker))
     }
 
     /// Finds out whether the file could be opened, and leaves nothing behind.

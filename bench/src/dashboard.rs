@@ -1,0 +1,163 @@
+//! Decisions while a thousand dashboards are open, beside decisions while none is.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, interval_at};
+
+use crate::harness::{
+    self, Ask, Clients, Core, Directory, Program, fill, free_port, require, slidegate,
+};
+use crate::spread::Spread;
+
+const PAGES: u32 = 1000;
+/// Between two questions of a page.
+const PAUSE: Duration = Duration::from_secs(5);
+/// What half of the pages ask for, which show what is going on.
+const NOW: &[&str] = &["/v1/now", "/v1/policies"];
+/// And the other half, which show accounts.
+const ACCOUNTS: &[&str] = &[
+    "/v1/now",
+    "/v1/accounts?sort=nearest&limit=50&max_age_ms=2000",
+    "/v1/accounts?sort=denied&limit=50&max_age_ms=2000",
+    "/v1/overrides",
+    "/v1/policies",
+];
+const CONNECTIONS: u32 = 64;
+
+const CONFIG: &str = r#"
+[decisions]
+listen = "127.0.0.1:@HTTP@"
+[admin]
+listen = "127.0.0.1:@ADMIN@"
+[[policy]]
+name = "clients"
+identity = ["ip"]
+quotas = ["600000/min"]
+"#;
+
+/// Open pages, which ask while they are visible.
+#[derive(Default)]
+struct Pages {
+    visible: AtomicBool,
+    answers: AtomicU64,
+}
+
+/// Measures, and prints the result.
+pub fn run(options: &harness::Options) -> anyhow::Result<()> {
+    require(&["wrk"])?;
+    let directory = Directory::new()?;
+    let (http, admin) = (free_port()?, free_port()?);
+    let ports = [("HTTP", http), ("ADMIN", admin)];
+    let text = fill(CONFIG, &ports.map(|(name, port)| (name, port.to_string())));
+    let mut command = Core::Tested.command(slidegate()?);
+    command.args(["serve", "--config"]).arg(directory.write("slidegate.toml", &text)?);
+    let _program = Program::start(&mut command, http, &directory)?;
+    Core::Rest.take(std::process::id())?;
+    let clients = Clients::new(&directory, CONNECTIONS)?;
+    let body = r#"{"method":"GET","path":"/","client":"@"}"#.to_owned();
+    let ask = Ask::Post { path: "/v1/decide", body };
+    let pages = Arc::<Pages>::default();
+    open(&pages, admin);
+    let (mut ratios, mut polls) = (vec![], vec![]);
+    let (mut p99s, mut p99s_alone) = (vec![], vec![]);
+    for round in 0..=options.rounds() {
+        let mut rates = [0.0; 2];
+        for (rate, visible) in rates.iter_mut().zip([false, true]) {
+            pages.visible.store(visible, Ordering::Relaxed);
+            let before = pages.answers.load(Ordering::Relaxed);
+            let seen = clients.send(http, &ask, options.turn())?;
+            ensure!(seen.broken == 0 && seen.bad_statuses == 0, "decisions were not answered");
+            let took = seen.took.as_secs_f64();
+            *rate = seen.answers as f64 / took;
+            let answers = (pages.answers.load(Ordering::Relaxed) - before) as f64 / took;
+            let p99 = seen.p99.as_secs_f64() * 1000.0;
+            let who = if visible { PAGES } else { 0 };
+            println!(
+                "{who:>4} pages, {answers:.0} answers/s: {rate:.0} decisions/s, p99 {p99:.2} ms"
+            );
+            // The first round is there to warm up.
+            if round > 0 && visible {
+                polls.push(answers);
+                p99s.push(p99);
+            } else if round > 0 {
+                p99s_alone.push(p99);
+            }
+        }
+        if round > 0 {
+            ratios.push(rates[1] / rates[0]);
+        }
+    }
+    let ratio = Spread::of(ratios);
+    let middles = [polls, p99s, p99s_alone].map(|figures| Spread::of(figures).middle);
+    let [polls, p99, p99_alone] = middles;
+    println!(
+        "\nRESULT dashboard pages={PAGES} answers_per_s={polls:.0} decisions_ratio={:.3} ({:.3} to \
+         {:.3}) p99_ms={p99:.2} p99_ms_without={p99_alone:.2}",
+        ratio.middle, ratio.least, ratio.most
+    );
+    Ok(())
+}
+
+/// Opens all pages on a thread of their own, each at another moment of the pause.
+fn open(pages: &Arc<Pages>, admin: u16) {
+    let pages = pages.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let start = Instant::now();
+            let mut tasks = tokio::task::JoinSet::new();
+            for page in 0..PAGES {
+                let first = start + PAUSE * page / PAGES;
+                let paths = if page % 2 == 0 { NOW } else { ACCOUNTS };
+                tasks.spawn(poll(pages.clone(), admin, first, paths));
+            }
+            while let Some(ended) = tasks.join_next().await {
+                let error = ended.expect("no page panics").expect_err("a page asks for ever");
+                eprintln!("a page is not answered: {error:#}");
+            }
+        });
+    });
+}
+
+async fn poll(pages: Arc<Pages>, admin: u16, first: Instant, paths: &[&str]) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, admin)).await?;
+    let mut ticks = interval_at(first, PAUSE);
+    let mut buffer = Vec::new();
+    loop {
+        ticks.tick().await;
+        if !pages.visible.load(Ordering::Relaxed) {
+            continue;
+        }
+        for path in paths {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{admin}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            read(&mut stream, &mut buffer).await?;
+            pages.answers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Reads one answer, which says how long it is.
+async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
+    buffer.clear();
+    loop {
+        let text = String::from_utf8_lossy(buffer);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            ensure!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            let head = head.to_ascii_lowercase();
+            let length = head.split_once("content-length: ").context("no length")?.1;
+            let length: usize = length.split("\r\n").next().context("no length")?.parse()?;
+            if body.len() >= length {
+                return Ok(());
+            }
+        }
+        ensure!(stream.read_buf(buffer).await? > 0, "the connection was closed");
+    }
+}

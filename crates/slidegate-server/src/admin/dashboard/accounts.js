@@ -1,0 +1,137 @@
+// Accounts: those nearest to a quota, those refused most, and overrides; searched by identity or name.
+
+import { Problem, account, get, keyNamed } from "./api.js";
+import { badge, bar, h, panel, row, table } from "./dom.js";
+import { accountLink, count, period, time } from "./format.js";
+
+/** The server makes such a list once for all pages that ask within two seconds. */
+const LIST = "limit=50&max_age_ms=2000";
+
+let filter = "";
+let problem = "";
+let redraw = () => {};
+
+export const title = () => "Accounts";
+
+export async function load() {
+  const [nearest, denied, overrides, { policies }] = await Promise.all([
+    get(`v1/accounts?sort=nearest&${LIST}`),
+    get(`v1/accounts?sort=denied&${LIST}`),
+    get("v1/overrides"),
+    get("v1/policies"),
+  ]);
+  const hasCandidates = policies.some(({ candidate }) => candidate);
+  const candidate = hasCandidates ? await get(`v1/accounts?sort=candidate&${LIST}`) : null;
+  return { nearest: nearest.accounts, denied: denied.accounts, candidate: candidate?.accounts, overrides };
+}
+
+export function render({ nearest, denied, candidate, overrides }, _, context) {
+  redraw = context.redraw;
+  const fits = ({ identity, policy, plan }) => [identity, policy, plan ?? ""].some((text) => text.toLowerCase().includes(filter.toLowerCase()));
+  const none = (words) => (filter ? `None of them has “${filter}” in it. Enter looks it up.` : words);
+  return [
+    h("h1", {}, "Accounts"),
+    h("form", { class: "search", role: "search", id: "search" },
+      h("label", { for: "query" }, "Identity or name of an API key"),
+      h("input", { id: "query", type: "search", placeholder: "203.0.113.7, user:42, api-key:NAME", autocomplete: "off", spellcheck: "false" }),
+      h("button", { class: "primary" }, "Open"),
+      h("p", { class: "problem", role: "alert" }, problem)),
+    h("div", { class: "columns" },
+      panel("Nearest to a quota", accountTable("Accounts nearest to a quota", nearest.filter(fits), none("Nobody has spent half of a quota."))),
+      panel("Refused most", accountTable("Accounts refused most", denied.filter(fits), none("Nobody was refused of late."), true),
+        h("p", { class: "note" }, "Refusals of late: the count is halved every ten minutes."))),
+    candidate && panel("Refused most if candidates were in force", accountTable("Accounts that candidates would refuse", candidate.filter(fits), none("Nobody."), true)),
+    panel("Overrides in force", overrides.stale && h("p", { class: "problem" }, "Redis cannot be read: there may be others."),
+      overrideTable(overrides.overrides.filter(fits), none("There are none."))),
+  ];
+}
+
+function accountTable(caption, accounts, empty, hasDenials = false) {
+  const columns = ["Identity", "Policy", "Used", ...(hasDenials ? ["Refused"] : [])];
+  return table(caption, columns, accounts.map((one) => row(`${one.policy} ${one.identity}`, columns, [
+    [h("a", { href: accountLink(one.identity), class: "identity" }, one.identity), states(one)],
+    [one.policy, one.plan && h("span", { class: "note" }, `plan ${one.plan}`)],
+    tightest(one),
+    ...(hasDenials ? [[count(one.denials), one.denials_overcount > 0 && h("span", { class: "note" }, `up to ${count(one.denials_overcount)} too many`)]] : []),
+  ])), empty);
+}
+
+function tightest({ quotas }) {
+  const used = (quota) => quota.spent / quota.units;
+  const [most] = [...quotas].sort((a, b) => used(b) - used(a));
+  return most ? bar(most.spent, most.units, `${count(most.spent)} of ${most.quota}`) : "–";
+}
+
+/** What an operator or a ban has changed. */
+export function states({ banned_for_ms: banned, exempt_for_ms: exempt, granted, shadow, degraded, candidate }) {
+  return h("span", { class: "badges" },
+    banned !== undefined && badge("bad", `banned, ${period(banned)} left`),
+    exempt !== undefined && badge("good", `exempt, ${period(exempt)} left`),
+    granted > 0 && badge("good", `+${count(granted)} granted`),
+    shadow && badge("warn", "shadow"),
+    candidate?.some(({ violated }) => violated) && badge("warn", "its candidate would refuse"),
+    degraded && badge("warn", "as known without Redis"));
+}
+
+export function overrideTable(overrides, empty) {
+  const columns = ["What", "Identity", "Policy", "Until", "Reason", ""];
+  return table("Overrides", columns, overrides.map((one) => row(one.id, columns, [
+    badge(one.action === "ban" ? "bad" : "good", one.units ? `${one.action} +${count(one.units)}` : one.action),
+    h("a", { href: accountLink(one.identity), class: "identity" }, one.identity),
+    one.policy ?? "all",
+    [time(one.until), h("span", { class: "note" }, `in ${period(one.ends_in_ms)}`)],
+    [one.reason, h("span", { class: "note" }, [`${time(one.created)}`, one.by && ` by ${one.by}`])],
+    h("button", { type: "button", "data-act": "lift", "data-identity": one.identity, "data-id": one.id, "data-kind": one.action }, "Lift"),
+  ])), empty);
+}
+
+/** What was typed, as the identities that it may be. */
+async function identities(text) {
+  const name = text.startsWith("api-key:") ? text.slice("api-key:".length) : text;
+  const key = /^[A-Za-z0-9][\w.-]*$/.test(name) ? [[`api-key:${name}`, await keyNamed(name)]] : [];
+  if (text.startsWith("api-key:")) return [...key, [text, text]];
+  if (/^(everyone|anonymous)$/.test(text)) return [[text, text]];
+  if (/^[0-9.]+(\/\d+)?$/.test(text) || /^[0-9a-f]*:[0-9a-f:.]*(\/\d+)?$/i.test(text)) return [[`ip:${text}`, `ip:${text}`]];
+  if (text.includes(":")) return [[text, text]];
+  return [...key, [`user:${text}`, `user:${text}`]];
+}
+
+/** The first of them that the server knows something of, else the last that can be at all. */
+async function find(text) {
+  let possible = null;
+  let refusal = null;
+  for (const [, asked] of await identities(text)) {
+    try {
+      const found = await get(account(asked));
+      const isKnown = found.overrides.length > 0 || found.accounts.some((one) => one.used > 0 || one.banned_for_ms !== undefined);
+      if (isKnown || asked.startsWith("api-key:")) return found.identity;
+      possible ??= found.identity;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      refusal = error;
+    }
+  }
+  if (possible) return possible;
+  throw refusal;
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.id !== "query") return;
+  filter = event.target.value.trim();
+  problem = "";
+  redraw();
+});
+
+document.addEventListener("submit", async (event) => {
+  if (event.target.id !== "search") return;
+  event.preventDefault();
+  const text = event.target.querySelector("input").value.trim();
+  if (!text) return;
+  try {
+    location.hash = accountLink(await find(text));
+    filter = "";
+  } catch (error) {
+    problem = error.message;
+    redraw();
+  }
+});

@@ -1,0 +1,126 @@
+//! What a described request would fall under, and what would be decided about it now.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, Request, State};
+use http::{HeaderMap, Method};
+use serde::{Deserialize, Serialize};
+use slidegate::policy::{ExplainedPolicy, Explanation};
+use slidegate::{Policies, Store};
+use slidegate_tower::bad_request;
+
+use super::Operator;
+use super::changes::NoParameters;
+use crate::decisions::{Answer, question};
+use crate::json_body;
+use crate::problem::Problem;
+use crate::simulation::{DescribedRequest, RequestReading};
+
+/// A request with many long headers.
+const MAX_BODY_BYTES: usize = 256 * 1024;
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "an object")]
+struct ExplainBody {
+    #[serde(deserialize_with = "question::method")]
+    method: Method,
+    #[serde(deserialize_with = "question::path")]
+    path: Option<String>,
+    #[serde(deserialize_with = "question::headers")]
+    headers: HeaderMap,
+    client: Option<IpAddr>,
+    peer: Option<IpAddr>,
+    user: Option<String>,
+    plan: Option<String>,
+    cost: Option<NonZeroU32>,
+}
+
+/// `POST /v1/explain`
+#[derive(Debug, Serialize)]
+pub(super) struct ExplainView {
+    /// The client's address and how it is known.
+    client: String,
+    /// How else the path can be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    other_paths: Vec<String>,
+    /// Set if the operator blocks the request, whatever the policies say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
+    /// Set if no policy is for the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exempt: Option<String>,
+    /// Each policy, in order; none if the request is malformed.
+    policies: Vec<PolicyEffect>,
+    /// What would be decided now, as `POST /v1/decide?peek=true` has it.
+    decision: Answer,
+}
+
+/// What one policy makes of the request.
+#[derive(Debug, Serialize)]
+struct PolicyEffect {
+    policy: String,
+    /// Whose account it charges; none if it passes the request over, or could never allow it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
+    /// What it makes of the request and why.
+    effect: String,
+}
+
+/// `POST /v1/explain`
+pub(super) async fn explain<S: Store>(
+    State(operator): State<Arc<Operator<S>>>,
+    request: Request,
+) -> Result<Json<ExplainView>, Problem> {
+    Query::<NoParameters>::try_from_uri(request.uri())?;
+    let body = json_body::read(request, MAX_BODY_BYTES).await?;
+    if json_body::is_list(&body) {
+        return Err(Problem::invalid_body("expected an object, not a list"));
+    }
+    let body: ExplainBody = json_body::parse(&body)?;
+    Ok(Json(operator.explain(&body.into()).await))
+}
+
+impl<S: Store> Operator<S> {
+    async fn explain(&self, request: &DescribedRequest) -> ExplainView {
+        let (gate, settings) = (self.live.gate(), self.live.settings());
+        let reading = RequestReading {
+            client_address: settings.client_address.clone(),
+            paths: settings.paths,
+        };
+        let other_paths = reading.other_paths(request);
+        let facts = reading.facts(request, &other_paths);
+        let client = reading.explain_client(request);
+        let client =
+            client.unwrap_or_else(|| "unknown, as neither client nor peer says".to_owned());
+        if let Err(error) = gate.check(&facts) {
+            let decision = Answer::bad_request(bad_request(&error));
+            let (blocked, exempt, policies) = (None, None, Vec::new());
+            return ExplainView { client, other_paths, blocked, exempt, policies, decision };
+        }
+        let policies = self.policies();
+        let Explanation { blocked, exempt, policies: each } = policies.explain(&facts);
+        let (blocked, exempt) = (blocked.map(|b| b.to_string()), exempt.map(|e| e.to_string()));
+        let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();
+        let decision = Answer::new(gate.peek(&facts).await, &settings.answers, &request.headers);
+        ExplainView { client, other_paths, blocked, exempt, policies: each, decision }
+    }
+}
+
+impl PolicyEffect {
+    fn new(explained: ExplainedPolicy, policies: &Policies) -> Self {
+        let ExplainedPolicy { policy, identity, effect } = explained;
+        let identity = identity.map(|identity| policies.shown(&identity).into_owned());
+        Self { policy: policy.to_string(), identity, effect }
+    }
+}
+
+impl From<ExplainBody> for DescribedRequest {
+    fn from(body: ExplainBody) -> Self {
+        let ExplainBody { method, path, headers, client, peer, user, plan, cost } = body;
+        let path = path.unwrap_or_else(|| "/".to_owned());
+        Self { method, path, headers, client, peer, user, plan, cost }
+    }
+}
