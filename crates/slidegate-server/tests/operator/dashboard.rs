@@ -99,7 +99,7 @@ fn setup(upstream: &Upstream, redis: &RedisServer, audit: &std::path::Path) -> S
             "login",
             "5/min",
             "match = { path = \"/login\" }\non_store_error = \"deny\"\n\
-             ban = { after = \"1000/min\", for = \"10min\" }",
+             candidate = { quotas = [\"3/min\"] }\nban = { after = \"1000/min\", for = \"10min\" }",
         )
         .policy(
             "search",
@@ -198,7 +198,7 @@ impl Page<'_> {
         wait_until("a step with traffic", || is_counted("refused") && is_counted("shadow"));
         traffic.end();
         self.goes_to("now");
-        for kind in ["allowed", "refused", "shadow", "failed"] {
+        for kind in ["allowed", "refused", "shadow", "candidate", "failed"] {
             wait_until(&format!("equal figures: {kind}"), || {
                 let now = gateway.api("/v1/now");
                 let each = now["policies"].as_array().unwrap().iter().map(|one| sum(&one[kind]));
@@ -256,6 +256,7 @@ impl Page<'_> {
             "{}",
             rows[0]
         );
+        assert!(rows[1].contains("3/min\nwould refuse "), "{}", rows[1]);
         assert!(rows[2].contains("shadow: refuses nothing"), "{}", rows[2]);
     }
 

@@ -161,7 +161,7 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
             "/v1/accounts?sort=best",
             "",
             400,
-            "sort: unknown variant `best`, expected `nearest` or `denied`",
+            "sort: unknown variant `best`, expected one of `nearest`, `denied`, `candidate`",
         ),
         (
             "GET",
