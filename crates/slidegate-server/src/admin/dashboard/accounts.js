@@ -27,20 +27,21 @@ export async function load() {
 
 export function render({ nearest, denied, candidate, overrides }, _, context) {
   redraw = context.redraw;
-  const fits = ({ identity, policy, plan }) => [identity, policy, plan ?? ""].some((text) => text.toLowerCase().includes(filter.toLowerCase()));
+  const fits = ({ identity, policy, plan }) => [identity, policy, plan].some((text) => text?.toLowerCase().includes(filter.toLowerCase()));
   const none = (words) => (filter ? `None of them has “${filter}” in it. Enter looks it up.` : words);
   return [
     h("h1", {}, "Accounts"),
     h("form", { class: "search", role: "search", id: "search" },
       h("label", { for: "query" }, "Identity or name of an API key"),
-      h("input", { id: "query", type: "search", placeholder: "203.0.113.7, user:42, api-key:NAME", autocomplete: "off", spellcheck: "false" }),
+      h("input", { id: "query", type: "search", value: filter, placeholder: "203.0.113.7, user:42, api-key:NAME", autocomplete: "off", spellcheck: "false" }),
       h("button", { class: "primary" }, "Open"),
       h("p", { class: "problem", role: "alert" }, problem)),
     h("div", { class: "columns" },
       panel("Nearest to a quota", accountTable("Accounts nearest to a quota", nearest.filter(fits), none("Nobody has spent half of a quota."))),
-      panel("Refused most", accountTable("Accounts refused most", denied.filter(fits), none("Nobody was refused of late."), true),
-        h("p", { class: "note" }, "Refusals of late: the count is halved every ten minutes."))),
-    candidate && panel("Refused most if candidates were in force", accountTable("Accounts that candidates would refuse", candidate.filter(fits), none("Nobody."), true)),
+      h("div", { class: "stack" },
+        panel("Refused most", accountTable("Accounts refused most", denied.filter(fits), none("Nobody was refused of late."), true),
+          h("p", { class: "note" }, "Refusals of late: the count is halved every ten minutes.")),
+        candidate && panel("Refused most if candidates were in force", accountTable("Accounts that candidates would refuse", candidate.filter(fits), none("Nobody."), true)))),
     panel("Overrides in force", overrides.stale && h("p", { class: "problem" }, "Redis cannot be read: there may be others."),
       overrideTable(overrides.overrides.filter(fits), none("There are none."))),
   ];

@@ -59,14 +59,16 @@ async function refresh() {
 }
 
 function draw(view, argument, data) {
-  $("main").setAttribute("aria-busy", "false");
-  if (data.status === "fulfilled") {
-    const context = { now: state.now, refresh, redraw: () => draw(view, argument, data) };
-    show($("main"), view.render(data.value, argument, context));
-  } else {
-    show($("main"), h("h1", {}, view.title(argument)), h("p", { class: "problem", role: "alert" }, data.reason.message));
-    if (!(data.reason instanceof Problem)) throw data.reason;
+  const redraw = () => route().view === view && draw(view, argument, data);
+  try {
+    if (data.status === "rejected") throw data.reason;
+    show($("main"), view.render(data.value, argument, { now: state.now, redraw }));
+  } catch (error) {
+    // Anything else is a mistake of this page, which goes on asking.
+    if (!(error instanceof Problem)) console.error(error);
+    show($("main"), h("h1", {}, view.title(argument)), h("p", { class: "problem", role: "alert" }, error.message));
   }
+  $("main").setAttribute("aria-busy", "false");
 }
 
 /** What is wrong, in one line, or that nothing is. */
