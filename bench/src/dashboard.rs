@@ -58,29 +58,34 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     let text = fill(CONFIG, &ports.map(|(name, port)| (name, port.to_string())));
     let mut command = Core::Tested.command(slidegate()?);
     command.args(["serve", "--config"]).arg(directory.write("slidegate.toml", &text)?);
-    let _program = Program::start(&mut command, http, &directory)?;
+    let program = Program::start(&mut command, http, &directory)?;
     Core::Rest.take(std::process::id())?;
     let clients = Clients::new(&directory, CONNECTIONS)?;
     let body = r#"{"method":"GET","path":"/","client":"@"}"#.to_owned();
     let ask = Ask::Post { path: "/v1/decide", body };
     let pages = Arc::<Pages>::default();
     open(&pages, admin);
-    let (mut ratios, mut polls) = (vec![], vec![]);
+    let (mut ratios, mut cpu_ratios, mut polls) = (vec![], vec![], vec![]);
     let (mut p99s, mut p99s_alone) = (vec![], vec![]);
     for round in 0..=options.rounds() {
-        let mut rates = [0.0; 2];
-        for (rate, visible) in rates.iter_mut().zip([false, true]) {
+        let (mut rates, mut cpus) = ([0.0; 2], [0.0; 2]);
+        for (turn, visible) in [false, true].into_iter().enumerate() {
             pages.visible.store(visible, Ordering::Relaxed);
             let before = pages.answers.load(Ordering::Relaxed);
+            let cpu_before = program.usage()?.cpu;
             let seen = clients.send(http, &ask, options.turn())?;
             ensure!(seen.broken == 0 && seen.bad_statuses == 0, "decisions were not answered");
             let took = seen.took.as_secs_f64();
-            *rate = seen.answers as f64 / took;
+            rates[turn] = seen.answers as f64 / took;
+            let cpu = program.usage()?.cpu - cpu_before;
+            cpus[turn] = cpu.as_secs_f64() * 1e6 / seen.answers as f64;
             let answers = (pages.answers.load(Ordering::Relaxed) - before) as f64 / took;
             let p99 = seen.p99.as_secs_f64() * 1000.0;
             let who = if visible { PAGES } else { 0 };
             println!(
-                "{who:>4} pages, {answers:.0} answers/s: {rate:.0} decisions/s, p99 {p99:.2} ms"
+                "{who:>4} pages, {answers:.0} answers/s: {:.0} decisions/s, p99 {p99:.2} ms, {:.1} us \
+                 of the server's processor for each",
+                rates[turn], cpus[turn]
             );
             // The first round is there to warm up.
             if round > 0 && visible {
@@ -92,15 +97,18 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
         }
         if round > 0 {
             ratios.push(rates[1] / rates[0]);
+            cpu_ratios.push(cpus[1] / cpus[0]);
         }
     }
     let ratio = Spread::of(ratios);
+    let cpu_ratio = Spread::of(cpu_ratios);
     let middles = [polls, p99s, p99s_alone].map(|figures| Spread::of(figures).middle);
     let [polls, p99, p99_alone] = middles;
     println!(
         "\nRESULT dashboard pages={PAGES} answers_per_s={polls:.0} decisions_ratio={:.3} ({:.3} to \
-         {:.3}) p99_ms={p99:.2} p99_ms_without={p99_alone:.2}",
-        ratio.middle, ratio.least, ratio.most
+         {:.3}) processor_time_ratio={:.3} ({:.3} to {:.3}) p99_ms={p99:.2} \
+         p99_ms_without={p99_alone:.2}",
+        ratio.middle, ratio.least, ratio.most, cpu_ratio.middle, cpu_ratio.least, cpu_ratio.most
     );
     Ok(())
 }
@@ -127,28 +135,34 @@ fn open(pages: &Arc<Pages>, admin: u16) {
 }
 
 async fn poll(pages: Arc<Pages>, admin: u16, first: Instant, paths: &[&str]) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, admin)).await?;
     let mut ticks = interval_at(first, PAUSE);
-    let mut buffer = Vec::new();
+    let mut open = None;
     loop {
         ticks.tick().await;
         if !pages.visible.load(Ordering::Relaxed) {
+            // The server closes connections that are idle for long, as a hidden page's is.
+            open = None;
             continue;
         }
+        let mut stream = match open.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect((Ipv4Addr::LOCALHOST, admin)).await?,
+        };
         for path in paths {
-            let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{admin}\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            read(&mut stream, &mut buffer).await?;
+            ask(&mut stream, path).await?;
             pages.answers.fetch_add(1, Ordering::Relaxed);
         }
+        open = Some(stream);
     }
 }
 
-/// Reads one answer, which says how long it is.
-async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<()> {
-    buffer.clear();
+/// Asks for a path and reads the answer, which says how long it is.
+async fn ask(stream: &mut TcpStream, path: &str) -> anyhow::Result<()> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut buffer = Vec::new();
     loop {
-        let text = String::from_utf8_lossy(buffer);
+        let text = String::from_utf8_lossy(&buffer);
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             ensure!(head.starts_with("HTTP/1.1 200 "), "{head}");
             let head = head.to_ascii_lowercase();
@@ -158,6 +172,6 @@ async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> anyhow::Result<()
                 return Ok(());
             }
         }
-        ensure!(stream.read_buf(buffer).await? > 0, "the connection was closed");
+        ensure!(stream.read_buf(&mut buffer).await? > 0, "the connection was closed");
     }
 }

@@ -18,7 +18,7 @@ const HOSTILE: &str = "user:<img/src=x/onerror=alert(1)>";
 /// Names this directory for pictures of the page, which the documentation has.
 const SCREENSHOTS: &str = "SLIDEGATE_SCREENSHOTS";
 /// How long there is traffic before, so that the charts have something to show.
-const TRAFFIC_FOR_PICTURES: Duration = Duration::from_secs(720);
+const TRAFFIC_FOR_PICTURES: Duration = Duration::from_secs(200);
 
 #[test]
 fn an_operator_sees_what_is_limited_and_acts_on_it() {
@@ -35,7 +35,7 @@ fn an_operator_sees_what_is_limited_and_acts_on_it() {
     page.finds_accounts(&one);
     page.bans_and_lifts(&one, &two);
     page.resets_grants_and_exempts(&one);
-    page.tries_a_request();
+    page.tries_a_request(&one);
     page.is_silent_while_hidden();
     page.fits_a_phone();
     assert_eq!(browser.console_errors(), [""; 0]);
@@ -362,16 +362,17 @@ impl Page<'_> {
         wait_until("both", || overrides() == ["grant +3", "exempt"]);
     }
 
-    fn tries_a_request(&self) {
+    fn tries_a_request(&self, gateway: &Gateway) {
+        assert_eq!(passing_at(&gateway.front, "/login", "10.0.0.9", 6), 5);
         self.goes_to("try");
         self.browser.fill("#try [name=path]", "/login");
-        self.browser.fill("#try [name=client]", "10.0.0.7");
+        self.browser.fill("#try [name=client]", "10.0.0.9");
         self.browser.fill("#try [name=headers]", "x-plan: pro");
         self.browser.click("#try button");
         let verdict = || self.browser.texts("#verdict").join("");
         wait_until("the verdict", || verdict().starts_with("would be refused with status 429"));
         let why = self.browser.text("[aria-label=Policies] table");
-        assert!(why.contains("takes 1 unit of 5/min from ip:10.0.0.7"), "{why}");
+        assert!(why.contains("takes 1 unit of 5/min from ip:10.0.0.9"), "{why}");
         assert!(why.contains("not for this path, only /search"), "{why}");
         self.browser.fill("#try [name=client]", "nowhere");
         self.browser.click("#try button");
