@@ -86,7 +86,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Identities of the application's own [kinds](Identity::new), for policies that count by
-    /// [`Source::Named`](crate::Source::Named). Of several of one kind, the first counts.
+    /// [`Source::Named`](crate::Source::Named). One of the kind of a header, such as `api-key`, counts
+    /// where the request has no such header. Of several of one kind, the first counts.
     ///
     /// ```
     /// use slidegate::{Facts, Identity, Policy, Source};

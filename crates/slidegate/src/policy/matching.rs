@@ -90,6 +90,22 @@ pub enum AccountError {
     Store(#[from] StoreError),
 }
 
+/// A policy that counts a request, as [`Policies::matching`] finds it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MatchedPolicy<'p> {
+    /// The policy.
+    pub policy: &'p CheckedPolicy,
+    /// Whose account it charges.
+    pub identity: Identity,
+    /// The quotas that it goes by.
+    pub quotas: &'p [Quota],
+    /// The plan that the quotas come from.
+    pub plan: Option<&'p CheckedPlan>,
+    /// How many units the request costs. They may be more than a quota ever allows.
+    pub cost: NonZeroU32,
+}
+
 /// The policies that a request falls under, and what outweighs them: of the fields that are set,
 /// the first holds.
 #[derive(Default)]
@@ -169,6 +185,36 @@ impl Policies {
             }
         }
         matches
+    }
+
+    /// The policies that count a request, whether they have room for it or not. None if the request
+    /// is exempt or blocked.
+    ///
+    /// ```
+    /// use slidegate::{Facts, Policies, Policy};
+    ///
+    /// let policies = Policies::builder().policy(Policy::new("api").quota("60/min")).build()?;
+    /// let facts = Facts::new(&http::Method::GET, "/").client("203.0.113.7".parse()?);
+    ///
+    /// let api = policies.matching(&facts).next().unwrap();
+    /// assert_eq!((&*api.policy.name, api.identity.as_str()), ("api", "ip:203.0.113.7"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn matching<'f, 'p: 'f>(
+        &'p self,
+        facts: &Facts<'f>,
+    ) -> impl Iterator<Item = MatchedPolicy<'p>> {
+        let facts = facts.user_header(self.user_header.as_ref());
+        let is_listed =
+            self.blocked.find_any(&facts).is_some() || self.exempt.find(&facts).is_some();
+        let policies = if is_listed { &[][..] } else { &self.policies[..] };
+        policies.iter().filter_map(move |policy| {
+            let matched = self.draft(policy, &facts).ok()?;
+            let Cow::Borrowed(quotas) = matched.quotas else { return None };
+            let (identity, cost) = (matched.identity, matched.cost);
+            let plan = matched.plan.map(|plan| &**plan);
+            Some(MatchedPolicy { policy, identity, quotas: quotas.as_slice(), plan, cost })
+        })
     }
 
     /// What becomes of charges that are named. Those to one account are one charge with the cost of

@@ -42,7 +42,7 @@ pub use self::descriptors::Descriptors;
 pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::{Facts, without_query};
 pub use self::identity::Identity;
-pub use self::matching::{AccountError, NamedCharge, Policies};
+pub use self::matching::{AccountError, MatchedPolicy, NamedCharge, Policies};
 pub use self::network::{Network, PrefixError, Prefixes};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::plan::{CheckedPlan, Plan};

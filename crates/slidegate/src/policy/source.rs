@@ -51,9 +51,13 @@ impl Source {
                 facts.user_id().map(Identity::user_bytes).or_else(|| facts.identity("user"))
             }
             Self::Named(kind) => facts.identity(kind),
-            Self::ApiKey => facts.header(&API_KEY).map(Identity::api_key),
+            Self::ApiKey => {
+                let key = facts.header(&API_KEY).map(Identity::api_key);
+                key.or_else(|| facts.identity("api-key"))
+            }
             Self::Authorization => {
-                facts.header(&header::AUTHORIZATION).map(Identity::authorization)
+                let value = facts.header(&header::AUTHORIZATION).map(Identity::authorization);
+                value.or_else(|| facts.identity("authorization"))
             }
             Self::Ip(prefixes) => facts.client.map(|address| Identity::ip(address, *prefixes)),
             Self::Header(name) if *name == header::COOKIE => {
@@ -61,7 +65,8 @@ impl Source {
                 cookie.map(|value| Identity::header(name, &value))
             }
             Self::Header(name) => {
-                facts.trusted_header(name).map(|value| Identity::header(name, value))
+                let value = facts.trusted_header(name).map(|value| Identity::header(name, value));
+                value.or_else(|| facts.identity(name.as_str()))
             }
             // A request has no descriptors.
             Self::Descriptor(_) => None,
