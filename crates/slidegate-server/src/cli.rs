@@ -12,6 +12,7 @@ use crate::explain::{self, ExplainArguments};
 use crate::import::ImportCommand;
 use crate::policy_test::{self, TestArguments};
 use crate::remote::RemoteCommand;
+use crate::replay::{self, ReplayArguments};
 use crate::{digest, server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
@@ -30,6 +31,8 @@ Examples:
   slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
                                                    which policies one request falls under
   slidegate test slidegate.toml                    whether its policies decide as written down
+  slidegate replay --config slidegate.toml access.log
+                                                   whom these policies would have refused
   slidegate top                                    what a running server does now
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
@@ -80,6 +83,15 @@ Examples:
     /// Test policies with cases: requests over virtual time, and what is to be decided of each
     #[command(after_help = policy_test::AFTER_HELP)]
     Test(TestArguments),
+
+    /// Play access logs through policies, and tell who would have been refused
+    ///
+    /// For each policy: the requests and the would-be refusals, the identities that are refused
+    /// most, the worst minute, and what each quota would have to be so that 99 %, 99.9 % or all
+    /// identities are never refused.
+    #[command(verbatim_doc_comment)]
+    #[command(after_help = replay::AFTER_HELP)]
+    Replay(Box<ReplayArguments>),
 
     /// Turn another limiter's configuration into one for Slidegate
     #[command(subcommand)]
@@ -136,6 +148,7 @@ impl Cli {
             Command::Check(arguments) => check::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Test(arguments) => policy_test::run(&arguments),
+            Command::Replay(arguments) => replay::run(&arguments),
             Command::Import(command) => command.run(),
             Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -23,6 +23,7 @@ mod policy_test;
 mod problem;
 mod reload;
 mod remote;
+mod replay;
 mod resp;
 mod rls;
 mod router;

@@ -127,10 +127,18 @@ impl Simulation {
         at: Timestamp,
         request: &DescribedRequest,
     ) -> Result<Decision, Undecided> {
-        self.clock.set(at);
         let other_paths = self.reading.other_paths(request);
-        let facts = self.reading.facts(request, &other_paths);
-        self.gate.check(&facts)?;
-        Ok(self.gate.decide_now(&facts)?)
+        self.decide_facts(at, &self.reading.facts(request, &other_paths))
+    }
+
+    /// The same of facts that are made already.
+    pub(crate) fn decide_facts(
+        &self,
+        at: Timestamp,
+        facts: &Facts<'_>,
+    ) -> Result<Decision, Undecided> {
+        self.clock.set(at);
+        self.gate.check(facts)?;
+        Ok(self.gate.decide_now(facts)?)
     }
 }

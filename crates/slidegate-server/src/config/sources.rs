@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use slidegate::Quota;
 
 use crate::config::error::{ConfigErrors, Diagnostic, Origin};
 use crate::config::flags::Flags;
@@ -70,6 +71,14 @@ impl Sources {
     pub(crate) fn of_command(path: Option<&Path>, flags: Flags) -> anyhow::Result<Self> {
         let file = path.map(File::or_stdin).transpose()?;
         Ok(Self { file, flags, environment: Environment::of_this_process() })
+    }
+
+    /// The same, but with these quotas in place of those of one policy.
+    pub(crate) fn with_quotas(&self, policy: &str, quotas: Vec<Quota>) -> Self {
+        let flags = Flags { quota: quotas, profile: None, ..self.flags.clone() };
+        let mut environment = self.environment.clone();
+        environment.0.insert(POLICY.to_owned(), policy.to_owned());
+        Self { file: self.file.clone(), flags, environment }
     }
 
     /// The file to watch, if there is one.

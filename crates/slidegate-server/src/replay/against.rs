@@ -1,0 +1,82 @@
+//! `--against`: who is refused by one configuration and not by the other.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use slidegate::{Decision, Facts, Identity};
+
+use crate::replay::engine::{MatchedPolicies, ReplayedRules};
+use crate::replay::entry::LogEntry;
+use crate::replay::tally::{MAX_IDENTITIES, is_refused_by};
+use crate::replay::timeline::IsRefused;
+
+/// The configuration in force, beside the candidate.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub(super) rules: ReplayedRules,
+    /// Requests that it refuses.
+    pub(super) refused: u64,
+    /// Refused by the candidate and not by this one.
+    pub(super) only_candidate: OneSided,
+    /// Refused by this one and not by the candidate.
+    pub(super) only_other: OneSided,
+}
+
+/// Requests that only one configuration refuses.
+#[derive(Debug, Default)]
+pub(super) struct OneSided {
+    pub(super) requests: u64,
+    /// By policy and identity of the configuration that refuses; at most as many as are counted under a
+    /// policy.
+    pub(super) identities: HashMap<(String, Identity), u64, RandomState>,
+}
+
+/// In place of a policy's name, for who is on the list of the blocked.
+const BLOCKED: &str = "blocked";
+
+impl Comparison {
+    pub(super) fn new(rules: ReplayedRules) -> Self {
+        let (only_candidate, only_other) = (OneSided::default(), OneSided::default());
+        Self { rules, refused: 0, only_candidate, only_other }
+    }
+
+    /// Decides a request, beside how the candidate has decided it.
+    pub(super) fn decide(
+        &mut self,
+        entry: &LogEntry,
+        candidate_facts: &Facts<'_>,
+        candidate: &Decision,
+        matched: &MatchedPolicies<'_>,
+    ) {
+        let other_paths = self.rules.other_paths(entry);
+        let facts = self.rules.facts(entry, &other_paths);
+        let Ok(other) = self.rules.simulation.decide_facts(entry.at, &facts) else { return };
+        self.refused += u64::from(!other.is_allowed());
+        match (candidate.is_allowed(), other.is_allowed()) {
+            (false, true) => self.only_candidate.add(candidate, candidate_facts, matched),
+            (true, false) => {
+                let matched = self.rules.policies.matching(&facts).collect();
+                self.only_other.add(&other, &facts, &matched);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl OneSided {
+    fn add(&mut self, decision: &Decision, facts: &Facts<'_>, matched: &MatchedPolicies<'_>) {
+        self.requests += 1;
+        let is_own = |own: &&_| is_refused_by(decision, own, own.quotas) == IsRefused::Yes;
+        let own = matched.iter().filter(|own| !own.policy.shadow).find(is_own);
+        let key = match own {
+            Some(own) => (own.policy.name.to_string(), own.identity),
+            None => {
+                let client = slidegate::Source::ip().read(facts);
+                (BLOCKED.to_owned(), client.unwrap_or_else(Identity::anonymous))
+            }
+        };
+        if self.identities.len() < MAX_IDENTITIES || self.identities.contains_key(&key) {
+            *self.identities.entry(key).or_default() += 1;
+        }
+    }
+}

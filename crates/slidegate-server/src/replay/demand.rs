@@ -1,0 +1,126 @@
+//! The most that an identity asked for in any window, had nothing been refused.
+
+use std::collections::VecDeque;
+
+use slidegate::{Quota, Timestamp};
+
+/// Up to this many units a quota is kept to the millisecond, and above in so many ticks a window.
+const FINE_UNITS: u64 = 4096;
+
+/// The requests of one identity in the last window, and the most units that any window had.
+///
+/// They are stamped and forgotten as a ledger of the [busiest](Self::busiest) units would do it, so
+/// that a quota of these units refuses nothing and one of fewer does. Above 4096 units the window in
+/// which they are first exceeded is exact to a tick, a 4096th of the window.
+#[derive(Debug, Default)]
+pub(super) struct DemandWindow {
+    /// Stamp in milliseconds, and units; at most 4097.
+    entries: VecDeque<(u64, u32)>,
+    units: u64,
+    busiest: u64,
+    is_coarse: bool,
+}
+
+/// What a request has made of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Demanded {
+    /// No window of the identity had as many units.
+    Most,
+    Less,
+}
+
+impl DemandWindow {
+    /// The most units in any window.
+    pub(super) fn busiest(&self) -> u64 {
+        self.busiest
+    }
+
+    /// Whether requests are about to leave the window.
+    pub(super) fn is_due(&self, window_ms: u64, at: Timestamp) -> bool {
+        self.entries.front().is_some_and(|(stamp, _)| stamp + window_ms <= at.as_millis())
+    }
+
+    /// Adds a request.
+    pub(super) fn add(&mut self, window_ms: u64, at: Timestamp, cost: u32) -> Demanded {
+        while self.is_due(window_ms, at) {
+            let (_, units) = self.entries.pop_front().unwrap_or_default();
+            self.units -= u64::from(units);
+        }
+        self.units += u64::from(cost);
+        if self.units > FINE_UNITS && !self.is_coarse {
+            self.coarsen(window_ms);
+        }
+        let stamp = self.stamp(window_ms, at.as_nanos().div_ceil(1_000_000));
+        match self.entries.back_mut() {
+            Some((last, units)) if *last == stamp => *units = units.saturating_add(cost),
+            _ => self.entries.push_back((stamp, cost)),
+        }
+        if self.units > self.busiest {
+            self.busiest = self.units;
+            return Demanded::Most;
+        }
+        Demanded::Less
+    }
+
+    /// The units in each of so many parts of the window that ends now, the oldest first.
+    pub(super) fn density(&self, window_ms: u64, parts: usize) -> Vec<u64> {
+        let mut density = vec![0; parts];
+        let Some((end_ms, _)) = self.entries.back() else { return density };
+        for (stamp, units) in &self.entries {
+            let ago_ms = (end_ms - stamp).min(window_ms - 1);
+            let part = (ago_ms as u128 * parts as u128 / u128::from(window_ms)) as usize;
+            density[parts - 1 - part] += u64::from(*units);
+        }
+        density
+    }
+
+    fn stamp(&self, window_ms: u64, ms: u64) -> u64 {
+        let tick_ms = window_ms.div_ceil(FINE_UNITS);
+        if self.is_coarse { ms.next_multiple_of(tick_ms) } else { ms }
+    }
+
+    fn coarsen(&mut self, window_ms: u64) {
+        self.is_coarse = true;
+        let mut entries: VecDeque<(u64, u32)> = VecDeque::new();
+        for (stamp, units) in std::mem::take(&mut self.entries) {
+            let stamp = self.stamp(window_ms, stamp);
+            match entries.back_mut() {
+                Some((last, sum)) if *last == stamp => *sum = sum.saturating_add(units),
+                _ => entries.push_back((stamp, units)),
+            }
+        }
+        self.entries = entries;
+    }
+}
+
+/// The window of a quota, in milliseconds.
+pub(super) fn window_ms(quota: Quota) -> u64 {
+    u64::try_from(quota.window().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_window_may_begin_anywhere() {
+        let mut window = DemandWindow::default();
+        for (ms, cost) in [(0, 1), (500, 1), (900, 3), (1400, 1), (1500, 1), (2500, 1)] {
+            window.add(1000, Timestamp::from_millis(ms), cost);
+        }
+        // From 500, which is included, to 1500, which is not.
+        assert_eq!(window.busiest(), 5);
+        assert_eq!(window.density(1000, 2), [0, 1]);
+    }
+
+    #[test]
+    fn a_busy_identity_takes_no_more_than_its_ticks() {
+        let mut window = DemandWindow::default();
+        for ms in 0..200_000 {
+            window.add(60_000, Timestamp::from_millis(ms), 1);
+        }
+        assert!(window.entries.len() <= 4097, "{}", window.entries.len());
+        let tick_ms = 15;
+        assert!((60_000..=60_000 + tick_ms).contains(&window.busiest()), "{}", window.busiest());
+    }
+}

@@ -1,0 +1,261 @@
+//! The files of a replay: opened, decompressed and read line by line.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use anyhow::{Context, anyhow};
+use csv::ByteRecord;
+use flate2::read::MultiGzDecoder;
+use serde::Serialize;
+
+use crate::replay::entry::{BadLine, LogEntry};
+use crate::replay::format::{CsvColumns, FormatRequest, LineKind, LineParser, LogParser};
+use crate::replay::time::TimeReader;
+
+/// A longer line is a bad one.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+/// What the format is found by.
+const BEGINNING_BYTES: u64 = 64 * 1024;
+const BUFFER_BYTES: usize = 256 * 1024;
+/// How many bad lines are shown, and how much of each.
+const MAX_SHOWN: usize = 5;
+const SHOWN_CHARS: usize = 80;
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// One log, which is read from its beginning to its end.
+pub(super) struct LogInput {
+    pub(super) name: String,
+    records: Records,
+    pub(super) times: TimeReader,
+}
+
+enum Records {
+    Lines { reader: BufReader<Box<dyn Read>>, parser: LineParser, line: Vec<u8>, number: u64 },
+    Csv { reader: csv::Reader<Box<dyn Read>>, columns: CsvColumns, record: ByteRecord },
+}
+
+/// What was in the logs beside requests.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct LineCounts {
+    /// All lines but empty ones.
+    pub(super) lines: u64,
+    pub(super) bad_lines: u64,
+    /// The first few of them.
+    pub(super) first_bad_lines: Vec<BadLineView>,
+    /// Lines about something else than a request.
+    pub(super) other_lines: u64,
+    /// Logs that could not be read to their end.
+    pub(super) cut_short: Vec<String>,
+}
+
+/// A bad line.
+#[derive(Debug, Serialize)]
+pub(super) struct BadLineView {
+    pub(super) log: String,
+    pub(super) line: u64,
+    pub(super) problem: String,
+    /// Its beginning, unless it may have a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+}
+
+/// How many bytes of all files have been read, before they are decompressed.
+pub(super) type BytesRead = Rc<Cell<u64>>;
+
+struct CountedFile<R> {
+    inner: R,
+    bytes: BytesRead,
+}
+
+impl<R: Read> Read for CountedFile<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.bytes.set(self.bytes.get() + count as u64);
+        Ok(count)
+    }
+}
+
+impl LogInput {
+    /// Opens a log, or for `-` standard input, and finds its format.
+    pub(super) fn open(
+        path: &Path,
+        request: &FormatRequest<'_>,
+        bytes: &BytesRead,
+    ) -> anyhow::Result<Self> {
+        let (name, inner): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
+            true => ("standard input".to_owned(), Box::new(io::stdin())),
+            false => {
+                let name = path.display().to_string();
+                let file = File::open(path).with_context(|| format!("{name} cannot be read"))?;
+                (name, Box::new(file))
+            }
+        };
+        let file = CountedFile { inner, bytes: Rc::clone(bytes) };
+        let opened = Self::read_beginning(file);
+        let (beginning, reader) = opened.with_context(|| format!("{name} cannot be read"))?;
+        let parser = match beginning.trim_ascii().is_empty() {
+            true => LogParser::default(),
+            false => LogParser::new(request, &beginning).map_err(|e| anyhow!("{name}: {e}"))?,
+        };
+        Ok(Self { name, records: Records::new(parser, reader), times: TimeReader::default() })
+    }
+
+    /// The first lines, and all that there is.
+    fn read_beginning(file: impl Read + 'static) -> io::Result<(Vec<u8>, Box<dyn Read>)> {
+        let mut reader = decompressed(file)?;
+        let mut beginning = Vec::new();
+        reader.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning)?;
+        // A line that is cut would be taken for a bad one.
+        let is_all = (beginning.len() as u64) < BEGINNING_BYTES;
+        let end = if is_all { None } else { memchr::memrchr(b'\n', &beginning) };
+        let lines = beginning[..end.unwrap_or(beginning.len())].to_vec();
+        Ok((lines, Box::new(Cursor::new(beginning).chain(reader))))
+    }
+
+    /// Reads up to the next request. False at the end.
+    pub(super) fn next(&mut self, entry: &mut LogEntry, counts: &mut LineCounts) -> bool {
+        loop {
+            let read = self.records.next(entry, &mut self.times);
+            let (number, kind) = match read {
+                Ok(Some(read)) => read,
+                Ok(None) => return false,
+                Err(error) => {
+                    counts.cut_short.push(format!("{}: {error}", self.name));
+                    return false;
+                }
+            };
+            counts.lines += 1;
+            match kind {
+                Ok(LineKind::Request) => return true,
+                Ok(LineKind::Other) => counts.other_lines += 1,
+                Err(problem) => {
+                    counts.bad_lines += 1;
+                    if counts.first_bad_lines.len() < MAX_SHOWN {
+                        counts.first_bad_lines.push(BadLineView {
+                            log: self.name.clone(),
+                            line: number,
+                            problem: problem.to_string(),
+                            text: self.records.shown(),
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The number of a line, and whether it is a request.
+type NumberedLine = (u64, Result<LineKind, BadLine>);
+
+impl Records {
+    fn new(parser: LogParser, reader: Box<dyn Read>) -> Self {
+        match parser {
+            LogParser::Lines(parser) => {
+                let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+                Self::Lines { reader, parser, line: Vec::new(), number: 0 }
+            }
+            LogParser::Csv(columns) => {
+                let mut builder = csv::ReaderBuilder::new();
+                let reader = builder.flexible(true).from_reader(reader);
+                Self::Csv { reader, columns, record: ByteRecord::new() }
+            }
+        }
+    }
+
+    fn next(
+        &mut self,
+        entry: &mut LogEntry,
+        times: &mut TimeReader,
+    ) -> io::Result<Option<NumberedLine>> {
+        match self {
+            Self::Lines { reader, parser, line, number } => loop {
+                if !read_line(reader, line)? {
+                    return Ok(None);
+                }
+                *number += 1;
+                let text = line.trim_ascii();
+                if !text.is_empty() {
+                    let kind = match text.len() > MAX_LINE_BYTES {
+                        true => Err(BadLine::from("expected at most 65536 bytes")),
+                        false => parser.read(text, entry, times),
+                    };
+                    return Ok(Some((*number, kind)));
+                }
+            },
+            Self::Csv { reader, columns, record } => {
+                if !reader.read_byte_record(record)? {
+                    return Ok(None);
+                }
+                let number = record.position().map_or(0, |position| position.line());
+                let read = columns.read(record, entry, times);
+                Ok(Some((number, read.map(|()| LineKind::Request))))
+            }
+        }
+    }
+
+    /// The beginning of the last line without its query, unless it may have a secret.
+    fn shown(&self) -> Option<String> {
+        let text = match self {
+            Self::Lines { parser, line, .. } if !parser.may_have_secrets() => {
+                String::from_utf8_lossy(line.trim_ascii())
+            }
+            Self::Csv { columns, record, .. } if !columns.may_have_secrets() => {
+                let fields: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
+                fields.join(",").into()
+            }
+            _ => return None,
+        };
+        let text = text.split('?').next().unwrap_or_default();
+        let visible = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        Some(visible.take(SHOWN_CHARS).collect())
+    }
+}
+
+/// Reads a line. One that is too long is cut, so that it is too long still. False at the end.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let mut limited = reader.by_ref().take(MAX_LINE_BYTES as u64 + 2);
+    if limited.read_until(b'\n', line)? == 0 {
+        return Ok(false);
+    }
+    while line.len() > MAX_LINE_BYTES && !line.ends_with(b"\n") {
+        let rest = reader.fill_buf()?;
+        if rest.is_empty() {
+            break;
+        }
+        let end = memchr::memchr(b'\n', rest);
+        let count = end.map_or(rest.len(), |end| end + 1);
+        reader.consume(count);
+        if end.is_some() {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+/// What is in a file, whether it is compressed or not.
+fn decompressed(mut file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+    let mut magic = Vec::new();
+    file.by_ref().take(4).read_to_end(&mut magic)?;
+    let (is_gzip, is_zstd) = (magic.starts_with(GZIP), magic.starts_with(ZSTD));
+    let file = Cursor::new(magic).chain(file);
+    Ok(match (is_gzip, is_zstd) {
+        (true, _) => Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, file))),
+        (_, true) => Box::new(zstd::Decoder::new(file)?),
+        _ => Box::new(file),
+    })
+}
+
+/// The bytes of all files; none if one of them has no length, as standard input.
+pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
+    let length = |path: &PathBuf| {
+        let meta = std::fs::metadata(path).ok()?;
+        meta.is_file().then_some(meta.len())
+    };
+    paths.iter().map(length).sum()
+}

@@ -1,0 +1,199 @@
+//! `slidegate replay`: what policies would have done to the requests of an access log.
+
+mod against;
+mod demand;
+mod engine;
+mod entry;
+mod format;
+mod input;
+mod merge;
+mod page;
+mod print;
+mod progress;
+mod report;
+mod svg;
+mod sweep;
+mod tally;
+mod time;
+mod timeline;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+
+use self::engine::ReplayEngine;
+use self::entry::FieldMapping;
+use self::format::{AccessLogFormat, FormatRequest, WantedHeaders};
+use self::input::{BytesRead, LogInput};
+use self::merge::LogMerge;
+use self::print::percent;
+use self::progress::ProgressBar;
+use self::report::{ConfigNames, ReplayReport};
+use self::sweep::SweepRange;
+use crate::config::{self, Flags, LimiterConfig, Sources};
+use crate::terminal::{self, Paint};
+
+pub(crate) const AFTER_HELP: &str = "\
+The requests of the logs are decided in virtual time, with accounts in memory, by the very code that
+decides in production. Nothing is connected to. Logs may be compressed by gzip or zstd, and several
+are merged by time; - is standard input. API keys and other secrets are shown as digests, as
+everywhere.
+
+The format of a log is found by its first lines, or named:
+  --format     combined (nginx, Apache, Traefik), common, caddy, traefik-json, envoy, alb, slidegate,
+               audit, csv or json
+  --log-format nginx's own, such as '$remote_addr [$time_local] \"$request\" $status $http_x_plan'
+
+Which field is the user, the plan, an API key, the cost or a header that policies read is said by
+--map: a variable of --log-format, a column of CSV, or a path in JSON such as request.user.id.
+
+Exit codes:
+  0  the logs have been replayed
+  1  more is refused than --fail-above allows, or the configuration or a log cannot be read
+  2  the command line is wrong
+
+Examples:
+  slidegate replay --config candidate.toml access.log access.log.1 access.log.2.gz
+  slidegate replay --config candidate.toml --against slidegate.toml --fail-above 0.1% access.log
+  slidegate replay --config candidate.toml --sweep 'api=10/min..1000/min' --html report.html access.log
+  slidegate replay --config candidate.toml --map user=user_id --map plan=tier requests.csv
+  zcat access.log.*.gz | slidegate replay --config candidate.toml --json - | jq .refused";
+
+/// Arguments of `slidegate replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplayArguments {
+    /// The configuration to try, or - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+
+    /// The logs, or - for standard input
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+
+    /// The format of the logs [default: found by the first lines of each]
+    #[arg(long, value_name = "NAME", conflicts_with = "log_format", hide_possible_values = true)]
+    format: Option<AccessLogFormat>,
+
+    /// The format of the logs, as nginx's log_format has it
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+
+    /// Says what a field of the log is, such as user=user_id or header:x-tenant=tenant; repeat it for
+    /// several
+    ///
+    /// The uses are time, client, request, method, path, user, plan, cost, api-key, authorization,
+    /// forwarded-for and header:NAME.
+    #[arg(long, value_name = "USE=FIELD")]
+    map: Vec<FieldMapping>,
+
+    /// Tell who is refused by one configuration and not by the other
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+
+    /// Tell how many requests other quotas of a policy would refuse, such as api=10/min..1000/min
+    ///
+    /// Up to 16 quotas are tried, each larger than the last by the same factor. Each costs as much time
+    /// and memory as the replay itself.
+    #[arg(long, value_name = "RANGE")]
+    sweep: Option<SweepRange>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write the result as a page with pictures, in one file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Fail if more than this part of all requests is refused, such as 0.1%
+    #[arg(long, value_name = "PERCENT")]
+    fail_above: Option<Percentage>,
+}
+
+/// A part of a hundred, such as `0.1%`.
+#[derive(Debug, Clone, Copy)]
+struct Percentage(f64);
+
+impl FromStr for Percentage {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let number = number.filter(|number| (0.0..=100.0).contains(number));
+        number.map(Self).ok_or("expected a percentage from 0% to 100%, such as 0.1%")
+    }
+}
+
+/// Replays the logs.
+pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    let report = arguments.replay()?;
+    if let Some(path) = &arguments.html {
+        let written = std::fs::write(path, page::page(&report));
+        written.with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    match arguments.json {
+        true => terminal::show(&(serde_json::to_string_pretty(&report)? + "\n"))?,
+        false => terminal::show(&print::text(&report, terminal::columns(), Paint::for_stdout()))?,
+    }
+    match arguments.fail_above {
+        Some(Percentage(most)) if report.share * 100.0 > most => {
+            bail!("{} of the requests would be refused, more than {most}%", percent(report.share))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl ReplayArguments {
+    fn replay(&self) -> anyhow::Result<ReplayReport> {
+        self.check_standard_input()?;
+        let (sources, rules) = load(&self.config)?;
+        let against = self.against.as_deref().map(load).transpose()?;
+        let sweep = self.sweep.as_ref().map(|range| range.load(&sources, &rules.policies));
+        let sweep = sweep.transpose()?;
+        let mut wanted = WantedHeaders::of(&rules);
+        if let Some((_, other)) = &against {
+            wanted = wanted.and(WantedHeaders::of(other));
+        }
+        let mut engine = ReplayEngine::new(rules, against.map(|(_, other)| other), sweep);
+        let request = FormatRequest {
+            format: self.format,
+            template: self.log_format.as_deref(),
+            mappings: &self.map,
+            wanted: &wanted,
+            policies: &engine.rules.policies,
+        };
+        let bytes = BytesRead::default();
+        let logs = self.logs.iter().map(|path| LogInput::open(path, &request, &bytes));
+        let logs = logs.collect::<anyhow::Result<Vec<_>>>()?;
+        let names = logs.iter().map(|log| log.name.clone()).collect();
+        let mut progress = ProgressBar::new(input::total_bytes(&self.logs), bytes);
+        let mut merge = LogMerge::new(logs);
+        while let Some(entry) = merge.next() {
+            engine.decide(&entry);
+            merge.reuse(entry);
+            progress.advance(merge.counts.lines);
+        }
+        drop(progress);
+        engine.finish();
+        let name = |path: &Path| path.display().to_string();
+        let configs =
+            ConfigNames { candidate: name(&self.config), other: self.against.as_deref().map(name) };
+        Ok(ReplayReport::new(configs, names, merge, engine))
+    }
+
+    /// Only one of the files can come from standard input.
+    fn check_standard_input(&self) -> anyhow::Result<()> {
+        let files = self.logs.iter().chain([&self.config]).chain(&self.against);
+        match files.filter(|path| path.as_os_str() == "-").count() {
+            0 | 1 => Ok(()),
+            _ => bail!("- is given more than once: expected one file from standard input"),
+        }
+    }
+}
+
+fn load(path: &Path) -> anyhow::Result<(Sources, LimiterConfig)> {
+    let sources = Sources::of_command(Some(path), Flags::default())?;
+    let rules = config::load(&sources)?.config.rules;
+    Ok((sources, rules))
+}

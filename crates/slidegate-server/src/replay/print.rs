@@ -1,0 +1,231 @@
+//! The result of a replay in a terminal.
+
+use std::fmt::Write as _;
+
+use crate::replay::report::{
+    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, ReplayReport, SweepReport,
+};
+use crate::terminal::{Paint, Tone};
+
+/// The widest identity that keeps its line straight.
+const IDENTITY: usize = 40;
+
+/// The whole result, in lines of about so many columns.
+pub(super) fn text(report: &ReplayReport, columns: usize, paint: Paint) -> String {
+    let mut text = heading(report, paint);
+    for note in notes(report) {
+        let _ = writeln!(text, "{} {note}", paint.tone(Tone::Bad, "!"));
+    }
+    for policy in &report.policies {
+        text.push('\n');
+        add_policy(&mut text, policy, paint);
+    }
+    if let Some(sweep) = &report.sweep {
+        text.push('\n');
+        add_sweep(&mut text, sweep, columns, paint);
+    }
+    if let Some(against) = &report.against {
+        text.push('\n');
+        add_against(&mut text, report, against, paint);
+    }
+    text
+}
+
+fn heading(report: &ReplayReport, paint: Paint) -> String {
+    let title =
+        paint.tone(Tone::Strong, &format!("{} with {}", report.config, report.logs.join(", ")));
+    let mut text = format!("{title}\n");
+    let (Some(first), Some(last)) = (report.first, report.last) else {
+        return text + "no requests\n";
+    };
+    let lines = grouped(report.lines.lines);
+    let _ =
+        writeln!(text, "{} requests in {lines} lines, {first} to {last}", grouped(report.requests));
+    let refused = format!(
+        "{} of {} requests would be refused ({})",
+        grouped(report.refused),
+        grouped(report.requests),
+        percent(report.share)
+    );
+    let tone = if report.refused > 0 { Tone::Bad } else { Tone::Good };
+    let _ = writeln!(text, "{}", paint.tone(tone, &refused));
+    text
+}
+
+/// What a reader of the figures has to know.
+pub(super) fn notes(report: &ReplayReport) -> Vec<String> {
+    let lines = &report.lines;
+    let mut notes = Vec::new();
+    let mut note = |count: u64, text: &str| {
+        if count > 0 {
+            notes.push(format!("{} {text}", grouped(count)));
+        }
+    };
+    note(report.blocked, "of the refused are on the list of the blocked");
+    note(report.bad_requests, "requests would be answered with 400, and no policy counts them");
+    note(report.without_room, "decisions found no room for another account");
+    note(lines.other_lines, "lines are about something else than a request");
+    note(report.late_lines, "lines came too late to be sorted, and were left out");
+    note(lines.bad_lines, "bad lines were left out");
+    for bad in &lines.first_bad_lines {
+        let shown = bad.text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+        notes.push(format!("  {}:{}: {}{shown}", bad.log, bad.line, bad.problem));
+    }
+    for log in &lines.cut_short {
+        notes.push(format!("{log}; what was read before that is counted"));
+    }
+    if report.whole_seconds {
+        let text = "times are whole seconds: a window may in truth have had up to one second's \
+                    requests more";
+        notes.push(text.to_owned());
+    }
+    for policy in report.policies.iter().filter(|policy| policy.untracked_requests > 0) {
+        let (name, requests) = (&policy.policy, grouped(policy.untracked_requests));
+        notes.push(format!(
+            "{name}: {requests} requests are of identities too many to be told apart"
+        ));
+    }
+    notes
+}
+
+fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
+    let shadow = if policy.shadow { " (only watching: nobody is refused)" } else { "" };
+    let _ = writeln!(text, "{}{shadow}", paint.tone(Tone::Strong, &policy.policy));
+    if policy.requests == 0 {
+        *text += "  no requests\n";
+        return;
+    }
+    let refused = format!(
+        "{} of {} requests ({}), {} of {} identities ({})",
+        grouped(policy.refused),
+        grouped(policy.requests),
+        percent(policy.share),
+        grouped(policy.identities_refused),
+        grouped(policy.identities),
+        percent(policy.identities_refused as f64 / policy.identities.max(1) as f64),
+    );
+    let tone = if policy.refused > 0 { Tone::Bad } else { Tone::Good };
+    let _ = writeln!(text, "  refused        {}", paint.tone(tone, &refused));
+    if let Some(minute) = policy.worst_minute {
+        let (refused, requests) = (grouped(minute.refused), grouped(minute.requests));
+        let _ = writeln!(text, "  worst minute   {}: {refused} of {requests} requests", minute.at);
+    }
+    for (index, own) in policy.most_refused.iter().enumerate() {
+        let label = if index == 0 { "refused most" } else { "" };
+        let (refused, requests) = (grouped(own.refused), grouped(own.requests));
+        let identity = &own.identity;
+        let _ = writeln!(text, "  {label:<14} {identity:<IDENTITY$} {refused:>11} of {requests}");
+    }
+    add_quotas(text, &policy.quotas, paint);
+}
+
+fn add_quotas(text: &mut String, quotas: &[QuotaReport], paint: Paint) {
+    let heading =
+        "  units at which are never refused:       99%       99.9%         all   of identities";
+    let _ = writeln!(text, "{}", paint.tone(Tone::Faint, heading));
+    for quota in quotas {
+        let plan = quota.plan.as_ref().map(|plan| format!("{plan} ")).unwrap_or_default();
+        let name = format!("{plan}{}", quota.quota);
+        let never = quota.never_refused;
+        let [p99, p99_9, all] = [never.p99, never.p99_9, never.all].map(grouped);
+        let identities = grouped(quota.identities);
+        let _ = writeln!(text, "  {name:<30} {p99:>12} {p99_9:>11} {all:>11}   {identities}");
+        if let Some(busiest) = &quota.busiest {
+            let (units, identity, until) =
+                (grouped(busiest.units), &busiest.identity, busiest.until);
+            let line = format!("    busiest: {units} of {identity} until {until}");
+            let _ = writeln!(text, "{}", paint.tone(Tone::Faint, &line));
+        }
+    }
+}
+
+fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Paint) {
+    let heading = format!("sweep of {}", sweep.policy);
+    let _ = writeln!(text, "{}", paint.tone(Tone::Strong, &heading));
+    let width = columns.saturating_sub(60).clamp(10, 40);
+    let most = sweep.steps.iter().map(|step| step.share).fold(f64::MIN_POSITIVE, f64::max);
+    for step in &sweep.steps {
+        let cells = (step.share / most * width as f64).ceil() as usize;
+        let bar = paint.tone(Tone::Bad, &format!("{:<width$}", "█".repeat(cells)));
+        let (quota, refused) = (&step.quota, grouped(step.refused));
+        let (share, identities) = (percent(step.share), grouped(step.identities_refused));
+        let _ =
+            writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities} identities");
+    }
+}
+
+fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport, paint: Paint) {
+    let heading = format!("against {}", against.config);
+    let _ = writeln!(text, "{}", paint.tone(Tone::Strong, &heading));
+    for (name, refused, share) in [
+        (&against.config, against.refused, against.share),
+        (&report.config, report.refused, report.share),
+    ] {
+        let _ = writeln!(text, "  refused by {name}: {} ({})", grouped(refused), percent(share));
+    }
+    for (name, side) in
+        [(&report.config, &against.only_candidate), (&against.config, &against.only_other)]
+    {
+        add_side(text, name, side);
+    }
+}
+
+fn add_side(text: &mut String, name: &str, side: &OneSidedReport) {
+    let (requests, identities) = (grouped(side.requests), grouped(side.identities));
+    let _ = writeln!(text, "  only by {name}: {requests} requests of {identities} identities");
+    for own in &side.most {
+        let (policy, identity, requests) = (&own.policy, &own.identity, grouped(own.requests));
+        let _ = writeln!(text, "    {policy:<14} {identity:<IDENTITY$} {requests:>11}");
+    }
+}
+
+/// A number with commas between its thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share in percent, to two significant digits where it is small. What is more than nothing is never
+/// shown as nothing, and what is less than all never as all.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        p if p <= 0.0 => "0%".to_owned(),
+        p if p >= 100.0 => "100%".to_owned(),
+        p if p < 0.001 => "<0.001%".to_owned(),
+        p if p < 0.1 => format!("{p:.3}%"),
+        p if p < 1.0 => format!("{p:.2}%"),
+        p if p < 99.9 => format!("{p:.1}%"),
+        _ => ">99.9%".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+        for (share, text) in [
+            (0.0, "0%"),
+            (0.000_001, "<0.001%"),
+            (0.000_123, "0.012%"),
+            (0.001_234, "0.12%"),
+            (0.1234, "12.3%"),
+            (0.999_99, ">99.9%"),
+            (1.0, "100%"),
+        ] {
+            assert_eq!(percent(share), text);
+        }
+    }
+}

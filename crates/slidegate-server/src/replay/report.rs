@@ -1,0 +1,365 @@
+//! The result of a replay: the same figures for the terminal, for `--json` and for the page.
+
+use serde::Serialize;
+use slidegate::{Identity, Policies, Timestamp};
+
+use crate::calendar::Rfc3339;
+use crate::replay::against::{Comparison, OneSided};
+use crate::replay::demand::window_ms;
+use crate::replay::engine::ReplayEngine;
+use crate::replay::input::LineCounts;
+use crate::replay::merge::LogMerge;
+use crate::replay::sweep::Sweep;
+use crate::replay::tally::{LimitTally, PolicyTally, QuotaTally};
+use crate::replay::timeline::{Minute, Timeline};
+
+/// How many identities are named.
+const TOP: usize = 10;
+
+/// What a candidate would have done to the requests of the logs.
+#[derive(Debug, Serialize)]
+pub(super) struct ReplayReport {
+    pub(super) config: String,
+    pub(super) logs: Vec<String>,
+    #[serde(flatten)]
+    pub(super) lines: LineCounts,
+    /// Lines that came too late to be sorted, and were left out.
+    pub(super) late_lines: u64,
+    pub(super) first: Option<Rfc3339>,
+    pub(super) last: Option<Rfc3339>,
+    /// Whether the log has no fractions of seconds.
+    pub(super) whole_seconds: bool,
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    /// Refused requests in all requests.
+    pub(super) share: f64,
+    pub(super) blocked: u64,
+    pub(super) bad_requests: u64,
+    pub(super) without_room: u64,
+    pub(super) policies: Vec<PolicyReport>,
+    pub(super) timeline: Timeline,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) against: Option<AgainstReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sweep: Option<SweepReport>,
+}
+
+/// One policy.
+#[derive(Debug, Serialize)]
+pub(super) struct PolicyReport {
+    pub(super) policy: String,
+    /// Whether it only watches: then nobody is refused, and these are would-be refusals all the same.
+    pub(super) shadow: bool,
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    pub(super) share: f64,
+    pub(super) identities: u64,
+    /// Those with at least one refusal.
+    pub(super) identities_refused: u64,
+    pub(super) untracked_requests: u64,
+    pub(super) worst_minute: Option<Minute>,
+    /// Those with the most refusals.
+    pub(super) most_refused: Vec<RefusedIdentity>,
+    pub(super) quotas: Vec<QuotaReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RefusedIdentity {
+    pub(super) identity: String,
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+}
+
+/// One quota, and what it would have to be.
+#[derive(Debug, Serialize)]
+pub(super) struct QuotaReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<String>,
+    pub(super) quota: String,
+    pub(super) units: u64,
+    pub(super) window_ms: u64,
+    pub(super) identities: u64,
+    /// Identities whose busiest window has more than the units.
+    pub(super) identities_above: u64,
+    /// The smallest units at which so many identities would never have been refused.
+    pub(super) never_refused: NeverRefused,
+    /// How many identities had their busiest window in which range of units.
+    pub(super) distribution: Vec<DemandRange>,
+    pub(super) busiest: Option<BusiestReport>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct NeverRefused {
+    pub(super) p99: u64,
+    pub(super) p99_9: u64,
+    pub(super) all: u64,
+}
+
+/// Units from the first to the last, which are both included.
+#[derive(Debug, Serialize)]
+pub(super) struct DemandRange {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) identities: u64,
+}
+
+/// The busiest window of all.
+#[derive(Debug, Serialize)]
+pub(super) struct BusiestReport {
+    pub(super) identity: String,
+    pub(super) units: u64,
+    pub(super) until: Rfc3339,
+    /// In equal parts of the window, the oldest first.
+    pub(super) density: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AgainstReport {
+    pub(super) config: String,
+    pub(super) refused: u64,
+    pub(super) share: f64,
+    pub(super) only_candidate: OneSidedReport,
+    pub(super) only_other: OneSidedReport,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct OneSidedReport {
+    pub(super) requests: u64,
+    pub(super) identities: u64,
+    pub(super) most: Vec<OneSidedIdentity>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct OneSidedIdentity {
+    pub(super) policy: String,
+    pub(super) identity: String,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SweepReport {
+    pub(super) policy: String,
+    pub(super) requests: u64,
+    pub(super) steps: Vec<SweepStepReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SweepStepReport {
+    pub(super) quota: String,
+    pub(super) units: u32,
+    pub(super) refused: u64,
+    pub(super) share: f64,
+    pub(super) identities_refused: u64,
+}
+
+/// What the configurations are called.
+#[derive(Debug)]
+pub(super) struct ConfigNames {
+    pub(super) candidate: String,
+    pub(super) other: Option<String>,
+}
+
+impl ReplayReport {
+    pub(super) fn new(
+        names: ConfigNames,
+        logs: Vec<String>,
+        merge: LogMerge,
+        engine: ReplayEngine,
+    ) -> Self {
+        let totals = &engine.totals;
+        let policies = &engine.rules.policies;
+        let against = engine.comparison.as_ref().zip(names.other);
+        let at = |at: Option<Timestamp>| at.map(Rfc3339);
+        Self {
+            config: names.candidate,
+            logs,
+            late_lines: merge.late_lines,
+            first: at(totals.first),
+            last: at(totals.last),
+            whole_seconds: totals.requests > 0 && merge.is_whole_seconds(),
+            lines: merge.counts,
+            requests: totals.requests,
+            refused: totals.refused,
+            share: share(totals.refused, totals.requests),
+            blocked: totals.blocked,
+            bad_requests: totals.bad_requests,
+            without_room: totals.without_room,
+            policies: engine.tallies.iter().map(|own| PolicyReport::new(own, policies)).collect(),
+            against: against
+                .map(|(other, name)| AgainstReport::new(name, other, policies, totals.requests)),
+            sweep: engine.sweep.as_ref().map(SweepReport::new),
+            timeline: engine.timeline,
+        }
+    }
+}
+
+impl PolicyReport {
+    fn new(tally: &PolicyTally, policies: &Policies) -> Self {
+        let refused = tally.accounts.iter().filter(|(_, account)| account.refused > 0);
+        let mut refused: Vec<_> = refused.collect();
+        let identities_refused = refused.len() as u64;
+        // The one with more requests is less of a surprise.
+        refused.sort_unstable_by_key(|(identity, account)| {
+            (std::cmp::Reverse(account.refused), account.requests, **identity)
+        });
+        let named = refused.into_iter().take(TOP).map(|(identity, account)| RefusedIdentity {
+            identity: policies.shown(identity).into_owned(),
+            requests: account.requests,
+            refused: account.refused,
+        });
+        let limits = tally.limits.iter().enumerate();
+        let mut quotas: Vec<QuotaReport> = limits
+            .flat_map(|(index, limit)| {
+                let quotas = limit.quotas.iter().enumerate();
+                quotas.map(move |(position, quota)| {
+                    QuotaReport::new(tally, (index, limit), (position, quota), policies)
+                })
+            })
+            .collect();
+        quotas.sort_by(|a, b| a.plan.cmp(&b.plan));
+        Self {
+            policy: tally.policy.to_string(),
+            shadow: tally.shadow,
+            requests: tally.requests,
+            refused: tally.refused,
+            share: share(tally.refused, tally.requests),
+            identities: tally.accounts.len() as u64,
+            identities_refused,
+            untracked_requests: tally.untracked,
+            worst_minute: tally.minutes.get(),
+            most_refused: named.collect(),
+            quotas,
+        }
+    }
+}
+
+impl QuotaReport {
+    fn new(
+        tally: &PolicyTally,
+        (index, limit): (usize, &LimitTally),
+        (position, quota): (usize, &QuotaTally),
+        policies: &Policies,
+    ) -> Self {
+        let demands = tally.accounts.values().flat_map(|account| &account.demands);
+        let demands = demands.filter(|demand| demand.limit == index);
+        let mut busiest: Vec<u64> =
+            demands.map(|demand| demand.windows[position].busiest()).collect();
+        busiest.sort_unstable();
+        let units = u64::from(quota.quota.units().get());
+        let within = busiest.partition_point(|demand| *demand <= units);
+        Self {
+            plan: limit.plan.as_ref().map(ToString::to_string),
+            quota: quota.quota.to_string(),
+            units,
+            window_ms: window_ms(quota.quota),
+            identities: busiest.len() as u64,
+            identities_above: (busiest.len() - within) as u64,
+            never_refused: NeverRefused::new(&busiest),
+            distribution: distribution(&busiest),
+            busiest: quota.busiest.as_ref().map(|window| BusiestReport {
+                identity: policies.shown(&window.identity).into_owned(),
+                units: window.units,
+                until: Rfc3339(window.until),
+                density: window.density.clone(),
+            }),
+        }
+    }
+}
+
+impl NeverRefused {
+    /// Of the busiest windows of all identities, the smallest first.
+    fn new(busiest: &[u64]) -> Self {
+        let at = |per_mille: usize| {
+            let needed = (busiest.len() * per_mille).div_ceil(1000);
+            busiest.get(needed.saturating_sub(1)).copied().unwrap_or(0)
+        };
+        Self { p99: at(990), p99_9: at(999), all: at(1000) }
+    }
+}
+
+/// In ranges whose ends are 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on.
+fn distribution(busiest: &[u64]) -> Vec<DemandRange> {
+    let Some(most) = busiest.last() else { return Vec::new() };
+    let (mut ranges, mut from, mut rest) = (Vec::new(), 1, busiest);
+    let ends = (0..64).flat_map(|power| [1_u64 << power, (1_u64 << power) / 2 * 3]);
+    for to in ends.filter(|end| *end > 0) {
+        if from > *most {
+            break;
+        }
+        if to < from {
+            continue;
+        }
+        let (these, others) = rest.split_at(rest.partition_point(|demand| *demand <= to));
+        ranges.push(DemandRange { from, to, identities: these.len() as u64 });
+        (from, rest) = (to + 1, others);
+    }
+    ranges
+}
+
+impl AgainstReport {
+    fn new(config: String, other: &Comparison, candidate: &Policies, requests: u64) -> Self {
+        Self {
+            config,
+            refused: other.refused,
+            share: share(other.refused, requests),
+            only_candidate: OneSidedReport::new(&other.only_candidate, candidate),
+            only_other: OneSidedReport::new(&other.only_other, &other.rules.policies),
+        }
+    }
+}
+
+impl OneSidedReport {
+    fn new(side: &OneSided, policies: &Policies) -> Self {
+        let mut all: Vec<(&(String, Identity), &u64)> = side.identities.iter().collect();
+        all.sort_unstable_by_key(|(key, requests)| (std::cmp::Reverse(**requests), *key));
+        let most = all.iter().take(TOP).map(|((policy, identity), requests)| OneSidedIdentity {
+            policy: policy.clone(),
+            identity: policies.shown(identity).into_owned(),
+            requests: **requests,
+        });
+        Self { requests: side.requests, identities: all.len() as u64, most: most.collect() }
+    }
+}
+
+impl SweepReport {
+    fn new(sweep: &Sweep) -> Self {
+        let steps = sweep.steps.iter().map(|step| SweepStepReport {
+            quota: step.quota.to_string(),
+            units: step.quota.units().get(),
+            refused: step.refused,
+            share: share(step.refused, sweep.requests),
+            identities_refused: step.identities.len() as u64,
+        });
+        Self { policy: sweep.policy.clone(), requests: sweep.requests, steps: steps.collect() }
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_identities_would_never_have_been_refused() {
+        let busiest: Vec<u64> = (1..=1000).collect();
+        let never = NeverRefused::new(&busiest);
+        assert_eq!((never.p99, never.p99_9, never.all), (990, 999, 1000));
+        let never = NeverRefused::new(&[3, 7]);
+        assert_eq!((never.p99, never.p99_9, never.all), (7, 7, 7));
+        assert_eq!(NeverRefused::new(&[]).all, 0);
+    }
+
+    #[test]
+    fn ranges_cover_every_identity_once() {
+        let ranges = distribution(&[1, 1, 2, 3, 5, 6, 7, 100]);
+        let seen: Vec<_> = ranges.iter().map(|r| (r.from, r.to, r.identities)).collect();
+        let expected =
+            [(1, 1, 2), (2, 2, 1), (3, 3, 1), (4, 4, 0), (5, 6, 2), (7, 8, 1), (9, 12, 0)];
+        assert_eq!(seen[..7], expected);
+        assert_eq!(seen.last(), Some(&(97, 128, 1)));
+        assert_eq!(ranges.iter().map(|range| range.identities).sum::<u64>(), 8);
+    }
+}

@@ -1,0 +1,306 @@
+//! Charts as SVG, in the colours of the page that they are in.
+
+use std::fmt::Write as _;
+
+use crate::calendar::Rfc3339;
+use crate::replay::print::{grouped, percent};
+use crate::replay::report::{BusiestReport, DemandRange, QuotaReport, SweepReport};
+use crate::replay::timeline::Timeline;
+
+/// An area with an axis on the left and one below.
+struct Chart {
+    width: f64,
+    height: f64,
+    svg: String,
+}
+
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 24.0;
+const BOTTOM: f64 = 28.0;
+/// The least height of a bar that stands for something.
+const LEAST: f64 = 1.5;
+
+impl Chart {
+    /// `words` tell what can be seen to those who cannot see it.
+    fn new(width: f64, height: f64, words: &str) -> Self {
+        let words = escaped(words);
+        let svg =
+            format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{words}\">\n");
+        Self { width, height, svg }
+    }
+
+    fn floor(&self) -> f64 {
+        self.height - BOTTOM
+    }
+
+    fn plot_height(&self) -> f64 {
+        self.floor() - TOP
+    }
+
+    fn plot_width(&self) -> f64 {
+        self.width - LEFT - RIGHT
+    }
+
+    /// Where a part of the width is, from 0 to 1.
+    fn x(&self, part: f64) -> f64 {
+        LEFT + self.plot_width() * part
+    }
+
+    fn y(&self, part: f64) -> f64 {
+        self.floor() - self.plot_height() * part
+    }
+
+    fn label(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+        let text = escaped(text);
+        let _ = writeln!(
+            self.svg,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>"
+        );
+    }
+
+    /// Lines at nothing and at the most, and what they stand for.
+    fn scale(&mut self, most: &str, unit: &str) {
+        for (part, text) in [(1.0, most), (0.0, "0")] {
+            let (y, right) = (self.y(part), self.width - RIGHT);
+            let _ = writeln!(self.svg, "<path class=\"line\" d=\"M{LEFT} {y:.1}H{right}\"/>");
+            self.label(LEFT - 8.0, y + 4.0, "end", "faint", text);
+        }
+        self.label(LEFT, TOP - 9.0, "start", "faint", unit);
+    }
+
+    /// Text below the axis, at the left, in the middle and at the right.
+    fn axis(&mut self, [left, middle, right]: [&str; 3]) {
+        let y = self.floor() + 18.0;
+        for (part, anchor, text) in
+            [(0.0, "start", left), (0.5, "middle", middle), (1.0, "end", right)]
+        {
+            self.label(self.x(part), y, anchor, "faint", text);
+        }
+    }
+
+    /// A bar in one of so many columns, as high as this part of the height.
+    fn bar(&mut self, column: usize, columns: usize, height: f64, class: &str, words: &str) {
+        if height <= 0.0 {
+            return;
+        }
+        let step = self.plot_width() / columns as f64;
+        let gap = if step > 4.0 { 1.0 } else { 0.0 };
+        let (x, floor, words) = (self.x(0.0) + step * column as f64, self.floor(), escaped(words));
+        let y = floor - (self.plot_height() * height).max(LEAST);
+        let _ = writeln!(
+            self.svg,
+            "<path class=\"{class}\" d=\"M{x:.2} {floor}V{y:.2}h{:.2}V{floor}z\"><title>{words}</title></path>",
+            step - gap
+        );
+    }
+
+    fn finish(self) -> String {
+        self.svg + "</svg>\n"
+    }
+}
+
+/// Requests over time, and in front of them those that are refused.
+pub(super) fn timeline(timeline: &Timeline) -> String {
+    let most = timeline.requests.iter().copied().max().unwrap_or(0).max(1);
+    let refused: u64 = timeline.refused.iter().sum();
+    let requests: u64 = timeline.requests.iter().sum();
+    let step = length(timeline.step_ms);
+    let words = format!(
+        "{} requests over time, {} of them refused; at most {} in {step}",
+        grouped(requests),
+        grouped(refused),
+        grouped(most)
+    );
+    let mut chart = Chart::new(900.0, 220.0, &words);
+    chart.scale(&grouped(most), &format!("requests in {step}"));
+    let columns = timeline.requests.len();
+    let from_ms = timeline.from.0.as_millis();
+    let at = |column: usize| Rfc3339::from_millis(from_ms + column as u64 * timeline.step_ms);
+    for (column, (requests, refused)) in timeline.requests.iter().zip(&timeline.refused).enumerate()
+    {
+        let words = format!(
+            "{}: {} requests, {} refused",
+            at(column),
+            grouped(*requests),
+            grouped(*refused)
+        );
+        for (count, class) in [(requests, "bar"), (refused, "bar bad")] {
+            chart.bar(column, columns, *count as f64 / most as f64, class, &words);
+        }
+    }
+    let [first, middle, last] = [0, columns / 2, columns].map(|column| short_time(at(column)));
+    chart.axis([&first, &middle, &last]);
+    chart.finish()
+}
+
+/// How many identities had which busiest window, and where the quota is.
+pub(super) fn distribution(quota: &QuotaReport) -> String {
+    let ranges = &quota.distribution;
+    let most = ranges.iter().map(|range| range.identities).max().unwrap_or(0).max(1);
+    let words = format!(
+        "Busiest window of {} identities: {} have more than the {} units of {}",
+        grouped(quota.identities),
+        grouped(quota.identities_above),
+        grouped(quota.units),
+        quota.quota
+    );
+    let mut chart = Chart::new(440.0, 210.0, &words);
+    chart.scale(&grouped(most), "identities (logarithmic)");
+    // There is a column for the quota, even if all are far below it.
+    let position = quota_position(ranges, quota.units);
+    let columns = ranges.len().max(position.ceil() as usize + 1);
+    for (column, DemandRange { from, to, identities }) in ranges.iter().enumerate() {
+        let height = (*identities as f64).ln_1p() / (most as f64).ln_1p();
+        let class = if *from > quota.units { "bar bad" } else { "bar" };
+        let units = if from == to {
+            grouped(*to)
+        } else {
+            format!("{} to {}", grouped(*from), grouped(*to))
+        };
+        let words = format!("{} identities: {units} units", grouped(*identities));
+        chart.bar(column, columns, height, class, &words);
+    }
+    let (x, top, floor) = (chart.x(position / columns as f64), chart.y(1.0), chart.floor());
+    let _ = writeln!(chart.svg, "<path class=\"quota\" d=\"M{x:.1} {top:.1}V{floor:.1}\"/>");
+    let anchor = if position * 2.0 > columns as f64 { "end" } else { "start" };
+    let beside = if anchor == "end" { x - 5.0 } else { x + 5.0 };
+    chart.label(beside, top + 12.0, anchor, "strong", &quota.quota);
+    let last = ranges.last().map_or(1, |range| range.to).max(quota.units);
+    chart.axis(["1", "units in the busiest window", &grouped(last)]);
+    chart.finish()
+}
+
+/// After how many columns, and parts of one, the units of a quota end.
+fn quota_position(ranges: &[DemandRange], units: u64) -> f64 {
+    let Some(column) = ranges.iter().position(|range| units <= range.to) else {
+        return ranges.len() as f64 + 0.5;
+    };
+    let DemandRange { from, to, .. } = ranges[column];
+    column as f64 + (units + 1 - from) as f64 / (to + 1 - from) as f64
+}
+
+/// What the busiest window is made of.
+pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
+    let most = busiest.density.iter().copied().max().unwrap_or(0).max(1);
+    let columns = busiest.density.len();
+    let part_ms = window_ms / columns.max(1) as u64;
+    let words = format!(
+        "The busiest window, of {}: {} units in {} until {}",
+        busiest.identity,
+        grouped(busiest.units),
+        length(window_ms),
+        busiest.until
+    );
+    let mut chart = Chart::new(440.0, 210.0, &words);
+    chart.scale(&grouped(most), &format!("units in {}", length(part_ms)));
+    for (column, units) in busiest.density.iter().enumerate() {
+        let ago = length(part_ms * (columns - column) as u64);
+        let words = format!("{} units, {ago} before the end", grouped(*units));
+        chart.bar(column, columns, *units as f64 / most as f64, "bar", &words);
+    }
+    let (before, until) = (format!("{} before", length(window_ms)), short_time(busiest.until));
+    chart.axis([&before, "", &until]);
+    chart.finish()
+}
+
+/// Refusals by the units of the quota.
+pub(super) fn sweep(sweep: &SweepReport) -> String {
+    let most = sweep.steps.iter().map(|step| step.share).fold(0.0, f64::max);
+    let words = format!(
+        "Refused requests of {} by quota, from {} to {}",
+        sweep.policy,
+        sweep.steps.first().map_or("", |step| &step.quota),
+        sweep.steps.last().map_or("", |step| &step.quota)
+    );
+    let mut chart = Chart::new(900.0, 240.0, &words);
+    chart.scale(&percent(most), "refused requests");
+    let log = |units: u32| f64::from(units).ln();
+    let first = sweep.steps.first().map_or(0.0, |step| log(step.units));
+    let last = sweep.steps.last().map_or(1.0, |step| log(step.units));
+    let points: Vec<(f64, f64)> = sweep
+        .steps
+        .iter()
+        .map(|step| {
+            let part = if last > first { (log(step.units) - first) / (last - first) } else { 0.5 };
+            (chart.x(part), chart.y(if most > 0.0 { step.share / most } else { 0.0 }))
+        })
+        .collect();
+    let line: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    let _ = writeln!(chart.svg, "<path class=\"curve\" d=\"M{}\"/>", line.join("L"));
+    for ((x, y), step) in points.iter().zip(&sweep.steps) {
+        let words =
+            format!("{}: {} refused ({})", step.quota, grouped(step.refused), percent(step.share));
+        let _ = writeln!(
+            chart.svg,
+            "<circle class=\"point\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
+            escaped(&words)
+        );
+    }
+    let quota = |index: usize| sweep.steps.get(index).map_or("", |step| &*step.quota).to_owned();
+    let end = sweep.steps.len().saturating_sub(1);
+    let [left, middle, right] = [0, end / 2, end].map(quota);
+    let middle = if end > 1 { middle } else { String::new() };
+    chart.axis([&left, &middle, &right]);
+    chart.finish()
+}
+
+/// To the minute, and to the second where that is not all.
+fn short_time(at: Rfc3339) -> String {
+    let text = at.to_string();
+    let (date, time) = text.split_once('T').unwrap_or((&text, ""));
+    let time = time.trim_end_matches('Z').trim_end_matches(".000");
+    let time = time.strip_suffix(":00").unwrap_or(time);
+    format!("{date} {time}")
+}
+
+/// A length of time, such as `1 min` or `1.5 s`.
+pub(super) fn length(ms: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
+    let found = units.into_iter().find(|(unit_ms, _)| ms >= *unit_ms);
+    let Some((unit_ms, unit)) = found else { return format!("{ms} ms") };
+    let count = (ms as f64 / unit_ms as f64 * 10.0).round() / 10.0;
+    format!("{count} {unit}")
+}
+
+/// Text that is no markup, between tags and in attributes.
+pub(super) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_times_are_short() {
+        let lengths =
+            [(5, "5 ms"), (1000, "1 s"), (1500, "1.5 s"), (60_000, "1 min"), (86_400_000, "1 d")];
+        for (ms, text) in lengths {
+            assert_eq!(length(ms), text);
+        }
+        let time = |ms| short_time(Rfc3339::from_millis(ms));
+        assert_eq!(time(1_767_225_600_000), "2026-01-01 00:00");
+        assert_eq!(time(1_767_225_601_500), "2026-01-01 00:00:01.500");
+    }
+
+    #[test]
+    fn the_quota_is_where_its_units_end() {
+        let range = |from, to| DemandRange { from, to, identities: 1 };
+        let ranges = [range(1, 1), range(2, 2), range(3, 4)];
+        for (units, position) in [(1, 1.0), (2, 2.0), (3, 2.5), (4, 3.0), (100, 3.5)] {
+            assert_eq!(quota_position(&ranges, units), position);
+        }
+    }
+}

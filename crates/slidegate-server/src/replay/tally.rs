@@ -1,0 +1,200 @@
+//! What becomes of the requests under each policy.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use slidegate::policy::{CheckedPolicy, MatchedPolicy};
+use slidegate::{Block, Decision, Identity, Name, Quota, Timestamp, Verdict};
+use smallvec::SmallVec;
+
+use crate::replay::demand::{DemandWindow, Demanded, window_ms};
+use crate::replay::timeline::{IsRefused, WorstMinute};
+
+/// The most identities that are counted one by one under a policy. Requests of others are counted, and
+/// how many they are.
+pub(super) const MAX_IDENTITIES: usize = 5_000_000;
+/// Parts of the picture of a window.
+const DENSITY_PARTS: usize = 60;
+
+/// The requests that one policy counts.
+#[derive(Debug)]
+pub(super) struct PolicyTally {
+    pub(super) policy: Name,
+    pub(super) shadow: bool,
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    pub(super) minutes: WorstMinute,
+    /// One for the policy's own quotas, or one for each plan that a request had.
+    pub(super) limits: Vec<LimitTally>,
+    pub(super) accounts: HashMap<Identity, AccountTally, RandomState>,
+    /// Requests of identities for which there was no room.
+    pub(super) untracked: u64,
+}
+
+/// The quotas of a policy, or of one of its plans.
+#[derive(Debug)]
+pub(super) struct LimitTally {
+    pub(super) plan: Option<Name>,
+    pub(super) quotas: Vec<QuotaTally>,
+}
+
+#[derive(Debug)]
+pub(super) struct QuotaTally {
+    pub(super) quota: Quota,
+    pub(super) busiest: Option<BusiestWindow>,
+}
+
+/// The window in which an identity asked for more than any other in any window.
+#[derive(Debug)]
+pub(super) struct BusiestWindow {
+    pub(super) identity: Identity,
+    pub(super) units: u64,
+    /// When the last of the units was asked for.
+    pub(super) until: Timestamp,
+    /// The units in each part of it, the oldest first. Empty until the window moves on.
+    pub(super) density: Vec<u64>,
+}
+
+/// The requests of one identity.
+#[derive(Debug, Default)]
+pub(super) struct AccountTally {
+    pub(super) requests: u64,
+    pub(super) refused: u64,
+    /// For each plan that it had, what it asked for.
+    pub(super) demands: SmallVec<[AccountDemand; 1]>,
+}
+
+#[derive(Debug)]
+pub(super) struct AccountDemand {
+    /// Which of the policy's limits.
+    pub(super) limit: usize,
+    /// One for each quota.
+    pub(super) windows: SmallVec<[DemandWindow; 1]>,
+}
+
+impl PolicyTally {
+    pub(super) fn new(policy: &CheckedPolicy) -> Self {
+        Self {
+            policy: policy.name.clone(),
+            shadow: policy.shadow,
+            requests: 0,
+            refused: 0,
+            minutes: WorstMinute::default(),
+            limits: Vec::new(),
+            accounts: HashMap::default(),
+            untracked: 0,
+        }
+    }
+
+    /// Counts a request.
+    pub(super) fn add(
+        &mut self,
+        matched: &MatchedPolicy<'_>,
+        at: Timestamp,
+        is_refused: IsRefused,
+    ) {
+        let refused = u64::from(is_refused == IsRefused::Yes);
+        self.requests += 1;
+        self.refused += refused;
+        self.minutes.add(at, is_refused);
+        let limit = self.limit(matched);
+        let has_room = self.accounts.len() < MAX_IDENTITIES;
+        if !has_room && !self.accounts.contains_key(&matched.identity) {
+            self.untracked += 1;
+            return;
+        }
+        let account = self.accounts.entry(matched.identity).or_default();
+        account.requests += 1;
+        account.refused += refused;
+        let windows = account.windows(limit, matched.quotas.len());
+        for (window, quota) in windows.iter_mut().zip(&mut self.limits[limit].quotas) {
+            quota.add(window, matched, at);
+        }
+    }
+
+    /// Which of the limits the request goes by.
+    fn limit(&mut self, matched: &MatchedPolicy<'_>) -> usize {
+        let plan = matched.plan.map(|plan| &plan.name);
+        let found = self.limits.iter().position(|limit| limit.plan.as_ref() == plan);
+        found.unwrap_or_else(|| {
+            let quotas =
+                matched.quotas.iter().map(|quota| QuotaTally { quota: *quota, busiest: None });
+            self.limits.push(LimitTally { plan: plan.cloned(), quotas: quotas.collect() });
+            self.limits.len() - 1
+        })
+    }
+
+    /// Draws the windows that have not moved on since they were the busiest.
+    pub(super) fn finish(&mut self) {
+        for (index, limit) in self.limits.iter_mut().enumerate() {
+            for (position, quota) in limit.quotas.iter_mut().enumerate() {
+                let Some(busiest) = &mut quota.busiest else { continue };
+                let account = self.accounts.get(&busiest.identity);
+                let mut demands = account.into_iter().flat_map(|account| &account.demands);
+                if let Some(demand) = demands.find(|demand| demand.limit == index)
+                    && busiest.density.is_empty()
+                {
+                    let window_ms = window_ms(quota.quota);
+                    busiest.density = demand.windows[position].density(window_ms, DENSITY_PARTS);
+                }
+            }
+        }
+    }
+}
+
+impl AccountTally {
+    fn windows(&mut self, limit: usize, quotas: usize) -> &mut [DemandWindow] {
+        let found = self.demands.iter().position(|demand| demand.limit == limit);
+        let index = found.unwrap_or_else(|| {
+            let windows = std::iter::repeat_with(DemandWindow::default).take(quotas).collect();
+            self.demands.push(AccountDemand { limit, windows });
+            self.demands.len() - 1
+        });
+        &mut self.demands[index].windows
+    }
+}
+
+impl QuotaTally {
+    fn add(&mut self, window: &mut DemandWindow, matched: &MatchedPolicy<'_>, at: Timestamp) {
+        let (window_ms, identity) = (window_ms(self.quota), matched.identity);
+        // No request has left the window since it was the busiest, so it is still all there.
+        if let Some(busiest) = &mut self.busiest
+            && busiest.density.is_empty()
+            && busiest.identity == identity
+            && window.is_due(window_ms, at)
+        {
+            busiest.density = window.density(window_ms, DENSITY_PARTS);
+        }
+        let demanded = window.add(window_ms, at, matched.cost.get());
+        let most = self.busiest.as_ref().map_or(0, |busiest| busiest.units);
+        if demanded == Demanded::Most && window.busiest() > most {
+            let (units, density) = (window.busiest(), Vec::new());
+            self.busiest = Some(BusiestWindow { identity, units, until: at, density });
+        }
+    }
+}
+
+/// Whether it is this policy, or among others this one, that a request is refused for; of a shadow
+/// policy, whether it would be.
+pub(super) fn is_refused_by(
+    decision: &Decision,
+    matched: &MatchedPolicy<'_>,
+    quotas: &[Quota],
+) -> IsRefused {
+    let policy = matched.policy;
+    let is_violated = || {
+        let mut standings = decision.policies().iter();
+        let own =
+            standings.find(|own| own.policy == policy.name && own.identity == matched.identity);
+        own.is_some_and(|own| own.is_violated())
+    };
+    IsRefused::from(match decision.verdict() {
+        Verdict::Allow => policy.shadow && is_violated(),
+        Verdict::Block(Block::Banned { .. }) => decision.banned_by() == Some(&policy.name),
+        Verdict::Block(Block::CostAboveUnits) => {
+            !policy.shadow && quotas.iter().any(|quota| matched.cost > quota.units())
+        }
+        Verdict::Block(_) => false,
+        _ => is_violated(),
+    })
+}
