@@ -7,6 +7,7 @@ mod cli;
 mod demo;
 mod explain;
 mod policy_tests;
+mod replay;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -1,0 +1,219 @@
+//! What is told, and in which form.
+
+use serde_json::Value;
+use slidegate::Identity;
+
+use super::{Files, ONE_A_MINUTE, log_at};
+
+const TWO_POLICIES: &str = r#"
+[[policy]]
+name = "api"
+quotas = ["3/min", "100/h"]
+
+[[policy]]
+name = "watched"
+identity = ["everyone"]
+shadow = true
+quotas = ["4/min"]
+"#;
+
+fn busy_log() -> String {
+    log_at("203.0.113.7", &[0, 1, 2, 3, 4, 5, 61, 62]) + &log_at("198.51.100.1", &[30, 90])
+}
+
+#[test]
+fn the_result_is_told_policy_by_policy() {
+    let files = Files::with_config(TWO_POLICIES);
+    files.write("access.log", busy_log());
+    let expected = "\
+candidate.toml with access.log
+10 requests in 10 lines, 2026-10-10T13:00:00.000Z to 2026-10-10T13:01:30.000Z
+3 of 10 requests would be refused (30.0%)
+! times are whole seconds: a window may in truth have had up to one second's requests more
+
+api
+  refused        3 of 10 requests (30.0%), 1 of 2 identities (50.0%)
+  worst minute   2026-10-10T13:00:00.000Z: 3 of 7 requests
+  refused most   ip:203.0.113.7                                     3 of 8
+  units at which are never refused:       99%       99.9%         all   of identities
+  3/min                                     6           6           6   2
+    busiest: 6 of ip:203.0.113.7 until 2026-10-10T13:00:05.000Z
+  100/h                                     8           8           8   2
+    busiest: 8 of ip:203.0.113.7 until 2026-10-10T13:01:02.000Z
+
+watched (only watching: nobody is refused)
+  refused        0 of 10 requests (0%), 0 of 1 identities (0%)
+  units at which are never refused:       99%       99.9%         all   of identities
+  4/min                                     7           7           7   1
+    busiest: 7 of everyone until 2026-10-10T13:00:30.000Z
+";
+    assert_eq!(files.text(&["access.log"]), expected);
+}
+
+#[test]
+fn a_policy_that_only_watches_tells_what_it_would_refuse() {
+    let files = Files::with_config(&TWO_POLICIES.replace("\"3/min\", ", ""));
+    files.write("access.log", busy_log());
+    let report = files.json(&["access.log"]);
+    assert_eq!(report["refused"], 0);
+    assert_eq!(report["policies"][1]["shadow"], true);
+    assert_eq!(report["policies"][1]["refused"], 3);
+}
+
+#[test]
+fn a_share_that_is_too_large_fails() {
+    let files = Files::with_config(TWO_POLICIES);
+    files.write("access.log", busy_log());
+    let error = files.failure(1, &["--fail-above", "29.9%", "access.log"]);
+    assert_eq!(error, "slidegate: 30.0% of the requests would be refused, more than 29.9%\n");
+    files.text(&["--fail-above", "30%", "access.log"]);
+    for wrong in ["0.1", "101%", "-1%", "x%"] {
+        let error = files.failure(2, &[&format!("--fail-above={wrong}"), "access.log"]);
+        assert!(error.contains("expected a percentage from 0% to 100%"), "{error}");
+    }
+}
+
+#[test]
+fn two_configurations_are_compared() {
+    let files = Files::with_config(TWO_POLICIES);
+    files.write("access.log", busy_log() + &log_at("192.0.2.1", &[0, 1, 2]));
+    files.write(
+        "current.toml",
+        "[[policy]]\nname = \"old\"\nquotas = [\"6/h\"]\n[blocked]\nnetworks = [\"192.0.2.0/24\"]\n",
+    );
+    let report = files.json(&["--against", "current.toml", "access.log"]);
+    let against = &report["against"];
+    // The old one refuses the seventh and eighth of the busy one, and all of the blocked network.
+    assert_eq!(against["refused"], 5);
+    assert_eq!(against["only_candidate"]["requests"], 3);
+    let most = &against["only_candidate"]["most"];
+    assert_eq!(
+        (&most[0]["policy"], &most[0]["identity"]),
+        (&"api".into(), &"ip:203.0.113.7".into())
+    );
+    assert_eq!(against["only_other"]["requests"], 5);
+    let most = against["only_other"]["most"].as_array().unwrap();
+    let most: Vec<_> = most.iter().map(|own| (&own["policy"], &own["requests"])).collect();
+    assert_eq!(most, [(&"blocked".into(), &3.into()), (&"old".into(), &2.into())]);
+    let text = files.text(&["--against", "current.toml", "access.log"]);
+    assert!(text.contains("only by current.toml: 5 requests of 2 identities"), "{text}");
+}
+
+#[test]
+fn a_sweep_is_as_many_replays() {
+    let files = Files::with_config(TWO_POLICIES);
+    files.write("access.log", busy_log());
+    let report = files.json(&["--sweep", "api=1/min..8/min", "access.log"]);
+    let steps = report["sweep"]["steps"].as_array().unwrap();
+    let units: Vec<u64> = steps.iter().map(|step| step["units"].as_u64().unwrap()).collect();
+    assert_eq!(units, [1, 2, 3, 4, 5, 6, 7, 8]);
+    for step in steps {
+        let quota = step["quota"].as_str().unwrap();
+        let single = Files::with_config(&TWO_POLICIES.replace("3/min", quota));
+        single.write("access.log", busy_log());
+        let api = single.json(&["access.log"])["policies"][0].take();
+        assert_eq!(
+            (&step["refused"], &step["identities_refused"]),
+            (&api["refused"], &api["identities_refused"]),
+            "{quota}"
+        );
+    }
+    let text = files.text(&["--sweep", "api=1/min..8/min", "access.log"]);
+    assert!(text.contains("sweep of api\n  1/min"), "{text}");
+    let steps =
+        files.json(&["--sweep", "api=10/min..1000/min", "access.log"])["sweep"]["steps"].take();
+    assert_eq!(steps.as_array().map(Vec::len), Some(16));
+    assert_eq!((&steps[0]["units"], &steps[15]["units"]), (&10.into(), &1000.into()));
+}
+
+#[test]
+fn a_sweep_that_cannot_be_says_why() {
+    let files = Files::with_config(&format!(
+        "{TWO_POLICIES}\n[plans.free]\nquotas = [\"5/min\"]\n[[policy]]\nname = \"planned\"\nplan = \"free\"\n"
+    ));
+    files.write("access.log", busy_log());
+    for (sweep, code, problem) in [
+        (
+            "nobody=1/min..2/min",
+            1,
+            "there is no policy \"nobody\"; there are api, watched, planned",
+        ),
+        (
+            "planned=1/min..2/min",
+            1,
+            "policy \"planned\" has no quotas of its own, but goes by plans",
+        ),
+        (
+            "api=1/s..2/s",
+            1,
+            "policy \"api\" has 3/min and 100/h: expected the window of one of them",
+        ),
+        ("api=1/s", 2, "expected a policy and two quotas, such as api=10/min..1000/min"),
+        ("api=2/s..1/s", 2, "of one window and the smaller first"),
+        ("api=1/s..2/fortnight", 2, "\"fortnight\" is not a window"),
+    ] {
+        let error = files.failure(code, &["--sweep", sweep, "access.log"]);
+        assert!(error.contains(problem), "{sweep}: {error}");
+    }
+}
+
+#[test]
+fn bans_costs_and_bad_requests_are_as_in_production() {
+    let files = Files::with_config(
+        "[[policy]]\nname = \"api\"\nidentity = [\"user\"]\nquotas = [\"5/min\"]\n\
+         ban = { after = \"2/min\", for = \"10min\" }\n",
+    );
+    let log = "time,user,method,path,cost\n\
+               100,ada,GET,/,5\n\
+               101,ada,GET,/,1\n\
+               102,ada,GET,/,1\n\
+               300,ada,GET,/,1\n\
+               300,bob,GET,/,6\n\
+               301,bob,get,/,1\n\
+               302,bob,GET,/,0\n";
+    files.write("log.csv", log);
+    let report = files.json(&["log.csv"]);
+    // Two are denied, which is a ban; the fourth is refused for it. Bob asks for more than there ever is.
+    assert_eq!((report["refused"].as_u64(), report["bad_requests"].as_u64()), (Some(4), Some(1)));
+    assert_eq!(report["bad_lines"], 1);
+    let api = &report["policies"][0];
+    let refused: Vec<_> = api["most_refused"].as_array().unwrap().iter().collect();
+    assert_eq!((&refused[0]["identity"], &refused[0]["refused"]), (&"user:ada".into(), &3.into()));
+    assert_eq!((&refused[1]["identity"], &refused[1]["refused"]), (&"user:bob".into(), &1.into()));
+    assert_eq!(api["quotas"][0]["never_refused"]["all"], 7, "had nothing been refused");
+}
+
+#[test]
+fn secrets_are_nowhere_in_the_output() {
+    let files = Files::with_config(
+        "[[policy]]\nname = \"api\"\nidentity = [\"api-key\", \"authorization\"]\nquotas = [\"1/min\"]\n",
+    );
+    let log = "time,path,api_key,authorization\n\
+               100,/,hunter2,\n\
+               101,/?key=hunter2,hunter2,\n\
+               102,/,,Bearer hunter2\n\
+               103,/,,Bearer hunter2\n\
+               hunter2,/,hunter2,\n";
+    files.write("log.csv", log);
+    let arguments = ["--html", "page.html", "--sweep", "api=1/min..2/min", "log.csv"];
+    let key = Identity::api_key(b"hunter2").to_string();
+    let text = files.text(&arguments);
+    let json = files.json(&arguments).to_string();
+    for output in [text, json, files.read("page.html")] {
+        assert!(output.contains(&key), "{output}");
+        assert!(!output.contains("hunter2"), "{output}");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_reported_as_everywhere() {
+    let files = Files::with_config("[[policy]]\nname = \"api\"\nquotas = [\"many/min\"]\n");
+    files.write("access.log", busy_log());
+    let error = files.failure(1, &["access.log"]);
+    assert!(error.contains("candidate.toml:3") && error.contains("many"), "{error}");
+    files.write("candidate.toml", ONE_A_MINUTE);
+    let error = files.failure(1, &["--against", "missing.toml", "access.log"]);
+    assert!(error.contains("missing.toml"), "{error}");
+    let report: Value = files.json(&["access.log"]);
+    assert_eq!(report["config"], "candidate.toml");
+}
