@@ -11,6 +11,7 @@ mod leases;
 mod memory;
 mod promises;
 mod redis;
+mod replay;
 mod resp;
 mod rls;
 mod spread;
@@ -48,6 +49,8 @@ enum Bench {
     Resp(resp::Options),
     /// Decisions while a thousand dashboards are open.
     Dashboard(harness::Options),
+    /// A log of ten million lines, played through two policies on one core.
+    Replay(replay::Options),
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
@@ -67,6 +70,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Rls(options) => rls::run(&options),
         Bench::Resp(options) => resp::run(&options),
         Bench::Dashboard(options) => dashboard::run(&options),
+        Bench::Replay(options) => replay::run(&options),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
         Bench::Exactness(options) => exactness::run(&options),

@@ -128,10 +128,19 @@ fn cpu(pid: u32) -> anyhow::Result<Duration> {
 }
 
 fn rss_bytes(pid: u32) -> anyhow::Result<u64> {
+    memory_bytes(pid, "VmRSS:")
+}
+
+/// The most memory that a process has had so far.
+pub fn peak_rss_bytes(pid: u32) -> anyhow::Result<u64> {
+    memory_bytes(pid, "VmHWM:")
+}
+
+fn memory_bytes(pid: u32, name: &str) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    Ok(kib.context("a process has VmRSS")?.parse::<u64>()? * 1024)
+    Ok(kib.with_context(|| format!("a process has {name}"))?.parse::<u64>()? * 1024)
 }
 
 /// A port that nobody listens on at this moment.
