@@ -1,8 +1,7 @@
 //! The most that an identity asked for in any window, had nothing been refused.
 
-use std::collections::VecDeque;
-
 use slidegate::{Quota, Timestamp};
+use smallvec::SmallVec;
 
 /// Up to this many units a quota is kept to the millisecond, and above in so many ticks a window.
 const FINE_UNITS: u64 = 4096;
@@ -14,8 +13,11 @@ const FINE_UNITS: u64 = 4096;
 /// which they are first exceeded is exact to a tick, a 4096th of the window.
 #[derive(Debug, Default)]
 pub(super) struct DemandWindow {
-    /// Stamp in milliseconds, and units; at most 4097.
-    entries: VecDeque<(u64, u32)>,
+    /// Stamp in milliseconds, and units; at most 4097 that are in the window, and as many that have
+    /// left it. Most identities have no more than two, which are in place.
+    entries: SmallVec<[(u64, u32); 2]>,
+    /// How many of the entries have left the window.
+    gone: usize,
     units: u64,
     busiest: u64,
     is_coarse: bool,
@@ -37,23 +39,20 @@ impl DemandWindow {
 
     /// Whether requests are about to leave the window.
     pub(super) fn is_due(&self, window_ms: u64, at: Timestamp) -> bool {
-        self.entries.front().is_some_and(|(stamp, _)| stamp + window_ms <= at.as_millis())
+        self.entries.get(self.gone).is_some_and(|(stamp, _)| stamp + window_ms <= at.as_millis())
     }
 
     /// Adds a request.
     pub(super) fn add(&mut self, window_ms: u64, at: Timestamp, cost: u32) -> Demanded {
-        while self.is_due(window_ms, at) {
-            let (_, units) = self.entries.pop_front().unwrap_or_default();
-            self.units -= u64::from(units);
-        }
+        self.expire(window_ms, at);
         self.units += u64::from(cost);
         if self.units > FINE_UNITS && !self.is_coarse {
             self.coarsen(window_ms);
         }
         let stamp = self.stamp(window_ms, at.as_nanos().div_ceil(1_000_000));
-        match self.entries.back_mut() {
+        match self.entries.last_mut() {
             Some((last, units)) if *last == stamp => *units = units.saturating_add(cost),
-            _ => self.entries.push_back((stamp, cost)),
+            _ => self.entries.push((stamp, cost)),
         }
         if self.units > self.busiest {
             self.busiest = self.units;
@@ -62,11 +61,23 @@ impl DemandWindow {
         Demanded::Less
     }
 
+    fn expire(&mut self, window_ms: u64, at: Timestamp) {
+        while self.is_due(window_ms, at) {
+            self.units -= u64::from(self.entries[self.gone].1);
+            self.gone += 1;
+        }
+        // As many are moved as have left, so that each is moved once.
+        if self.gone * 2 >= self.entries.len() {
+            self.entries.drain(..self.gone);
+            self.gone = 0;
+        }
+    }
+
     /// The units in each of so many parts of the window that ends now, the oldest first.
     pub(super) fn density(&self, window_ms: u64, parts: usize) -> Vec<u64> {
         let mut density = vec![0; parts];
-        let Some((end_ms, _)) = self.entries.back() else { return density };
-        for (stamp, units) in &self.entries {
+        let Some((end_ms, _)) = self.entries.last() else { return density };
+        for (stamp, units) in &self.entries[self.gone..] {
             let ago_ms = (end_ms - stamp).min(window_ms - 1);
             let part = (ago_ms as u128 * parts as u128 / u128::from(window_ms)) as usize;
             density[parts - 1 - part] += u64::from(*units);
@@ -75,22 +86,25 @@ impl DemandWindow {
     }
 
     fn stamp(&self, window_ms: u64, ms: u64) -> u64 {
-        let tick_ms = window_ms.div_ceil(FINE_UNITS);
-        if self.is_coarse { ms.next_multiple_of(tick_ms) } else { ms }
+        if self.is_coarse { ceil_to_tick(window_ms, ms) } else { ms }
     }
 
     fn coarsen(&mut self, window_ms: u64) {
         self.is_coarse = true;
-        let mut entries: VecDeque<(u64, u32)> = VecDeque::new();
-        for (stamp, units) in std::mem::take(&mut self.entries) {
-            let stamp = self.stamp(window_ms, stamp);
-            match entries.back_mut() {
+        let mut entries: SmallVec<[(u64, u32); 2]> = SmallVec::new();
+        for (stamp, units) in self.entries.drain(self.gone..) {
+            let stamp = ceil_to_tick(window_ms, stamp);
+            match entries.last_mut() {
                 Some((last, sum)) if *last == stamp => *sum = sum.saturating_add(units),
-                _ => entries.push_back((stamp, units)),
+                _ => entries.push((stamp, units)),
             }
         }
-        self.entries = entries;
+        (self.entries, self.gone) = (entries, 0);
     }
+}
+
+fn ceil_to_tick(window_ms: u64, ms: u64) -> u64 {
+    ms.next_multiple_of(window_ms.div_ceil(FINE_UNITS))
 }
 
 /// The window of a quota, in milliseconds.
@@ -119,7 +133,7 @@ mod tests {
         for ms in 0..200_000 {
             window.add(60_000, Timestamp::from_millis(ms), 1);
         }
-        assert!(window.entries.len() <= 4097, "{}", window.entries.len());
+        assert!(window.entries.len() - window.gone <= 4097, "{}", window.entries.len());
         let tick_ms = 15;
         assert!((60_000..=60_000 + tick_ms).contains(&window.busiest()), "{}", window.busiest());
     }

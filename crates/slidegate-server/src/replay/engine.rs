@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use slidegate::policy::MatchedPolicy;
-use slidegate::{Decision, Facts, Policies, Quota, Timestamp};
+use slidegate::{Decision, Facts, Policies, Timestamp};
 use smallvec::SmallVec;
 
 use crate::config::LimiterConfig;
 use crate::replay::against::Comparison;
 use crate::replay::entry::LogEntry;
 use crate::replay::sweep::Sweep;
-use crate::replay::tally::{MAX_IDENTITIES, PolicyTally, is_refused_by};
+use crate::replay::tally::{CountedRequest, MAX_IDENTITIES, PolicyTally, is_refused_by};
 use crate::replay::timeline::{IsRefused, Timeline};
 use crate::simulation::{Simulation, Undecided};
 
@@ -18,10 +18,7 @@ use crate::simulation::{Simulation, Undecided};
 #[derive(Debug)]
 pub(super) struct ReplayEngine {
     pub(super) rules: ReplayedRules,
-    pub(super) totals: Totals,
-    pub(super) timeline: Timeline,
-    /// In the order of the policies.
-    pub(super) tallies: Vec<PolicyTally>,
+    pub(super) tallies: Tallies,
     pub(super) comparison: Option<Comparison>,
     pub(super) sweep: Option<Sweep>,
 }
@@ -31,6 +28,15 @@ pub(super) struct ReplayEngine {
 pub(super) struct ReplayedRules {
     pub(super) simulation: Simulation,
     pub(super) policies: Arc<Policies>,
+}
+
+/// What became of the requests, of all and under each policy.
+#[derive(Debug, Default)]
+pub(super) struct Tallies {
+    pub(super) totals: Totals,
+    pub(super) timeline: Timeline,
+    /// In the order of the policies.
+    pub(super) policies: Vec<PolicyTally>,
 }
 
 /// Requests of all policies.
@@ -76,14 +82,10 @@ impl ReplayEngine {
     ) -> Self {
         let rules = ReplayedRules::new(rules);
         let counted = rules.policies.iter().filter(|policy| !policy.has_given_quotas());
-        Self {
-            tallies: counted.map(PolicyTally::new).collect(),
-            totals: Totals::default(),
-            timeline: Timeline::default(),
-            comparison: against.map(|other| Comparison::new(ReplayedRules::new(other))),
-            sweep,
-            rules,
-        }
+        let policies = counted.map(PolicyTally::new).collect();
+        let tallies = Tallies { policies, ..Tallies::default() };
+        let comparison = against.map(|other| Comparison::new(ReplayedRules::new(other)));
+        Self { rules, tallies, comparison, sweep }
     }
 
     /// Decides a request, which is no earlier than the last.
@@ -91,26 +93,18 @@ impl ReplayEngine {
         let at = entry.at;
         let other_paths = self.rules.other_paths(entry);
         let facts = self.rules.facts(entry, &other_paths);
-        let decided = self.rules.simulation.decide_facts(at, &facts);
-        self.totals.first.get_or_insert(at);
-        self.totals.last = Some(at);
-        self.totals.requests += 1;
-        let decision = match decided {
+        self.tallies.totals.add(at);
+        let decision = match self.rules.simulation.decide_facts(at, &facts) {
             Ok(decision) => decision,
-            Err(Undecided::BadRequest(_)) => {
-                self.totals.bad_requests += 1;
-                self.timeline.add(at, IsRefused::No);
-                return;
-            }
-            Err(Undecided::Store(_)) => {
-                self.totals.without_room += 1;
-                self.timeline.add(at, IsRefused::No);
-                return;
-            }
+            Err(error) => return self.tallies.count_undecided(at, &error),
         };
-        let policies = Arc::clone(&self.rules.policies);
-        let matched: MatchedPolicies<'_> = policies.matching(&facts).collect();
-        self.count(at, &decision, &matched);
+        let mut matched = MatchedPolicies::new();
+        if self.is_whole(&decision) {
+            self.tallies.count_allowed(at, &decision);
+        } else {
+            matched.extend(self.rules.policies.matching(&facts));
+            self.tallies.count(at, &decision, &matched);
+        }
         if let Some(sweep) = &mut self.sweep {
             sweep.decide(at, &facts, &matched);
         }
@@ -119,26 +113,61 @@ impl ReplayEngine {
         }
     }
 
-    fn count(&mut self, at: Timestamp, decision: &Decision, matched: &MatchedPolicies<'_>) {
-        let is_refused = IsRefused::from(!decision.is_allowed());
-        self.totals.refused += u64::from(is_refused == IsRefused::Yes);
-        self.totals.without_room += u64::from(decision.is_degraded());
-        self.timeline.add(at, is_refused);
-        if is_refused == IsRefused::Yes && matched.is_empty() {
-            self.totals.blocked += 1;
-        }
-        for own in matched {
-            let quotas: &[Quota] = own.quotas;
-            let is_refused = is_refused_by(decision, own, quotas);
-            let mut tallies = self.tallies.iter_mut();
-            if let Some(tally) = tallies.find(|tally| tally.policy == own.policy.name) {
-                tally.add(own, at, is_refused);
-            }
-        }
+    /// Whether a decision itself tells all that is to be counted, as that of nearly every request: it has
+    /// every policy that counts the request, and none had no room for it.
+    fn is_whole(&self, decision: &Decision) -> bool {
+        let has_shadow = self.tallies.policies.iter().any(|policy| policy.shadow);
+        decision.is_allowed() && !decision.is_degraded() && !has_shadow && self.sweep.is_none()
     }
 
     /// Takes stock at the end of the log.
     pub(super) fn finish(&mut self) {
-        self.tallies.iter_mut().for_each(PolicyTally::finish);
+        self.tallies.policies.iter_mut().for_each(PolicyTally::finish);
+    }
+}
+
+impl Tallies {
+    fn count(&mut self, at: Timestamp, decision: &Decision, matched: &MatchedPolicies<'_>) {
+        let is_refused = IsRefused::from(!decision.is_allowed());
+        self.timeline.add(at, is_refused);
+        self.totals.without_room += u64::from(decision.is_degraded());
+        if is_refused == IsRefused::Yes {
+            self.totals.refused += 1;
+            // No policy counts whoever is on the list.
+            self.totals.blocked += u64::from(matched.is_empty());
+        }
+        for own in matched {
+            self.count_under(&own.into(), at, is_refused_by(decision, own, own.quotas));
+        }
+    }
+
+    fn count_allowed(&mut self, at: Timestamp, decision: &Decision) {
+        self.timeline.add(at, IsRefused::No);
+        for own in decision.policies() {
+            self.count_under(&own.into(), at, IsRefused::No);
+        }
+    }
+
+    fn count_under(&mut self, own: &CountedRequest<'_>, at: Timestamp, is_refused: IsRefused) {
+        let mut tallies = self.policies.iter_mut();
+        if let Some(tally) = tallies.find(|tally| tally.policy == *own.policy) {
+            tally.add(own, at, is_refused);
+        }
+    }
+
+    fn count_undecided(&mut self, at: Timestamp, error: &Undecided) {
+        self.timeline.add(at, IsRefused::No);
+        match error {
+            Undecided::BadRequest(_) => self.totals.bad_requests += 1,
+            Undecided::Store(_) => self.totals.without_room += 1,
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, at: Timestamp) {
+        self.first.get_or_insert(at);
+        self.last = Some(at);
+        self.requests += 1;
     }
 }

@@ -80,6 +80,15 @@ impl<R: Read> Read for CountedFile<R> {
     }
 }
 
+/// What remains of a file that cannot be read any further.
+struct BrokenInput(Option<io::Error>);
+
+impl Read for BrokenInput {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
 impl LogInput {
     /// Opens a log, or for `-` standard input, and finds its format.
     pub(super) fn open(
@@ -109,7 +118,12 @@ impl LogInput {
     fn read_beginning(file: impl Read + 'static) -> io::Result<(Vec<u8>, Box<dyn Read>)> {
         let mut reader = decompressed(file)?;
         let mut beginning = Vec::new();
-        reader.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning)?;
+        match reader.by_ref().take(BEGINNING_BYTES).read_to_end(&mut beginning) {
+            Err(error) if beginning.is_empty() => return Err(error),
+            // What comes before the error counts.
+            Err(error) => reader = Box::new(BrokenInput(Some(error))),
+            Ok(_) => {}
+        }
         // A line that is cut would be taken for a bad one.
         let is_all = (beginning.len() as u64) < BEGINNING_BYTES;
         let end = if is_all { None } else { memchr::memrchr(b'\n', &beginning) };

@@ -21,6 +21,7 @@ pub(super) struct LogMerge {
     heads: Vec<Option<Box<LogEntry>>>,
     buffer: VecDeque<Box<LogEntry>>,
     /// Entries to be filled again.
+    #[expect(clippy::vec_box, reason = "entries go from list to list without being copied")]
     spare: Vec<Box<LogEntry>>,
     released: Timestamp,
     pub(super) late_lines: u64,

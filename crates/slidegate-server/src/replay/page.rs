@@ -9,7 +9,7 @@ use crate::replay::print::{grouped, notes, percent};
 use crate::replay::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, ReplayReport, SweepReport,
 };
-use crate::replay::svg::{self, escaped, length};
+use crate::replay::svg::{self, escaped, length, short_time};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -43,7 +43,9 @@ pub(super) fn page(report: &ReplayReport) -> String {
 
 fn subtitle(report: &ReplayReport) -> String {
     let span = match (report.first, report.last) {
-        (Some(first), Some(last)) => format!("{first} to {last}"),
+        (Some(first), Some(last)) => {
+            format!("{} to {} (UTC)", short_time(first), short_time(last))
+        }
         _ => "no requests".to_owned(),
     };
     let logs = escaped(&report.logs.join(", "));
@@ -121,7 +123,7 @@ fn add_policy(body: &mut String, policy: &PolicyReport) {
         count("identities", policy.identities),
         policy.worst_minute.map_or_else(String::new, |minute| format!(
             " The worst minute begins at {}: {} of {} requests.",
-            minute.at,
+            short_time(minute.at),
             count("worst_refused", minute.refused),
             count("worst_requests", minute.requests)
         )),
@@ -154,7 +156,7 @@ fn add_quotas(body: &mut String, quotas: &[QuotaReport]) {
               <p class=\"faint\">The smallest units at which so many identities would never have been \
               refused by this quota.</p>\n<div class=\"scroll\"><table class=\"quotas\">\n\
               <tr><th>quota</th><th>99%</th><th>99.9%</th><th>all</th><th>identities</th>\
-              <th>above the quota</th></tr>\n";
+              <th>above it</th></tr>\n";
     for quota in quotas {
         let never = quota.never_refused;
         let [p99, p99_9, all] = [never.p99, never.p99_9, never.all].map(grouped);
@@ -187,7 +189,7 @@ fn add_quota_figures(body: &mut String, quota: &QuotaReport) {
         count("busiest", busiest.units),
         escaped(&busiest.identity),
         length(quota.window_ms),
-        busiest.until
+        short_time(busiest.until)
     );
     add_figure(body, "density", &caption, &svg::density(busiest, quota.window_ms));
     *body += "</div>\n";

@@ -58,15 +58,15 @@ pub(super) fn notes(report: &ReplayReport) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |count: u64, text: &str| {
         if count > 0 {
-            notes.push(format!("{} {text}", grouped(count)));
+            notes.push(format!("{text}: {}", grouped(count)));
         }
     };
-    note(report.blocked, "of the refused are on the list of the blocked");
-    note(report.bad_requests, "requests would be answered with 400, and no policy counts them");
-    note(report.without_room, "decisions found no room for another account");
-    note(lines.other_lines, "lines are about something else than a request");
-    note(report.late_lines, "lines came too late to be sorted, and were left out");
-    note(lines.bad_lines, "bad lines were left out");
+    note(report.blocked, "refused requests of those on the list of the blocked");
+    note(report.bad_requests, "requests that are answered with 400, and that no policy counts");
+    note(report.without_room, "decisions without room for another account");
+    note(lines.other_lines, "lines about something else than a request");
+    note(report.late_lines, "lines that came too late to be sorted, and were left out");
+    note(lines.bad_lines, "bad lines, which were left out");
     for bad in &lines.first_bad_lines {
         let shown = bad.text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
         notes.push(format!("  {}:{}: {}{shown}", bad.log, bad.line, bad.problem));

@@ -166,7 +166,8 @@ impl ReplayReport {
         merge: LogMerge,
         engine: ReplayEngine,
     ) -> Self {
-        let totals = &engine.totals;
+        let totals = &engine.tallies.totals;
+        let tallies = &engine.tallies.policies;
         let policies = &engine.rules.policies;
         let against = engine.comparison.as_ref().zip(names.other);
         let at = |at: Option<Timestamp>| at.map(Rfc3339);
@@ -184,11 +185,11 @@ impl ReplayReport {
             blocked: totals.blocked,
             bad_requests: totals.bad_requests,
             without_room: totals.without_room,
-            policies: engine.tallies.iter().map(|own| PolicyReport::new(own, policies)).collect(),
+            policies: tallies.iter().map(|own| PolicyReport::new(own, policies)).collect(),
             against: against
                 .map(|(other, name)| AgainstReport::new(name, other, policies, totals.requests)),
             sweep: engine.sweep.as_ref().map(SweepReport::new),
-            timeline: engine.timeline,
+            timeline: engine.tallies.timeline,
         }
     }
 }

@@ -245,8 +245,8 @@ pub(super) fn sweep(sweep: &SweepReport) -> String {
     chart.finish()
 }
 
-/// To the minute, and to the second where that is not all.
-fn short_time(at: Rfc3339) -> String {
+/// To the minute, and to the second or millisecond where that is not all.
+pub(super) fn short_time(at: Rfc3339) -> String {
     let text = at.to_string();
     let (date, time) = text.split_once('T').unwrap_or((&text, ""));
     let time = time.trim_end_matches('Z').trim_end_matches(".000");

@@ -1,10 +1,11 @@
 //! What becomes of the requests under each policy.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use foldhash::fast::RandomState;
-use slidegate::policy::{CheckedPolicy, MatchedPolicy};
-use slidegate::{Block, Decision, Identity, Name, Quota, Timestamp, Verdict};
+use slidegate::policy::{CheckedPlan, CheckedPolicy, MatchedPolicy};
+use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 
 use crate::replay::demand::{DemandWindow, Demanded, window_ms};
@@ -21,6 +22,8 @@ const DENSITY_PARTS: usize = 60;
 pub(super) struct PolicyTally {
     pub(super) policy: Name,
     pub(super) shadow: bool,
+    /// Empty if it goes by plans.
+    quotas: Vec<Quota>,
     pub(super) requests: u64,
     pub(super) refused: u64,
     pub(super) minutes: WorstMinute,
@@ -72,11 +75,35 @@ pub(super) struct AccountDemand {
     pub(super) windows: SmallVec<[DemandWindow; 1]>,
 }
 
+/// What a policy has to do with a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CountedRequest<'a> {
+    pub(super) policy: &'a Name,
+    pub(super) identity: &'a Identity,
+    pub(super) plan: Option<&'a CheckedPlan>,
+    pub(super) cost: NonZeroU32,
+}
+
+impl<'a> From<&'a MatchedPolicy<'_>> for CountedRequest<'a> {
+    fn from(matched: &'a MatchedPolicy<'_>) -> Self {
+        let MatchedPolicy { policy, identity, plan, cost, .. } = matched;
+        Self { policy: &policy.name, identity, plan: *plan, cost: *cost }
+    }
+}
+
+impl<'a> From<&'a PolicyStanding> for CountedRequest<'a> {
+    fn from(standing: &'a PolicyStanding) -> Self {
+        let PolicyStanding { policy, identity, plan, cost, .. } = standing;
+        Self { policy, identity, plan: plan.as_deref(), cost: *cost }
+    }
+}
+
 impl PolicyTally {
     pub(super) fn new(policy: &CheckedPolicy) -> Self {
         Self {
             policy: policy.name.clone(),
             shadow: policy.shadow,
+            quotas: policy.quotas().to_vec(),
             requests: 0,
             refused: 0,
             minutes: WorstMinute::default(),
@@ -89,7 +116,7 @@ impl PolicyTally {
     /// Counts a request.
     pub(super) fn add(
         &mut self,
-        matched: &MatchedPolicy<'_>,
+        request: &CountedRequest<'_>,
         at: Timestamp,
         is_refused: IsRefused,
     ) {
@@ -97,28 +124,29 @@ impl PolicyTally {
         self.requests += 1;
         self.refused += refused;
         self.minutes.add(at, is_refused);
-        let limit = self.limit(matched);
+        let limit = self.limit(request);
         let has_room = self.accounts.len() < MAX_IDENTITIES;
-        if !has_room && !self.accounts.contains_key(&matched.identity) {
+        if !has_room && !self.accounts.contains_key(request.identity) {
             self.untracked += 1;
             return;
         }
-        let account = self.accounts.entry(matched.identity).or_default();
+        let account = self.accounts.entry(*request.identity).or_default();
         account.requests += 1;
         account.refused += refused;
-        let windows = account.windows(limit, matched.quotas.len());
-        for (window, quota) in windows.iter_mut().zip(&mut self.limits[limit].quotas) {
-            quota.add(window, matched, at);
+        let quotas = &mut self.limits[limit].quotas;
+        let windows = account.windows(limit, quotas.len());
+        for (window, quota) in windows.iter_mut().zip(quotas) {
+            quota.add(window, request, at);
         }
     }
 
     /// Which of the limits the request goes by.
-    fn limit(&mut self, matched: &MatchedPolicy<'_>) -> usize {
-        let plan = matched.plan.map(|plan| &plan.name);
+    fn limit(&mut self, request: &CountedRequest<'_>) -> usize {
+        let plan = request.plan.map(|plan| &plan.name);
         let found = self.limits.iter().position(|limit| limit.plan.as_ref() == plan);
         found.unwrap_or_else(|| {
-            let quotas =
-                matched.quotas.iter().map(|quota| QuotaTally { quota: *quota, busiest: None });
+            let quotas = request.plan.map_or(&self.quotas[..], |plan| plan.quotas.as_slice());
+            let quotas = quotas.iter().map(|quota| QuotaTally { quota: *quota, busiest: None });
             self.limits.push(LimitTally { plan: plan.cloned(), quotas: quotas.collect() });
             self.limits.len() - 1
         })
@@ -155,8 +183,8 @@ impl AccountTally {
 }
 
 impl QuotaTally {
-    fn add(&mut self, window: &mut DemandWindow, matched: &MatchedPolicy<'_>, at: Timestamp) {
-        let (window_ms, identity) = (window_ms(self.quota), matched.identity);
+    fn add(&mut self, window: &mut DemandWindow, request: &CountedRequest<'_>, at: Timestamp) {
+        let (window_ms, identity) = (window_ms(self.quota), *request.identity);
         // No request has left the window since it was the busiest, so it is still all there.
         if let Some(busiest) = &mut self.busiest
             && busiest.density.is_empty()
@@ -165,7 +193,7 @@ impl QuotaTally {
         {
             busiest.density = window.density(window_ms, DENSITY_PARTS);
         }
-        let demanded = window.add(window_ms, at, matched.cost.get());
+        let demanded = window.add(window_ms, at, request.cost.get());
         let most = self.busiest.as_ref().map_or(0, |busiest| busiest.units);
         if demanded == Demanded::Most && window.busiest() > most {
             let (units, density) = (window.busiest(), Vec::new());
@@ -188,12 +216,11 @@ pub(super) fn is_refused_by(
             standings.find(|own| own.policy == policy.name && own.identity == matched.identity);
         own.is_some_and(|own| own.is_violated())
     };
+    let is_too_costly = || quotas.iter().any(|quota| matched.cost > quota.units());
     IsRefused::from(match decision.verdict() {
-        Verdict::Allow => policy.shadow && is_violated(),
+        Verdict::Allow => policy.shadow && (is_violated() || is_too_costly()),
         Verdict::Block(Block::Banned { .. }) => decision.banned_by() == Some(&policy.name),
-        Verdict::Block(Block::CostAboveUnits) => {
-            !policy.shadow && quotas.iter().any(|quota| matched.cost > quota.units())
-        }
+        Verdict::Block(Block::CostAboveUnits) => !policy.shadow && is_too_costly(),
         Verdict::Block(_) => false,
         _ => is_violated(),
     })

@@ -69,7 +69,11 @@ impl JsonShape {
     fn is_request(self, line: &Value) -> bool {
         let is = |name: &str, text: &str| line.get(name).and_then(Value::as_str) == Some(text);
         match self {
-            Self::Caddy => line.get("request").is_some(),
+            // An error is told beside the line of its request.
+            Self::Caddy => {
+                let logger = line.get("logger").and_then(Value::as_str).unwrap_or_default();
+                line.get("request").is_some() && !logger.starts_with("http.log.error")
+            }
             Self::Traefik => line.get("RequestMethod").is_some(),
             Self::Access => is("target", "slidegate::access"),
             Self::Audit => is("event", "decision"),

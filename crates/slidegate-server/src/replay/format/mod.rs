@@ -173,15 +173,17 @@ impl LogParser {
                 (best, most) = (Some(parser), good);
             }
         }
-        match best {
-            Some(parser) => Ok(Self::Lines(parser)),
-            None if lines().next().is_some_and(|header| header.contains(&b',')) => {
-                Self::of_format(AccessLogFormat::Csv, request, beginning)
-            }
-            None => Err("the first lines are of no format that is known: name it by --format, or \
-                         nginx's own by --log-format"
-                .to_owned()),
+        if let Some(parser) = best {
+            return Ok(Self::Lines(parser));
         }
+        let unknown = "the first lines are of no format that is known: name it by --format, or \
+                       nginx's own by --log-format";
+        let columns = CsvColumns::new(&csv_header(beginning), request.mappings);
+        // Whoever maps columns knows that it is CSV.
+        columns.map(Self::Csv).map_err(|problem| match request.mappings {
+            [] => unknown.to_owned(),
+            _ => problem,
+        })
     }
 }
 

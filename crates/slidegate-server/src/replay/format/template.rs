@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use http::HeaderName;
-use memchr::memmem;
 
 use crate::replay::entry::{BadLine, FieldMapping, FieldUse, LogEntry};
 use crate::replay::format::WantedHeaders;
@@ -33,7 +32,7 @@ pub(super) const COMBINED: &str = r#"$remote_addr $remote_ident $remote_user [$t
 /// Envoy's own format, in nginx's words; `$envoy_forwarded_for` ends with the address of the peer.
 pub(super) const ENVOY: &str = r#"[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration $upstream_service_time "$envoy_forwarded_for" "$http_user_agent" "$request_id" "$http_host" "$upstream_host""#;
 /// The load balancer's time of a request is that of its beginning, and not of its end.
-pub(super) const ALB: &str = r#"$type $end_time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $time_iso8601"#;
+pub(super) const ALB: &str = r#"$type $end_time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $time_iso8601 "$actions_executed""#;
 
 impl LineTemplate {
     /// Reads a template. The error says what is wrong with it.
@@ -130,7 +129,7 @@ fn find_end(text: &[u8], end: &[u8]) -> Option<usize> {
             quotes.find(|at| !is_escaped(&text[..*at]) && text[*at..].starts_with(end))
         }
         [only] => memchr::memchr(*only, text),
-        _ => memmem::find(text, end),
+        [first, ..] => memchr::memchr_iter(*first, text).find(|at| text[*at..].starts_with(end)),
     }
 }
 
@@ -160,7 +159,8 @@ fn usual_use(name: &str, wanted: &WantedHeaders) -> Option<FieldUse> {
 /// is replaced.
 fn unescaped(text: &[u8]) -> Cow<'_, str> {
     if memchr::memchr(b'\\', text).is_none() {
-        return String::from_utf8_lossy(text);
+        // Nearly every value is good, which this finds sooner.
+        return str::from_utf8(text).map_or_else(|_| String::from_utf8_lossy(text), Cow::Borrowed);
     }
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
     while let [first, after @ ..] = rest {

@@ -75,7 +75,7 @@ fn bad_lines_are_counted_and_the_first_shown_without_secrets() {
     assert_eq!((report["lines"].as_u64(), report["bad_lines"].as_u64()), (Some(11), Some(8)));
     let text = files.text(&["access.log"]);
     for expected in [
-        "8 bad lines were left out",
+        "bad lines, which were left out: 8",
         "access.log:3: expected a request such as GET / HTTP/1.1: 203.0.113.7 - - [10/Oct/2026",
         "access.log:6: expected a client's address such as 203.0.113.7: client.example",
         "access.log:7: expected a time from 1970 to 2554, such as 10/Oct/2026",
@@ -105,7 +105,7 @@ fn lines_out_of_order_are_sorted_and_those_too_late_are_counted() {
     let report = files.json(&["access.log"]);
     assert_eq!((report["requests"].as_u64(), report["late_lines"].as_u64()), (Some(9002), Some(1)));
     let text = files.text(&["access.log"]);
-    assert!(text.contains("1 lines came too late to be sorted, and were left out"), "{text}");
+    assert!(text.contains("lines that came too late to be sorted, and were left out: 1"), "{text}");
 }
 
 #[test]
@@ -118,12 +118,19 @@ fn empty_broken_and_missing_logs() {
     let error = files.failure(1, &["empty.log", "missing.log"]);
     assert!(error.contains("missing.log cannot be read"), "{error}");
 
-    // A file that is still being written, or was cut.
-    let log: String = (0..3000).map(|i| log_at(&format!("198.51.{}.7", i % 250), &[i])).collect();
-    let whole = gzip(&log);
-    files.write("cut.log.gz", &whole[..whole.len() / 2]);
-    let report = files.json(&["cut.log.gz"]);
-    let requests = report["requests"].as_u64().unwrap();
-    assert!((100..3000).contains(&requests), "{requests}");
-    assert!(report["cut_short"][0].as_str().unwrap().starts_with("cut.log.gz: "), "{report}");
+    let error = files.failure(1, &["."]);
+    assert!(error.contains(". cannot be read"), "{error}");
+
+    // A file that is still being written, or was cut, whether it is long or short.
+    for lines in [500, 3000] {
+        let lines = 0..lines;
+        let log: String =
+            lines.clone().map(|i| log_at(&format!("198.51.{}.7", i % 250), &[i])).collect();
+        let whole = gzip(&log);
+        files.write("cut.log.gz", &whole[..whole.len() / 2]);
+        let report = files.json(&["cut.log.gz"]);
+        let requests = report["requests"].as_u64().unwrap();
+        assert!((100..u64::from(lines.end)).contains(&requests), "{requests}");
+        assert!(report["cut_short"][0].as_str().unwrap().starts_with("cut.log.gz: "), "{report}");
+    }
 }
