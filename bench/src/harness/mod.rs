@@ -11,7 +11,7 @@ use anyhow::ensure;
 use self::clients::CLIENTS;
 pub use self::clients::{Ask, Clients, Seen};
 pub use self::program::{
-    Core, Directory, Program, fill, find, free_port, peak_rss_bytes, peers_directory, require,
+    Core, Directory, Program, cpu, fill, find, free_port, peak_rss_bytes, peers_directory, require,
     slidegate,
 };
 pub use self::table::{Pair, Table};

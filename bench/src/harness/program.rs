@@ -117,7 +117,8 @@ impl Drop for Program {
     }
 }
 
-fn cpu(pid: u32) -> anyhow::Result<Duration> {
+/// The processor time that a process has used so far.
+pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in brackets may itself hold blanks.
     let (_, after_name) = stat.rsplit_once(')').context("the name is in brackets")?;
