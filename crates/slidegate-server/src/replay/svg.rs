@@ -163,9 +163,11 @@ pub(super) fn distribution(quota: &QuotaReport) -> String {
     }
     let (x, top, floor) = (chart.x(position / columns as f64), chart.y(1.0), chart.floor());
     let _ = writeln!(chart.svg, "<path class=\"quota\" d=\"M{x:.1} {top:.1}V{floor:.1}\"/>");
-    let anchor = if position * 2.0 > columns as f64 { "end" } else { "start" };
-    let beside = if anchor == "end" { x - 5.0 } else { x + 5.0 };
-    chart.label(beside, top + 12.0, anchor, "strong", &quota.quota);
+    // Most are below the quota: there the label would be in front of them.
+    match position * 2.0 > columns as f64 {
+        true => chart.label(x, TOP - 9.0, "middle", "strong", &quota.quota),
+        false => chart.label(x + 5.0, top + 12.0, "start", "strong", &quota.quota),
+    }
     let last = ranges.last().map_or(1, |range| range.to).max(quota.units);
     chart.axis(["1", "units in the busiest window", &grouped(last)]);
     chart.finish()
