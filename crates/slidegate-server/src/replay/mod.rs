@@ -128,13 +128,13 @@ impl FromStr for Percentage {
 /// Replays the logs.
 pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let report = arguments.replay()?;
-    if let Some(path) = &arguments.html {
-        let written = std::fs::write(path, page::page(&report));
-        written.with_context(|| format!("{} cannot be written", path.display()))?;
-    }
     match arguments.json {
         true => terminal::show(&(serde_json::to_string_pretty(&report)? + "\n"))?,
         false => terminal::show(&print::text(&report, terminal::columns(), Paint::for_stdout()))?,
+    }
+    if let Some(path) = &arguments.html {
+        let written = std::fs::write(path, page::page(&report));
+        written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     match arguments.fail_above {
         Some(Percentage(most)) if report.share * 100.0 > most => {
