@@ -790,6 +790,32 @@ fn texts_stand_for_quotas_and_methods_and_bad_ones_are_errors_when_built() {
 }
 
 #[test]
+fn an_identity_that_the_application_names_stands_in_for_a_header() {
+    let tenant = HeaderName::from_static("x-tenant");
+    let policy = |name: &str, source| Policy::new(name).identity(source).quota("1/min");
+    let policies = Policies::builder()
+        .policy(policy("key", Source::ApiKey))
+        .policy(policy("bearer", Source::Authorization))
+        .policy(policy("tenant", Source::Header(tenant.clone())))
+        .build()
+        .unwrap();
+    let named = [
+        Identity::api_key(b"k"),
+        Identity::authorization(b"Bearer t"),
+        Identity::header(&tenant, b"acme"),
+    ];
+    let facts = Facts::new(&Method::GET, "/").identities(&named);
+    let found = |facts: &Facts<'_>| -> Vec<Identity> {
+        policies.matching(facts).map(|own| own.identity).collect()
+    };
+    assert_eq!(found(&facts), named);
+    // A request's own key counts before it.
+    let mut headers = HeaderMap::new();
+    headers.insert("x-api-key", "other".parse().unwrap());
+    assert_eq!(found(&facts.headers(&headers))[0], Identity::api_key(b"other"));
+}
+
+#[test]
 fn an_application_can_count_by_kinds_of_its_own_beside_the_user() {
     let policies = Policies::builder()
         .policy(Policy::new("tenant").identity(Source::named("tenant")).quota("3/min"))
