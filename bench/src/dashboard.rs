@@ -49,6 +49,23 @@ struct Pages {
     answers: AtomicU64,
 }
 
+/// What was seen of the server in one turn.
+struct Turn {
+    /// The time of a decision, by the server's own clock: with the wait for a processor, if another
+    /// thread had it.
+    decision_us: f64,
+    /// The server's processor time for a request, with what it did for pages.
+    cpu_us: f64,
+    /// Answers to pages in a second.
+    polls: f64,
+}
+
+/// What the server has counted so far.
+struct Totals {
+    decisions: f64,
+    seconds: f64,
+}
+
 /// Measures, and prints the result.
 pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     require(&["wrk"])?;
@@ -65,52 +82,70 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
     let ask = Ask::Post { path: "/v1/decide", body };
     let pages = Arc::<Pages>::default();
     open(&pages, admin);
-    let (mut ratios, mut cpu_ratios, mut polls) = (vec![], vec![], vec![]);
-    let (mut p99s, mut p99s_alone) = (vec![], vec![]);
+    let mut rounds = Vec::new();
     for round in 0..=options.rounds() {
-        let (mut rates, mut cpus) = ([0.0; 2], [0.0; 2]);
-        for (turn, visible) in [false, true].into_iter().enumerate() {
+        let turn = |visible: bool| -> anyhow::Result<Turn> {
             pages.visible.store(visible, Ordering::Relaxed);
-            let before = pages.answers.load(Ordering::Relaxed);
+            let (asked, before) = (pages.answers.load(Ordering::Relaxed), Totals::read(admin)?);
             let cpu_before = program.usage()?.cpu;
             let seen = clients.send(http, &ask, options.turn())?;
             ensure!(seen.broken == 0 && seen.bad_statuses == 0, "decisions were not answered");
-            let took = seen.took.as_secs_f64();
-            rates[turn] = seen.answers as f64 / took;
             let cpu = program.usage()?.cpu - cpu_before;
-            cpus[turn] = cpu.as_secs_f64() * 1e6 / seen.answers as f64;
-            let answers = (pages.answers.load(Ordering::Relaxed) - before) as f64 / took;
-            let p99 = seen.p99.as_secs_f64() * 1000.0;
-            let who = if visible { PAGES } else { 0 };
+            let after = Totals::read(admin)?;
+            let asked = pages.answers.load(Ordering::Relaxed) - asked;
+            let turn = Turn {
+                decision_us: (after.seconds - before.seconds) * 1e6
+                    / (after.decisions - before.decisions),
+                cpu_us: cpu.as_secs_f64() * 1e6 / seen.answers as f64,
+                polls: asked as f64 / seen.took.as_secs_f64(),
+            };
             println!(
-                "{who:>4} pages, {answers:.0} answers/s: {:.0} decisions/s, p99 {p99:.2} ms, {:.1} us \
-                 of the server's processor for each",
-                rates[turn], cpus[turn]
+                "{:>4} pages, {:.0} answers/s: {:.2} us for a decision, {:.1} us of the server's \
+                 processor for a request",
+                if visible { PAGES } else { 0 },
+                turn.polls,
+                turn.decision_us,
+                turn.cpu_us
             );
-            // The first round is there to warm up.
-            if round > 0 && visible {
-                polls.push(answers);
-                p99s.push(p99);
-            } else if round > 0 {
-                p99s_alone.push(p99);
+            Ok(turn)
+        };
+        // Who comes first changes, so that a machine that slows down favours nobody.
+        let turns = match round % 2 {
+            0 => [turn(false)?, turn(true)?],
+            _ => {
+                let with = turn(true)?;
+                [turn(false)?, with]
             }
-        }
+        };
+        // The first round is there to warm up.
         if round > 0 {
-            ratios.push(rates[1] / rates[0]);
-            cpu_ratios.push(cpus[1] / cpus[0]);
+            rounds.push(turns);
         }
     }
-    let ratio = Spread::of(ratios);
-    let cpu_ratio = Spread::of(cpu_ratios);
-    let middles = [polls, p99s, p99s_alone].map(|figures| Spread::of(figures).middle);
-    let [polls, p99, p99_alone] = middles;
+    let ratio = |figure: fn(&Turn) -> f64| {
+        Spread::of(rounds.iter().map(|[without, with]| figure(with) / figure(without)))
+    };
+    let (decision, cpu) = (ratio(|turn| turn.decision_us), ratio(|turn| turn.cpu_us));
+    let polls = Spread::of(rounds.iter().map(|[_, with]| with.polls)).middle;
     println!(
-        "\nRESULT dashboard pages={PAGES} answers_per_s={polls:.0} decisions_ratio={:.3} ({:.3} to \
-         {:.3}) processor_time_ratio={:.3} ({:.3} to {:.3}) p99_ms={p99:.2} \
-         p99_ms_without={p99_alone:.2}",
-        ratio.middle, ratio.least, ratio.most, cpu_ratio.middle, cpu_ratio.least, cpu_ratio.most
+        "\nRESULT dashboard pages={PAGES} answers_per_s={polls:.0} decision_time_ratio={:.3} ({:.3} \
+         to {:.3}) processor_time_ratio={:.3} ({:.3} to {:.3})",
+        decision.middle, decision.least, decision.most, cpu.middle, cpu.least, cpu.most
     );
     Ok(())
+}
+
+impl Totals {
+    /// From the server's own metrics.
+    fn read(admin: u16) -> anyhow::Result<Self> {
+        let page = reqwest::blocking::get(format!("http://127.0.0.1:{admin}/metrics"))?.text()?;
+        let value = |name: &str| -> anyhow::Result<f64> {
+            let name = format!("slidegate_decision_seconds_{name}{{listener=\"decisions\"}} ");
+            let value = page.lines().find_map(|line| line.strip_prefix(&name));
+            Ok(value.with_context(|| format!("no metric {name}"))?.parse()?)
+        };
+        Ok(Self { decisions: value("count")?, seconds: value("sum")? })
+    }
 }
 
 /// Opens all pages on a thread of their own, each at another moment of the pause.
