@@ -121,7 +121,7 @@ fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
 
 fn add_quotas(text: &mut String, quotas: &[QuotaReport], paint: Paint) {
     let heading =
-        "  units at which are never refused:       99%       99.9%         all   of identities";
+        "  units that refuse none of:              99%       99.9%         all   identities";
     let _ = writeln!(text, "{}", paint.tone(Tone::Faint, heading));
     for quota in quotas {
         let plan = quota.plan.as_ref().map(|plan| format!("{plan} ")).unwrap_or_default();
@@ -148,9 +148,12 @@ fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Pain
         let cells = (step.share / most * width as f64).ceil() as usize;
         let bar = paint.tone(Tone::Bad, &format!("{:<width$}", "█".repeat(cells)));
         let (quota, refused) = (&step.quota, grouped(step.refused));
-        let (share, identities) = (percent(step.share), grouped(step.identities_refused));
-        let _ =
-            writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities} identities");
+        let share = percent(step.share);
+        let identities = match step.identities_refused {
+            1 => "1 identity".to_owned(),
+            many => format!("{} identities", grouped(many)),
+        };
+        let _ = writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities}");
     }
 }
 

@@ -35,7 +35,7 @@ api
   refused        3 of 10 requests (30.0%), 1 of 2 identities (50.0%)
   worst minute   2026-10-10T13:00:00.000Z: 3 of 7 requests
   refused most   ip:203.0.113.7                                     3 of 8
-  units at which are never refused:       99%       99.9%         all   of identities
+  units that refuse none of:              99%       99.9%         all   identities
   3/min                                     6           6           6   2
     busiest: 6 of ip:203.0.113.7 until 2026-10-10T13:00:05.000Z
   100/h                                     8           8           8   2
@@ -43,7 +43,7 @@ api
 
 watched (only watching: nobody is refused)
   refused        0 of 10 requests (0%), 0 of 1 identities (0%)
-  units at which are never refused:       99%       99.9%         all   of identities
+  units that refuse none of:              99%       99.9%         all   identities
   4/min                                     7           7           7   1
     busiest: 7 of everyone until 2026-10-10T13:00:30.000Z
 ";
