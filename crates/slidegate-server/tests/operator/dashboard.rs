@@ -45,6 +45,7 @@ fn an_operator_sees_what_is_limited_and_acts_on_it() {
     assert!(requests.len() > 100, "{}", requests.len());
     let foreign: Vec<_> = requests.iter().filter(|url| !is_own(url)).collect();
     assert_eq!(foreign, [""; 0]);
+    assert!(!requests.iter().any(|url| url.contains("k-123")), "a key is sent as a digest");
     page.survives_the_server(one);
 }
 
@@ -233,13 +234,25 @@ impl Page<'_> {
         assert_eq!(focus(), "skip", "the first that the Tab key finds");
         self.browser.press("#skip", "\u{E007}");
         assert_eq!(focus(), "main");
-        for view in ["now", "accounts", "try"] {
+        for view in ["now", "policies", "accounts", "account/ip:10.0.0.7", "try"] {
             self.goes_to(view);
             let nameless =
                 "return [...document.querySelectorAll('input, select, textarea, svg[role]')]
                 .filter(e => !e.labels?.length && !e.getAttribute('aria-label')).length";
             assert_eq!(self.browser.script(nameless, vec![]), 0);
         }
+    }
+
+    /// What may be an API key is sent as a digest.
+    fn sends_no_key(&self) {
+        self.goes_to("accounts");
+        self.browser.fill("#query", "k-123");
+        self.browser.press("#query", "\u{E007}");
+        wait_until("an answer", || self.browser.text("main").contains("No API key has this name"));
+        let errors = self.browser.console_errors();
+        assert!(errors.iter().all(|error| error.contains("api-key%3A~")), "{errors:?}");
+        self.goes_to("account/ip:10.0.0.7");
+        wait_until("the account", || self.browser.has(".density .spent"));
     }
 
     fn lists_policies(&self, gateway: &Gateway) {
@@ -286,6 +299,7 @@ impl Page<'_> {
             assert_eq!(self.browser.texts("h1"), [identity]);
         }
         wait_until("the account", || self.browser.has(".density .spent"));
+        self.sends_no_key();
         let cards = self.browser.texts(".cards .panel").join("\n");
         assert!(
             cards.contains("5 of 5 spent, 0 left") && cards.contains("Come free: 1 unit at"),

@@ -48,7 +48,7 @@ fn browsers_get_a_page_that_needs_nothing_from_elsewhere_and_curl_gets_the_index
         let policy = file.value("content-security-policy").unwrap();
         assert_eq!(
             policy,
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         );
         assert_eq!(file.value("x-content-type-options").as_deref(), Some("nosniff"));

@@ -86,34 +86,23 @@ export function overrideTable(overrides, empty) {
   ])), empty);
 }
 
-/** What was typed, as the identities that it may be. */
-async function identities(text) {
-  const name = text.startsWith("api-key:") ? text.slice("api-key:".length) : text;
-  const key = /^[A-Za-z0-9][\w.-]*$/.test(name) ? [[`api-key:${name}`, await keyNamed(name)]] : [];
-  if (text.startsWith("api-key:")) return [...key, [text, text]];
-  if (/^(everyone|anonymous)$/.test(text)) return [[text, text]];
-  if (/^[0-9.]+(\/\d+)?$/.test(text) || /^[0-9a-f]*:[0-9a-f:.]*(\/\d+)?$/i.test(text)) return [[`ip:${text}`, `ip:${text}`]];
-  if (text.includes(":")) return [[text, text]];
-  return [...key, [`user:${text}`, `user:${text}`]];
+/** What was typed, as the identity to ask for. What may be an API key is sent as a digest. */
+async function identityOf(text) {
+  if (/^(everyone|anonymous)$/.test(text)) return text;
+  if (/^[0-9.]+(\/\d+)?$/.test(text) || /^[0-9a-f]*:[0-9a-f:.]*(\/\d+)?$/i.test(text)) return `ip:${text}`;
+  const key = text.startsWith("api-key:") ? text.slice("api-key:".length) : text;
+  if (key === text && text.includes(":")) return text;
+  return /^~?[0-9a-f]{32}$/.test(key) ? `api-key:${key}` : keyNamed(key);
 }
 
-/** The first of them that the server knows something of, else the last that can be at all. */
 async function find(text) {
-  let possible = null;
-  let refusal = null;
-  for (const [, asked] of await identities(text)) {
-    try {
-      const found = await get(account(asked));
-      const isKnown = found.overrides.length > 0 || found.accounts.some((one) => one.used > 0 || one.banned_for_ms !== undefined);
-      if (isKnown || asked.startsWith("api-key:")) return found.identity;
-      possible ??= found.identity;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      refusal = error;
-    }
+  const asked = await identityOf(text);
+  try {
+    return (await get(account(asked))).identity;
+  } catch (error) {
+    if (!(error instanceof Problem) || !asked.startsWith("api-key:")) throw error;
+    throw new Problem(error.status, "No API key has this name. For a user, type user: before it.");
   }
-  if (possible) return possible;
-  throw refusal;
 }
 
 document.addEventListener("input", (event) => {

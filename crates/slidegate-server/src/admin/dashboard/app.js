@@ -127,7 +127,8 @@ function navigate() {
 $("token").addEventListener("cancel", (event) => event.preventDefault());
 $("token").addEventListener("close", () => {
   const field = $("token").querySelector("input");
-  token.set(field.value);
+  // What no header can carry is not the token: the server says so to another that is not.
+  token.set(/^[\x21-\x7e]*$/.test(field.value) ? field.value : "?");
   field.value = "";
   refresh();
 });
