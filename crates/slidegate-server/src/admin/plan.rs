@@ -1,6 +1,7 @@
 //! What a reload with another configuration would change.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -19,6 +20,9 @@ use crate::reload::{AccountsOverQuota, ReloadChanges, Reloader};
 
 /// A configuration has 1 MiB at most, and more as a string of JSON.
 const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+
+/// How long a configuration may take to be read: a hundred thousand keys take a second.
+const LOADING: Duration = Duration::from_secs(20);
 
 /// The body of `POST /v1/plan`.
 #[derive(Serialize, Deserialize)]
@@ -56,20 +60,19 @@ async fn plan<S: Store + StoreReport>(
     request: Request,
 ) -> Result<Json<ReloadPlan>, Problem> {
     query?;
-    let _turn = reloader.planning.lock().await;
     let body = json_body::read(request, MAX_BODY_BYTES).await?;
     if json_body::is_list(&body) {
         return Err(Problem::invalid_body("expected an object, not a list"));
     }
     let PlanBody { config, name } = json_body::parse(&body)?;
+    let _turn = reloader.planning.lock().await;
     let loading = reloader.clone();
-    // A file with many keys takes a while, and so may the files that it names.
-    let loaded = tokio::task::spawn_blocking(move || loading.load_text(&name, config)).await;
-    let failed = |_| {
-        let detail = "The configuration could not be read.";
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    // A file with many keys takes a while, and one that it names may never end.
+    let loaded = tokio::task::spawn_blocking(move || loading.load_text(&name, config));
+    let Ok(Ok(loaded)) = tokio::time::timeout(LOADING, loaded).await else {
+        let detail = "The configuration, or a file that it names, could not be read in time.";
+        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
     };
-    let loaded = loaded.map_err(failed)?;
     let loaded = loaded.map_err(|error| Problem::bad_request(format_args!("{error:#}")))?;
     let changes = reloader.compare(&loaded.config);
     let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
