@@ -87,6 +87,9 @@ impl TestArguments {
         let sources = config.map(|path| Sources::of_command(Some(path), Flags::default()));
         let sources = sources.transpose()?;
         let (mut files, mut problems) = (Vec::new(), Vec::new());
+        if self.files.is_empty() && config.is_some_and(|path| path.as_os_str() == "-") {
+            bail!("--config -: expected a case file too, as standard input has none beside it");
+        }
         for path in self.case_files() {
             match CaseFile::read(&path, sources.clone()) {
                 Ok(file) => files.push(file),

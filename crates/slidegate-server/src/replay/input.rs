@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
-use csv::ByteRecord;
 use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 
 use crate::replay::entry::{BadLine, LogEntry};
-use crate::replay::format::{CsvColumns, FormatRequest, LineKind, LineParser, LogParser};
+use crate::replay::format::{FormatRequest, LineKind, LogParser, csv_record};
 use crate::replay::time::TimeReader;
 
 /// A longer line is a bad one.
@@ -34,9 +33,11 @@ pub(super) struct LogInput {
     pub(super) times: TimeReader,
 }
 
-enum Records {
-    Lines { reader: BufReader<Box<dyn Read>>, parser: LineParser, line: Vec<u8>, number: u64 },
-    Csv { reader: csv::Reader<Box<dyn Read>>, columns: CsvColumns, record: ByteRecord },
+struct Records {
+    reader: BufReader<Box<dyn Read>>,
+    parser: LogParser,
+    line: Vec<u8>,
+    number: u64,
 }
 
 /// What was in the logs beside requests.
@@ -168,17 +169,8 @@ type NumberedLine = (u64, Result<LineKind, BadLine>);
 
 impl Records {
     fn new(parser: LogParser, reader: Box<dyn Read>) -> Self {
-        match parser {
-            LogParser::Lines(parser) => {
-                let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-                Self::Lines { reader, parser, line: Vec::new(), number: 0 }
-            }
-            LogParser::Csv(columns) => {
-                let mut builder = csv::ReaderBuilder::new();
-                let reader = builder.flexible(true).from_reader(reader);
-                Self::Csv { reader, columns, record: ByteRecord::new() }
-            }
-        }
+        let reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+        Self { reader, parser, line: Vec::new(), number: 0 }
     }
 
     fn next(
@@ -186,44 +178,40 @@ impl Records {
         entry: &mut LogEntry,
         times: &mut TimeReader,
     ) -> io::Result<Option<NumberedLine>> {
-        match self {
-            Self::Lines { reader, parser, line, number } => loop {
-                if !read_line(reader, line)? {
-                    return Ok(None);
-                }
-                *number += 1;
-                let text = line.trim_ascii();
-                if !text.is_empty() {
-                    let kind = match text.len() > MAX_LINE_BYTES {
-                        true => Err(BadLine::from("expected at most 65536 bytes")),
-                        false => parser.read(text, entry, times),
-                    };
-                    return Ok(Some((*number, kind)));
-                }
-            },
-            Self::Csv { reader, columns, record } => {
-                if !reader.read_byte_record(record)? {
-                    return Ok(None);
-                }
-                let number = record.position().map_or(0, |position| position.line());
-                let read = columns.read(record, entry, times);
-                Ok(Some((number, read.map(|()| LineKind::Request))))
+        let mut is_header = self.number == 0 && matches!(self.parser, LogParser::Csv(_));
+        loop {
+            if !read_line(&mut self.reader, &mut self.line)? {
+                return Ok(None);
             }
+            self.number += 1;
+            let text = self.line.trim_ascii();
+            if text.is_empty() || std::mem::take(&mut is_header) {
+                continue;
+            }
+            let kind = match &self.parser {
+                _ if text.len() > MAX_LINE_BYTES => {
+                    Err(BadLine::from("expected at most 65536 bytes"))
+                }
+                LogParser::Lines(parser) => parser.read(text, entry, times),
+                LogParser::Csv(columns) => {
+                    let read = columns.read(&csv_record(text), entry, times);
+                    read.map(|()| LineKind::Request)
+                }
+            };
+            return Ok(Some((self.number, kind)));
         }
     }
 
     /// The beginning of the last line without its query, unless it may have a secret.
     fn shown(&self) -> Option<String> {
-        let text = match self {
-            Self::Lines { parser, line, .. } if !parser.may_have_secrets() => {
-                String::from_utf8_lossy(line.trim_ascii())
-            }
-            Self::Csv { columns, record, .. } if !columns.may_have_secrets() => {
-                let fields: Vec<_> = record.iter().map(String::from_utf8_lossy).collect();
-                fields.join(",").into()
-            }
-            _ => return None,
+        let may_have_secrets = match &self.parser {
+            LogParser::Lines(parser) => parser.may_have_secrets(),
+            LogParser::Csv(columns) => columns.may_have_secrets,
         };
+        if may_have_secrets {
+            return None;
+        }
+        let text = String::from_utf8_lossy(self.line.trim_ascii());
         let text = text.split('?').next().unwrap_or_default();
         let visible = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
         Some(visible.take(SHOWN_CHARS).collect())

@@ -137,6 +137,8 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     match arguments.fail_above {
+        // What is held against nothing would always hold.
+        Some(_) if report.requests == 0 => bail!("--fail-above: the logs have no request"),
         Some(Percentage(most)) if report.share * 100.0 > most => {
             bail!("{} of the requests would be refused, more than {most}%", percent(report.share))
         }

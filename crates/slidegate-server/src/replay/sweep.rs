@@ -36,6 +36,8 @@ pub(super) struct Sweep {
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) quota: Quota,
+    /// All quotas of the policy, this one among them.
+    quotas: Vec<Quota>,
     rules: ReplayedRules,
     pub(super) refused: u64,
     /// Those that are refused at least once; at most as many as are counted under a policy.
@@ -66,9 +68,11 @@ impl SweepRange {
         };
         let mut steps = Vec::new();
         for quota in self.quotas()? {
-            let changed = sources.with_quotas(&self.policy, self.replaced(policy, quota)?);
+            let quotas = self.replaced(policy, quota)?;
+            let changed = sources.with_quotas(&self.policy, quotas.clone());
             let rules = ReplayedRules::new(config::load(&changed)?.config.rules);
-            steps.push(SweepStep { quota, rules, refused: 0, identities: HashSet::default() });
+            let (refused, identities) = (0, HashSet::default());
+            steps.push(SweepStep { quota, quotas, rules, refused, identities });
         }
         Ok(Sweep { policy: self.policy.clone(), requests: 0, steps })
     }
@@ -124,7 +128,7 @@ impl Sweep {
             // Requests that other policies count matter to this one too.
             let decided = step.rules.simulation.decide_facts(at, facts);
             if let (Ok(decision), Some(own)) = (decided, own)
-                && is_refused_by(&decision, own, &[step.quota]) == IsRefused::Yes
+                && is_refused_by(&decision, own, &step.quotas) == IsRefused::Yes
             {
                 step.refused += 1;
                 if step.identities.len() < MAX_IDENTITIES {

@@ -7,7 +7,11 @@ use crate::replay::time::TimeReader;
 
 /// What the columns are for.
 #[derive(Debug, Default)]
-pub(in crate::replay) struct CsvColumns(Vec<(usize, FieldUse)>);
+pub(in crate::replay) struct CsvColumns {
+    uses: Vec<(usize, FieldUse)>,
+    /// Whether a column is for secrets, or for what nobody has said.
+    pub(in crate::replay) may_have_secrets: bool,
+}
 
 /// The names that columns usually have, in small letters and with `_` for `-`, `.` and spaces.
 const USUAL: [(&str, &[&str]); 10] = [
@@ -56,7 +60,9 @@ impl CsvColumns {
                 names.join(", ")
             ));
         }
-        Ok(Self(columns))
+        let may_have_secrets =
+            columns.len() < names.len() || columns.iter().any(|(_, to)| to.may_be_secret());
+        Ok(Self { uses: columns, may_have_secrets })
     }
 
     pub(in crate::replay) fn read(
@@ -67,7 +73,7 @@ impl CsvColumns {
     ) -> Result<(), BadLine> {
         entry.clear();
         let mut has_time = false;
-        for (column, to) in &self.0 {
+        for (column, to) in &self.uses {
             let text = record.get(*column).unwrap_or_default().trim_ascii();
             let Ok(text) = str::from_utf8(text) else { return Err("expected UTF-8 text".into()) };
             if !text.is_empty() && text != "-" {
@@ -76,9 +82,5 @@ impl CsvColumns {
             }
         }
         if has_time { entry.check() } else { Err(NO_TIME.into()) }
-    }
-
-    pub(in crate::replay) fn may_have_secrets(&self) -> bool {
-        self.0.iter().any(|(_, to)| to.may_be_secret())
     }
 }

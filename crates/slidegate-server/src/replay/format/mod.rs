@@ -13,7 +13,7 @@ use serde_json::Value;
 use slidegate::Policies;
 use slidegate_tower::AddressSource;
 
-pub(super) use self::columns::CsvColumns;
+use self::columns::CsvColumns;
 use self::json::{JsonFields, JsonShape};
 use self::template::LineTemplate;
 use crate::config::LimiterConfig;
@@ -216,7 +216,7 @@ impl LineParser {
     /// Whether a line may have a secret, and is not to be shown.
     pub(super) fn may_have_secrets(&self) -> bool {
         match self {
-            Self::Template(template) => template.may_have_secrets(),
+            Self::Template(template) => template.may_have_secrets,
             // Any header may be in it.
             Self::Json(_) => true,
         }
@@ -224,6 +224,17 @@ impl LineParser {
 }
 
 fn csv_header(beginning: &[u8]) -> ByteRecord {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(beginning);
-    reader.byte_headers().cloned().unwrap_or_default()
+    let mut lines = beginning.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.find(|line| !line.is_empty()).map(csv_record).unwrap_or_default()
+}
+
+/// The fields of a line. A record has one line: a stray quote spoils no other.
+pub(super) fn csv_record(line: &[u8]) -> ByteRecord {
+    let mut builder = csv::ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).buffer_capacity(line.len().max(1));
+    let mut record = ByteRecord::new();
+    match builder.from_reader(line).read_byte_record(&mut record) {
+        Ok(_) => record,
+        Err(_) => ByteRecord::new(),
+    }
 }

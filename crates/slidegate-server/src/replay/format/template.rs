@@ -15,7 +15,13 @@ pub(in crate::replay) struct LineTemplate {
     start: Vec<u8>,
     /// Up to the last field that says something; what follows is not looked at.
     fields: Vec<TemplateField>,
+    /// Whether one of all fields is for secrets, or may have one.
+    pub(super) may_have_secrets: bool,
 }
+
+/// Headers that proxies log as they come and that have no secrets.
+const HARMLESS: [&str; 5] =
+    ["http_referer", "http_user_agent", "http_host", "http_x_forwarded_for", "http_x_real_ip"];
 
 /// A field, and what is between it and the next.
 #[derive(Debug)]
@@ -33,6 +39,16 @@ pub(super) const COMBINED: &str = r#"$remote_addr $remote_ident $remote_user [$t
 pub(super) const ENVOY: &str = r#"[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration $upstream_service_time "$envoy_forwarded_for" "$http_user_agent" "$request_id" "$http_host" "$upstream_host""#;
 /// The load balancer's time of a request is that of its beginning, and not of its end.
 pub(super) const ALB: &str = r#"$type $end_time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $time_iso8601 "$actions_executed""#;
+
+impl TemplateField {
+    /// Whether it is a header, a cookie or a parameter, which may be a secret.
+    fn is_of_client(&self) -> bool {
+        let kinds =
+            ["http_", "sent_http_", "upstream_http_", "cookie_", "arg_", "args", "query_string"];
+        let is_kind = kinds.iter().any(|kind| self.name.starts_with(kind));
+        is_kind && !HARMLESS.contains(&&*self.name)
+    }
+}
 
 impl LineTemplate {
     /// Reads a template. The error says what is wrong with it.
@@ -59,7 +75,7 @@ impl LineTemplate {
             fields.push(TemplateField { name: name.to_owned(), field: None, end: end.into() });
             rest = next;
         }
-        let mut template = Self { start: start.into(), fields };
+        let mut template = Self { start: start.into(), fields, may_have_secrets: false };
         template.assign(mappings, wanted)?;
         Ok(template)
     }
@@ -85,14 +101,11 @@ impl LineTemplate {
         if !has(&FieldUse::Request) && !has(&FieldUse::Path) {
             return Err("expected $request, or $request_method and $request_uri".to_owned());
         }
+        self.may_have_secrets = uses.iter().any(|field| field.may_be_secret())
+            || self.fields.iter().any(TemplateField::is_of_client);
         let last = self.fields.iter().rposition(|variable| variable.field.is_some());
         self.fields.truncate(last.map_or(0, |last| last + 1));
         Ok(())
-    }
-
-    pub(super) fn may_have_secrets(&self) -> bool {
-        let mut uses = self.fields.iter().filter_map(|variable| variable.field.as_ref());
-        uses.any(FieldUse::may_be_secret)
     }
 
     pub(super) fn read(

@@ -67,6 +67,9 @@ fn a_share_that_is_too_large_fails() {
     let error = files.failure(1, &["--fail-above", "29.9%", "access.log"]);
     assert_eq!(error, "slidegate: 30.0% of the requests would be refused, more than 29.9%\n");
     files.text(&["--fail-above", "30%", "access.log"]);
+    files.write("empty.log", "");
+    let error = files.failure(1, &["--fail-above", "30%", "empty.log"]);
+    assert_eq!(error, "slidegate: --fail-above: the logs have no request\n");
     for wrong in ["0.1", "101%", "-1%", "x%"] {
         let error = files.failure(2, &[&format!("--fail-above={wrong}"), "access.log"]);
         assert!(error.contains("expected a percentage from 0% to 100%"), "{error}");
@@ -124,6 +127,17 @@ fn a_sweep_is_as_many_replays() {
         files.json(&["--sweep", "api=10/min..1000/min", "access.log"])["sweep"]["steps"].take();
     assert_eq!(steps.as_array().map(Vec::len), Some(16));
     assert_eq!((&steps[0]["units"], &steps[15]["units"]), (&10.into(), &1000.into()));
+}
+
+#[test]
+fn a_request_that_costs_more_than_another_quota_is_refused_in_a_sweep_too() {
+    let config = "[[policy]]\nname = \"api\"\nquotas = [\"9/min\", \"2/s\"]\n";
+    let files = Files::with_config(config);
+    files.write("requests.csv", "time,client,path,cost\n2026-10-10T13:00:00Z,203.0.113.7,/,3\n");
+    let report = files.json(&["--sweep", "api=5/min..9/min", "requests.csv"]);
+    let steps = report["sweep"]["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["refused"] == report["refused"]), "{report}");
+    assert_eq!(report["refused"], 1);
 }
 
 #[test]

@@ -89,6 +89,25 @@ fn bad_lines_are_counted_and_the_first_shown_without_secrets() {
 }
 
 #[test]
+fn a_stray_quote_spoils_one_line_of_csv_and_no_column_is_shown_that_nobody_has_named() {
+    let files = Files::with_config(ONE_A_MINUTE);
+    let mut log = "time,client,path,session\n".to_owned();
+    for (second, client) in [(0, "203.0.113.7"), (1, "\"203.0.113.7"), (2, "203.0.113.7")] {
+        log += &format!("2026-10-10T13:00:0{second}Z,{client},/,hunter2\n");
+    }
+    files.write("requests.csv", &log);
+    let report = files.json(&["requests.csv"]);
+    assert_eq!((&report["requests"], &report["bad_lines"]), (&2.into(), &1.into()), "{report}");
+    let text = files.text(&["requests.csv"]);
+    assert!(text.contains("requests.csv:3: ") && !text.contains("hunter2"), "{text}");
+
+    let format = "$remote_addr [$time_iso8601] \"$request\" $http_x_session";
+    files.write("access.log", "203.0.113.7 [soon] \"GET / HTTP/1.1\" hunter2\n");
+    let text = files.text(&["--log-format", format, "access.log"]);
+    assert!(text.contains("access.log:1: ") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
 fn lines_out_of_order_are_sorted_and_those_too_late_are_counted() {
     let files = Files::with_config(ONE_A_MINUTE);
     // The second line is late by one, which the buffer mends: 10 is refused after 0, and 60 is not.
