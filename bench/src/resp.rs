@@ -66,7 +66,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let ratio = Spread::of(rounds.iter().map(|[ours, theirs]| ours.rate / theirs.rate));
         let (least, middle, most) = (ratio.least, ratio.middle, ratio.most);
         println!("{pipeline:>2} at once, ratio {middle:.2} ({least:.2} to {most:.2})");
-        result += &format!(" throttlecrab_p{pipeline}_ratio={middle:.2}");
+        // One call at a time, redis-benchmark is busier than either server, and bounds the rate.
+        let cpu = Spread::of(rounds.iter().map(|[ours, theirs]| theirs.cpu_us / ours.cpu_us));
+        result += &format!(
+            " throttlecrab_p{pipeline}_ratio={middle:.2} throttlecrab_p{pipeline}_cpu_ratio={:.2}",
+            cpu.middle
+        );
     }
     println!("\n{result}");
     Ok(())
