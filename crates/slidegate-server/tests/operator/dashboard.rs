@@ -49,6 +49,18 @@ fn an_operator_sees_what_is_limited_and_acts_on_it() {
     page.survives_the_server(one);
 }
 
+/// What the page writes as `295 µs` or `1.2 ms`.
+fn microseconds(text: &str) -> f64 {
+    let (number, unit) = text.split_once(' ').unwrap_or_else(|| panic!("a time: {text}"));
+    let factor = match unit {
+        "µs" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => panic!("a time: {text}"),
+    };
+    number.parse::<f64>().unwrap() * factor
+}
+
 /// A gateway whose admin endpoint is always at the same place.
 struct Gateway {
     setup: String,
@@ -209,6 +221,16 @@ impl Page<'_> {
                 let shown: Vec<u64> =
                     shown.iter().map(|text| text.replace(',', "").parse().unwrap()).collect();
                 shown[..] == [&[each.iter().sum()], &each[..]].concat()
+            });
+        }
+        for quantile in ["p50", "p99"] {
+            wait_until(&format!("an equal {quantile}"), || {
+                let now = gateway.api("/v1/now");
+                let times = now["decision_time"][format!("{quantile}_us")].as_array().unwrap();
+                let latest = times.iter().rev().find_map(Value::as_f64).unwrap();
+                let shown = self.browser.text(&format!("[data-key={quantile}] dd"));
+                // With three digits.
+                (microseconds(&shown) / latest - 1.0).abs() < 0.006
             });
         }
         let panels = self.browser.texts("main .panel").join("\n");
@@ -423,6 +445,15 @@ impl Page<'_> {
             self.goes_to(view);
             let is_wider = "return document.documentElement.scrollWidth > innerWidth";
             assert_eq!(self.browser.script(is_wider, vec![]), false, "{view}");
+            let colours = |scheme| {
+                self.browser.prefer(scheme);
+                let script = "const style = getComputedStyle(document.body);
+                    return [style.backgroundColor, style.color]";
+                self.browser.script(script, vec![])
+            };
+            let (dark, light) = (colours(ColorScheme::Dark), colours(ColorScheme::Light));
+            assert!(dark[0] != light[0] && dark[1] != light[1], "{view}: {dark} {light}");
+            assert!(dark[0] != dark[1] && light[0] != light[1], "{view}: {dark} {light}");
         }
         self.picture("now", "phone");
         self.browser.resize(1280, 800);

@@ -1,6 +1,7 @@
 //! Files: compressed, merged, broken and out of order.
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -105,6 +106,22 @@ fn a_stray_quote_spoils_one_line_of_csv_and_no_column_is_shown_that_nobody_has_n
     files.write("access.log", "203.0.113.7 [soon] \"GET / HTTP/1.1\" hunter2\n");
     let text = files.text(&["--log-format", format, "access.log"]);
     assert!(text.contains("access.log:1: ") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn on_a_terminal_it_says_how_far_it_is_and_how_long_it_will_take() {
+    let files = Files::with_config(ONE_A_MINUTE);
+    files.write("access.log", log_at("203.0.113.7", &[0; 200_000]));
+    let replay =
+        format!("'{}' replay --config candidate.toml access.log", env!("CARGO_BIN_EXE_slidegate"));
+    let mut command = Command::new("script");
+    command.args(["-q", "-e", "-c", &replay, "/dev/null"]).current_dir(files.path(""));
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("script: {error}; apt-get install bsdutils"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("░") && text.contains(" s left\x1b[K"), "{text}");
+    assert!(text.contains("199,999 of 200,000 requests"), "and the result behind it: {text}");
 }
 
 #[test]
