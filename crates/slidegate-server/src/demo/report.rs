@@ -29,6 +29,7 @@ pub(super) fn introduction(paint: Paint, length: Duration, server: &DemoServer) 
   try      curl -i http://{gateway}/v1/reports
            curl -i -X POST http://{gateway}/login
            curl -s http://{admin}/metrics | grep rate_limit
+  watch    http://{admin}/ in a browser
 
 ",
         title =
