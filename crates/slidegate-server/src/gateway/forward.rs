@@ -138,7 +138,7 @@ impl Forward<'_> {
         // In the order of now, lest one that fails meanwhile comes up again as the last resort.
         let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
         for server in servers {
-            match self.send(server, &mut attempt, upload.as_deref()).await {
+            match self.send(server, &mut attempt, upload.as_ref()).await {
                 Ok(received) => {
                     server.succeeded();
                     let response = self.client_response(server, received, permit, upgrade);

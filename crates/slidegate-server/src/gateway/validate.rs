@@ -1,8 +1,9 @@
 //! Requests that cannot be read in one way only are refused before anything is counted.
 //!
-//! Where a body ends is not among the questions: the listener reads it and refuses what is
-//! malformed, and it is framed anew for upstream, so that nothing can hide between two requests.
-//! But a transfer coding other than chunks would be lost on the way.
+//! Where a body ends is not among the questions: hyper reads it and refuses what is malformed, drops
+//! a length beside chunks and ends the connection, and frames the body anew for upstream, so that
+//! nothing can hide between two requests. But a transfer coding other than chunks would be lost on
+//! the way.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, uri::Authority,
@@ -95,7 +96,6 @@ struct FramingFields<'h> {
     has_several_hosts: bool,
     coding: Option<&'h HeaderValue>,
     has_several_codings: bool,
-    has_length: bool,
     names_fields: bool,
 }
 
@@ -107,8 +107,6 @@ impl<'h> FramingFields<'h> {
                 said.has_several_hosts = said.host.replace(value).is_some();
             } else if *name == header::TRANSFER_ENCODING {
                 said.has_several_codings = said.coding.replace(value).is_some();
-            } else if *name == header::CONTENT_LENGTH {
-                said.has_length = true;
             } else if *name == header::CONNECTION || *name == header::TRAILER {
                 said.names_fields = true;
             }
@@ -119,10 +117,9 @@ impl<'h> FramingFields<'h> {
 
 fn framing_objection(said: &FramingFields<'_>) -> Option<&'static str> {
     let coding = said.coding?;
-    if said.has_several_codings || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-        return Some("The request's body is coded in another way than in chunks.");
-    }
-    said.has_length.then_some("The request's body has both a length and chunks.")
+    let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    (said.has_several_codings || !is_chunked)
+        .then_some("The request's body is coded in another way than in chunks.")
 }
 
 fn names_objection(said: &FramingFields<'_>, headers: &HeaderMap) -> Option<&'static str> {
@@ -218,7 +215,6 @@ mod tests {
         assert!(!bad(coded("Chunked")));
         assert!(bad(coded("gzip, chunked")));
         assert!(bad(coded("chunked").header("transfer-encoding", "chunked")));
-        assert!(bad(coded("chunked").header("content-length", "5")));
         assert!(bad(Request::get("http://a/").version(Version::HTTP_2).header("host", "b")));
         for list in ["connection", "trailer"] {
             let names = |count| vec!["x"; count].join(",");

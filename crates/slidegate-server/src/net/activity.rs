@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
@@ -17,9 +16,6 @@ pub(super) struct Activity(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    reading: Reading,
-    /// The stream, while it waits to hear how the bytes that come next are framed.
-    reader: Option<Waker>,
     /// The task that drives the connection.
     driver: Option<Waker>,
     in_flight: usize,
@@ -31,6 +27,10 @@ struct State {
     /// When the connection was opened, or its last request ended.
     quiet_since: Instant,
     head_since: Option<Instant>,
+    /// The bytes are not requests of HTTP/1.1: they are HTTP/2, or follow an upgrade.
+    is_opaque: bool,
+    /// The last response was sent before all of its request was read.
+    has_unread_body: bool,
     unwanted: Option<Unwanted>,
     is_closing: bool,
 }
@@ -42,35 +42,6 @@ pub(super) enum Unwanted {
     Evicted,
     /// The listener is draining: a request that is on its way is answered.
     Draining,
-}
-
-/// What the bytes are that the client sends next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// The head of a request.
-    Head,
-    /// Not known until the request whose head was read, or its response, says so.
-    Paused,
-    /// The rest of a body, of this many bytes.
-    Body(u64),
-    Chunks(Chunks),
-    /// Bytes that hyper refuses.
-    Refused,
-    /// Not for us to look into: HTTP/2, or another protocol after an upgrade.
-    Opaque,
-}
-
-/// Where the stream is in a chunked body.
-///
-/// Only hyper knows where the body ends. It always does after an empty line, so the stream stops
-/// behind each until it is known whether another request begins there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunks {
-    Flowing,
-    /// The last byte handed out ended an empty line.
-    AtEmptyLine,
-    /// And hyper wants more: of the body, or to see whether the client has left.
-    Held,
 }
 
 /// What the driver of a connection has to know.
@@ -90,10 +61,8 @@ pub(super) enum Phase {
 }
 
 impl Activity {
-    pub(super) fn new(reading: Reading) -> Self {
+    pub(super) fn new() -> Self {
         Self(Mutex::new(State {
-            reading,
-            reader: None,
             driver: None,
             in_flight: 0,
             ahead: 0,
@@ -101,6 +70,8 @@ impl Activity {
             has_served: false,
             quiet_since: Instant::now(),
             head_since: None,
+            is_opaque: false,
+            has_unread_body: false,
             unwanted: None,
             is_closing: false,
         }))
@@ -158,84 +129,45 @@ impl Activity {
         is_idle.then_some(state.quiet_since)
     }
 
-    /// A request of a protocol that is not HTTP is complete. It lasts until the result is dropped.
+    /// A request was read. It is in flight until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.0.lock();
-        state.in_flight += 1;
-        state.head_since = None;
-        InFlight { activity: Arc::clone(self), is_ahead: false }
-    }
-
-    /// A request's head is complete. The request lasts until the result is dropped.
-    pub(super) fn begin_request(
-        self: &Arc<Self>,
-        body: &Incoming,
-        wants_upgrade: bool,
-    ) -> InFlight {
         let mut state = self.0.lock();
         state.in_flight += 1;
         state.has_served = true;
         state.head_since = None;
-        if state.reading == Reading::Paused {
-            let length = body.size_hint().exact();
-            match length {
-                _ if !body.is_end_stream() && length.is_none() => {
-                    state.reading = Reading::Chunks(Chunks::Flowing);
-                }
-                Some(length) if length > 0 => state.reading = Reading::Body(length),
-                // Until the response, nobody knows whose the next bytes are.
-                _ if wants_upgrade => {}
-                _ => state.reading = Reading::Head,
-            }
-            state.wake_reader();
-        }
         InFlight { activity: Arc::clone(self), is_ahead: false }
     }
 
-    /// The response to a request that wanted an upgrade is known.
-    pub(super) fn end_upgrade(&self, is_upgraded: bool) {
-        let mut state = self.0.lock();
-        if is_upgraded {
-            state.reading = Reading::Opaque;
-        } else if state.reading == Reading::Paused {
-            state.reading = Reading::Head;
-        }
-        state.wake_reader();
+    /// From now on the bytes are not requests of HTTP/1.1.
+    pub(super) fn set_opaque(&self) {
+        self.0.lock().is_opaque = true;
     }
 
-    /// A chunked body has ended: the next byte begins a head.
-    pub(super) fn end_body(&self) {
-        let mut state = self.0.lock();
-        if matches!(state.reading, Reading::Chunks(_)) {
-            state.reading = Reading::Head;
-            state.wake_reader();
-        }
+    pub(super) fn is_opaque(&self) -> bool {
+        self.0.lock().is_opaque
     }
 
-    /// There is more of a chunked body to come.
-    pub(super) fn want_body(&self) {
+    pub(super) fn has_in_flight(&self) -> bool {
+        self.0.lock().in_flight > 0
+    }
+
+    /// Bytes have come. Without a request in flight, the next one begins with them.
+    pub(super) fn received(&self) {
         let mut state = self.0.lock();
-        if state.reading == Reading::Chunks(Chunks::Held) {
-            state.reading = Reading::Chunks(Chunks::Flowing);
-            state.wake_reader();
+        if state.in_flight == 0 {
+            state.head_since.get_or_insert_with(Instant::now);
         }
     }
 
-    pub(super) fn reading(&self) -> Reading {
-        self.0.lock().reading
+    /// The client may go on sending a body that is not read.
+    pub(super) fn leave_body_unread(&self) {
+        self.0.lock().has_unread_body = true;
     }
 
-    pub(super) fn set_reading(&self, reading: Reading) {
-        self.0.lock().reading = reading;
-    }
-
-    /// The stream waits until the reading changes.
-    pub(super) fn wait_to_read(&self, cx: &Context<'_>) {
-        self.0.lock().reader = Some(cx.waker().clone());
-    }
-
-    pub(super) fn begin_head(&self) {
-        self.0.lock().head_since.get_or_insert_with(Instant::now);
+    /// Whether the client may not have sent all that belongs to its last request.
+    pub(super) fn is_mid_request(&self) -> bool {
+        let state = self.0.lock();
+        state.has_unread_body || state.head_since.is_some()
     }
 
     /// The last bytes were written.
@@ -249,14 +181,6 @@ impl Activity {
     }
 }
 
-impl State {
-    fn wake_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
-            reader.wake();
-        }
-    }
-}
-
 /// A request in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -265,6 +189,10 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
     /// Whether there is more of the response than was asked for.
     fn set_ahead(&mut self, is_ahead: bool) {
         if self.is_ahead == is_ahead {

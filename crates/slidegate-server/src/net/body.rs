@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::activity::Activity;
 use super::idle::IdleTimeout;
 use crate::config::{Bounds, Timeouts};
 
@@ -53,19 +53,26 @@ impl BodyLimits {
 
 /// The body of a request.
 #[derive(Debug, Default)]
-pub(crate) struct RequestBody(Option<Box<Received>>);
+pub(crate) struct RequestBody(Option<Arc<Mutex<Received>>>);
+
+/// A body on its way to its reader, for those who have to know how far it has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Upload(Arc<Mutex<Received>>);
 
 #[derive(Debug)]
 struct Received {
     incoming: Incoming,
     limits: Arc<BodyLimits>,
-    /// Of the connection, if it has to know where a chunked body ends.
-    activity: Option<Arc<Activity>>,
     received: u64,
     /// When the first bytes were waited for.
     began: Option<Instant>,
     timeout: IdleTimeout,
-    upload: Arc<Upload>,
+    joined: JoinedFrames,
+    moved_at: Instant,
+    /// The client has not sent more. How long it may take is limited by `timeout`.
+    waits_for_client: bool,
+    has_ended: bool,
+    error: Option<RequestBodyError>,
 }
 
 /// Why a request's body ended before its end.
@@ -80,35 +87,35 @@ pub(crate) enum RequestBodyError {
 }
 
 impl RequestBody {
-    pub(super) fn new(
-        incoming: Incoming,
-        limits: &Arc<BodyLimits>,
-        activity: Option<&Arc<Activity>>,
-    ) -> Self {
+    pub(super) fn new(incoming: Incoming, limits: &Arc<BodyLimits>) -> Self {
         if incoming.is_end_stream() {
             return Self(None);
         }
-        Self(Some(Box::new(Received {
+        Self(Some(Arc::new(Mutex::new(Received {
             incoming,
             limits: Arc::clone(limits),
-            activity: activity.cloned(),
             received: 0,
             began: None,
             timeout: IdleTimeout::default(),
-            upload: Arc::default(),
-        })))
+            joined: JoinedFrames::default(),
+            moved_at: Instant::now(),
+            waits_for_client: false,
+            has_ended: false,
+            error: None,
+        }))))
     }
 
-    /// How far it has come, for the one who waits for the response. None if there is no body.
-    pub(crate) fn upload(&self) -> Option<Arc<Upload>> {
-        self.0.as_ref().map(|body| Arc::clone(&body.upload))
+    /// None if there is no body.
+    pub(crate) fn upload(&self) -> Option<Upload> {
+        self.0.as_ref().map(|body| Upload(Arc::clone(body)))
     }
 
-    /// Whether it says itself that it is too large.
+    /// Whether its announced length is too large.
     pub(crate) fn is_too_large(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|body| body.incoming.size_hint().lower() > body.limits.most_bytes)
+        self.0.as_ref().is_some_and(|body| {
+            let body = body.lock();
+            body.incoming.size_hint().lower() > body.limits.most_bytes
+        })
     }
 }
 
@@ -117,49 +124,58 @@ impl Received {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            self.upload.wait_for_client();
-            if let Some(activity) = &self.activity {
-                activity.want_body();
+        loop {
+            if let Some(frame) = self.joined.take_complete() {
+                return Poll::Ready(Some(Ok(frame)));
             }
-            if !self.timeout.is_set() {
-                let began = *self.began.get_or_insert_with(Instant::now);
-                self.timeout.set(self.limits.deadline(began, self.received));
-            }
-            ready!(self.timeout.poll(cx));
-            return Poll::Ready(Some(Err(RequestBodyError::TooSlow)));
-        };
-        self.timeout.stop();
-        self.upload.move_on();
-        match frame {
-            Some(Ok(mut frame)) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    keep_trailers(trailers);
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+                if let Some(frame) = ready!(self.joined.poll_incomplete(cx)) {
+                    return Poll::Ready(Some(Ok(frame)));
                 }
-                self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
-                if self.received > self.limits.most_bytes {
-                    return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
+                return self.poll_timeout(cx);
+            };
+            self.timeout.stop();
+            self.moved_at = Instant::now();
+            self.waits_for_client = false;
+            match frame {
+                Some(Ok(mut frame)) => {
+                    if let Some(trailers) = frame.trailers_mut() {
+                        keep_trailers(trailers);
+                    }
+                    self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
+                    if self.received > self.limits.most_bytes {
+                        return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
+                    }
+                    self.has_ended = frame.is_trailers() || self.incoming.is_end_stream();
+                    if let Some(frame) = self.joined.push(frame, self.has_ended) {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
                 }
-                self.look_for_end(frame.is_trailers());
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Some(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "request body failed");
-                Poll::Ready(Some(Err(RequestBodyError::Broken)))
-            }
-            None => {
-                self.look_for_end(true);
-                Poll::Ready(None)
+                Some(Err(error)) => {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "request body failed"
+                    );
+                    return Poll::Ready(Some(Err(RequestBodyError::Broken)));
+                }
+                None => {
+                    self.has_ended = true;
+                    return Poll::Ready(self.joined.take().map(Ok));
+                }
             }
         }
     }
 
-    fn look_for_end(&self, has_ended: bool) {
-        if let Some(activity) = &self.activity
-            && (has_ended || self.incoming.is_end_stream())
-        {
-            activity.end_body();
+    fn poll_timeout(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
+        self.waits_for_client = true;
+        if !self.timeout.is_set() {
+            let began = *self.began.get_or_insert_with(Instant::now);
+            self.timeout.set(self.limits.deadline(began, self.received));
         }
+        self.timeout.poll(cx).map(|()| Some(Err(RequestBodyError::TooSlow)))
     }
 }
 
@@ -168,23 +184,147 @@ impl Body for RequestBody {
     type Error = RequestBodyError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
-        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(body) = &self.0 else { return Poll::Ready(None) };
+        let mut body = body.lock();
         let frame = ready!(body.poll_frame(cx));
         if let Some(Err(error)) = &frame {
-            body.upload.fail(*error);
+            body.error = Some(*error);
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|body| body.incoming.is_end_stream())
+        self.0.as_ref().is_none_or(|body| {
+            let body = body.lock();
+            body.joined.is_empty() && body.incoming.is_end_stream()
+        })
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), |body| body.incoming.size_hint())
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |body| {
+            let body = body.lock();
+            body.joined.add_to(body.incoming.size_hint())
+        })
+    }
+}
+
+impl Upload {
+    pub(crate) fn error(&self) -> Option<RequestBodyError> {
+        self.0.lock().error
+    }
+
+    /// When upstream was last seen to take something: now, if it cannot because of the client.
+    pub(crate) fn moved_at(&self) -> Instant {
+        let body = self.0.lock();
+        if body.waits_for_client { Instant::now() } else { body.moved_at }
+    }
+
+    /// Reads what the handler has left of the body, if it is small and comes soon. Returns whether
+    /// all of the body was read.
+    ///
+    /// The client of a request with `Expect: 100-continue` waits to be asked for the body. Reading
+    /// it here would ask.
+    pub(super) async fn finish(self, awaits_continue: bool) -> bool {
+        match Arc::try_unwrap(self.0).map(Mutex::into_inner) {
+            Err(upload) => upload.lock().has_ended,
+            Ok(body) if body.has_ended => true,
+            Ok(_) if awaits_continue => false,
+            Ok(body) => drain(body.incoming).await,
+        }
+    }
+}
+
+/// The most that is read of a body that has no reader, and for how long: enough for an ordinary API
+/// call, so that a refused client keeps its connection.
+const MAX_DRAINED_BYTES: u64 = 64 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(5);
+
+async fn drain(mut body: Incoming) -> bool {
+    let all = async {
+        let mut left = MAX_DRAINED_BYTES;
+        while body.size_hint().lower() <= left {
+            match body.frame().await {
+                Some(Ok(frame)) => {
+                    let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                    // Frames may be empty, and trailers are the last one.
+                    left = left.saturating_sub(length.max(1));
+                }
+                Some(Err(_)) => return false,
+                None => return true,
+            }
+        }
+        false
+    };
+    timeout(DRAIN_TIMEOUT, all).await.unwrap_or(false)
+}
+
+/// Joins small frames: each costs upstream and us a write and a chunk header, and a client can send
+/// a chunk for every byte.
+#[derive(Debug, Default)]
+struct JoinedFrames {
+    data: BytesMut,
+    trailers: Option<HeaderMap>,
+    has_waited: bool,
+}
+
+/// Frames of at least this size are passed on as they are; smaller ones are joined up to it.
+const JOINED_BYTES: usize = 4096;
+
+impl JoinedFrames {
+    /// Returns what can be passed on.
+    fn push(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) if self.data.is_empty() => return Some(frame),
+            Err(frame) => {
+                self.trailers = frame.into_trailers().ok();
+                return self.take();
+            }
+        };
+        if self.data.is_empty() && (is_last || data.len() >= JOINED_BYTES) {
+            return Some(Frame::data(data));
+        }
+        self.has_waited = false;
+        self.data.extend_from_slice(&data);
+        if is_last || self.data.len() >= JOINED_BYTES { self.take() } else { None }
+    }
+
+    fn take(&mut self) -> Option<Frame<Bytes>> {
+        self.has_waited = false;
+        (!self.data.is_empty()).then(|| Frame::data(self.data.split().freeze()))
+    }
+
+    /// The trailers that came behind joined frames.
+    fn take_complete(&mut self) -> Option<Frame<Bytes>> {
+        self.trailers.take().map(Frame::trailers)
+    }
+
+    /// There is nothing to read now. What was joined waits once, because the connection hands out
+    /// one frame at a time and may have read more.
+    fn poll_incomplete(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if self.data.is_empty() || self.has_waited {
+            return Poll::Ready(self.take());
+        }
+        self.has_waited = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.trailers.is_none()
+    }
+
+    fn add_to(&self, left: SizeHint) -> SizeHint {
+        let joined = self.data.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(left.lower() + joined);
+        if let Some(upper) = left.upper() {
+            hint.set_upper(upper + joined);
+        }
+        hint
     }
 }
 
@@ -220,51 +360,6 @@ fn keep_trailers(trailers: &mut HeaderMap) {
     let dropped: Vec<HeaderName> = trailers.keys().filter(|n| is_dropped(n)).cloned().collect();
     for name in dropped {
         trailers.remove(name);
-    }
-}
-
-/// How far a request's body has come on its way to upstream.
-#[derive(Debug)]
-pub(crate) struct Upload(Mutex<UploadState>);
-
-#[derive(Debug)]
-struct UploadState {
-    moved_at: Instant,
-    /// The client has not sent more. How long it may take is the body's own affair.
-    waits_for_client: bool,
-    error: Option<RequestBodyError>,
-}
-
-impl Default for Upload {
-    fn default() -> Self {
-        let moved_at = Instant::now();
-        Self(Mutex::new(UploadState { moved_at, waits_for_client: false, error: None }))
-    }
-}
-
-impl Upload {
-    fn move_on(&self) {
-        let mut state = self.0.lock();
-        state.moved_at = Instant::now();
-        state.waits_for_client = false;
-    }
-
-    fn wait_for_client(&self) {
-        self.0.lock().waits_for_client = true;
-    }
-
-    fn fail(&self, error: RequestBodyError) {
-        self.0.lock().error = Some(error);
-    }
-
-    pub(crate) fn error(&self) -> Option<RequestBodyError> {
-        self.0.lock().error
-    }
-
-    /// When upstream was last seen to take something: now, if it cannot because of the client.
-    pub(crate) fn moved_at(&self) -> Instant {
-        let state = self.0.lock();
-        if state.waits_for_client { Instant::now() } else { state.moved_at }
     }
 }
 

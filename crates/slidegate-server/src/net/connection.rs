@@ -9,19 +9,18 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::http::{Request, Response, StatusCode};
+use ::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::select;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::activity::{Activity, InFlight, Phase, Reading, TrackedBody, Unwanted};
+use super::activity::{Activity, InFlight, Phase, TrackedBody, Unwanted};
 use super::body::BodyLimits;
 use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
@@ -213,22 +212,17 @@ impl<H: Handler> ConnectionServer<H> {
 
     async fn speak_http(&self, connection: HttpConnection) {
         let HttpConnection { io, read, is_http2, accepted, activity, slot } = connection;
-        let head_bytes = self.settings.bounds.head_bytes;
-        let stream = ClientStream::new(io, read, Arc::clone(&activity), head_bytes, slot);
-        let stream = TokioIo::new(stream);
+        if is_http2 {
+            activity.set_opaque();
+        }
+        let stream = TokioIo::new(ClientStream::new(io, read, Arc::clone(&activity), slot));
         let (handler, limits) = (Arc::clone(&self.handler), Arc::clone(&self.body_limits));
         let requests = Arc::clone(&activity);
         let service = service_fn(move |request: Request<Incoming>| {
-            let wants_upgrade = request.extensions().get::<OnUpgrade>().is_some();
-            let in_flight = requests.begin_request(request.body(), wants_upgrade);
-            let handler = Arc::clone(&handler);
-            let framed = (!is_http2).then_some(&requests);
-            let upgrade = wants_upgrade.then(|| Arc::clone(&requests));
-            let request = request.map(|body| RequestBody::new(body, &limits, framed));
-            respond(handler, accepted, request, in_flight, upgrade)
+            let request = request.map(|body| RequestBody::new(body, &limits));
+            respond(Arc::clone(&handler), accepted, request, requests.begin())
         });
         let timed_out = if is_http2 {
-            activity.set_reading(Reading::Opaque);
             // Its state is large: boxed, no other connection has to carry it.
             let mut connection = Box::pin(self.http2.serve_connection(stream, service));
             self.drive(connection.as_mut(), &activity).await
@@ -319,7 +313,7 @@ impl<H: Handler> Protocol for ConnectionServer<H> {
     }
 
     async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
-        let activity = Arc::new(Activity::new(Reading::Head));
+        let activity = Arc::new(Activity::new());
         let opened = select! {
             biased;
             opened = self.open(socket, admitted, &activity) => opened,
@@ -334,16 +328,25 @@ impl<H: Handler> Protocol for ConnectionServer<H> {
 }
 
 /// Answers one request.
+///
+/// If the handler has not read all of an HTTP/1.1 request's body, the rest stands between this
+/// request and the next: it is read within a bound, or the response says that the connection ends.
 async fn respond<H: Handler>(
     handler: Arc<H>,
     accepted: Accepted,
     request: Request<RequestBody>,
     in_flight: InFlight,
-    upgrade: Option<Arc<Activity>>,
 ) -> Result<Response<TrackedBody<H::Body>>, Infallible> {
-    let response = handler.answer(accepted, request).await;
-    if let Some(activity) = upgrade {
-        activity.end_upgrade(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    let body = request.body().upload().filter(|_| request.version() <= Version::HTTP_11);
+    let awaits_continue = request.headers().contains_key(header::EXPECT);
+    let mut response = handler.answer(accepted, request).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        in_flight.activity().set_opaque();
+    } else if let Some(body) = body
+        && !body.finish(awaits_continue).await
+    {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        in_flight.activity().leave_body_unread();
     }
     Ok(response.map(|body| TrackedBody::new(body, in_flight)))
 }

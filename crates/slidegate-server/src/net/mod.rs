@@ -12,7 +12,6 @@ mod bind;
 mod body;
 mod connection;
 mod connections;
-mod head;
 mod idle;
 mod proxy_header;
 mod raw;

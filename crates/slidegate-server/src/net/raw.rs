@@ -12,7 +12,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
-use super::activity::{Activity, InFlight, Reading, Unwanted};
+use super::activity::{Activity, InFlight, Unwanted};
 use super::connection::{GRACE, OpenConnection, Socket};
 use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
@@ -55,7 +55,7 @@ impl RawConnection {
     ) -> io::Result<usize> {
         let is_idle = buffer.is_empty();
         if !is_idle {
-            self.activity.begin_head();
+            self.activity.received();
         }
         buffer.reserve(READ_BYTES);
         let Self { io, activity, timeout, drained_at, .. } = self;
@@ -138,7 +138,7 @@ impl<H: RawHandler> Protocol for RawServer<H> {
     }
 
     async fn serve(self: Arc<Self>, socket: Socket, admitted: Admitted) {
-        let activity = Arc::new(Activity::new(Reading::Opaque));
+        let activity = Arc::new(Activity::new());
         let OpenConnection { io, accepted, slot, .. } =
             match self.settings.open(socket, admitted, &activity).await {
                 Ok(open) => open,

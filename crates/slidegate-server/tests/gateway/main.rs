@@ -30,5 +30,6 @@ mod snapshot;
 mod start;
 mod streaming;
 mod support;
+mod unread_bodies;
 mod upgrades;
 mod users;

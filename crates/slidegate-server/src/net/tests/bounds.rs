@@ -371,11 +371,5 @@ async fn an_empty_line_between_requests_is_no_head() {
     client.say("\r\n\r\n").await;
     assert_eq!(client.get("/").await, "GET /");
     assert_eq!(endpoint.counts.timeouts(), 0);
-
-    // Nor does one hide that the client has left.
-    client.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n\r\n").await;
-    until("it waits", || endpoint.answers.waiting.load(Ordering::SeqCst) == 1).await;
-    drop(client);
-    until("it is noticed", || endpoint.counts.open() == 0).await;
     endpoint.close().await;
 }
