@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version, request};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
@@ -60,6 +60,10 @@ impl Attempt<'_> {
     fn take(&mut self, server: &Upstream) -> Option<Request<RequestBody>> {
         let (mut head, body) = self.request.take()?.into_parts();
         self.headers.address(&mut head, server);
+        if !server.http2 && !body.is_end_stream() && body.size_hint().exact().is_none() {
+            // hyper sends no body with a GET or HEAD whose head does not announce one.
+            head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         let is_repeatable = !self.was_sent && head.method.is_idempotent() && body.is_end_stream();
         self.copy = is_repeatable.then(|| head.clone());
         Some(Request::from_parts(head, body))

@@ -122,7 +122,7 @@ impl ProxyHeaders {
         target.path_and_query = Some(path);
         head.version = Version::HTTP_2;
         head.uri = Uri::from_parts(target).expect("a scheme, an authority and a path");
-        for name in [header::HOST, header::CONNECTION, header::UPGRADE] {
+        for name in [header::HOST, header::CONNECTION, header::UPGRADE, header::TRANSFER_ENCODING] {
             head.headers.remove(name);
         }
     }
