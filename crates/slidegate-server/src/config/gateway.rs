@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::uri::Authority;
-use http::{HeaderName, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use slidegate::Policies;
 
 use crate::config::ListenAddress;
@@ -24,6 +24,8 @@ pub(crate) struct GatewayConfig {
     pub(crate) routes: Vec<RouteConfig>,
     pub(crate) host: HostRule,
     pub(crate) headers: HeaderRules,
+    /// Protocols that a client may upgrade to.
+    pub(crate) upgrades: Vec<HeaderValue>,
     /// Threads that serve, each with its own connections.
     pub(crate) workers: usize,
     pub(crate) timeouts: Timeouts,
@@ -129,6 +131,7 @@ impl GatewayConfig {
                 underscores: table.key("underscores_in_headers").is_true(),
                 refuse_overrides: table.key("refuse_overrides").is_true(),
             },
+            upgrades: upgrades(&table.key("upgrades")),
             workers: table.key("workers").number(1..=1024).unwrap_or_else(processors),
             timeouts: Timeouts::read(&table.section("timeouts")),
             bounds: Bounds::read(&table.section("bounds")),
@@ -158,6 +161,26 @@ impl GatewayConfig {
             table.key("underscores_in_headers").report_with(expected, None);
         }
     }
+}
+
+/// After an upgrade the gateway cannot see requests, so that a client that upgrades to HTTP/2 would
+/// be limited no longer.
+fn upgrades(value: &Value<'_>) -> Vec<HeaderValue> {
+    if !value.is_set() {
+        return vec![HeaderValue::from_static("websocket")];
+    }
+    value.each(|value| {
+        let text = value.text()?.to_ascii_lowercase();
+        let is_http = ["h2", "http", "tls"].iter().any(|name| text.starts_with(name));
+        // A protocol's name is a token, as a header's name is.
+        let is_token = |name: &str| HeaderName::try_from(name).is_ok();
+        match text.split('/').all(is_token) {
+            true if !is_http => HeaderValue::try_from(text).ok(),
+            _ => value.reject(
+                "expected the name of a protocol other than HTTP and TLS, such as websocket",
+            ),
+        }
+    })
 }
 
 fn routes(table: &Value<'_>) -> Vec<RouteConfig> {

@@ -132,7 +132,8 @@ impl Forward<'_> {
         let (mut head, body) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
-        let headers = ProxyHeaders::new(self.client, self.is_secure, self.proxy.host, &head);
+        let ReverseProxy { host, upgrades, .. } = self.proxy;
+        let headers = ProxyHeaders::new(self.client, self.is_secure, *host, upgrades, &head);
         headers.apply(&mut head);
         let upgrade = upgrade.filter(|_| headers.wants_upgrade());
         let upload = body.upload();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use slidegate::limit::SystemClock;
 use slidegate::{Clock, Store};
 use slidegate_tower::{LimiterOutcome, RequestHead};
@@ -42,6 +42,7 @@ pub(crate) struct ReverseProxy {
     routes: ArcSwap<Routes>,
     host: HostRule,
     headers: HeaderRules,
+    upgrades: Vec<HeaderValue>,
     timeouts: Timeouts,
     in_flight: InFlightLimit,
     connector: Connector,
@@ -65,6 +66,7 @@ impl<S: Store> Gateway<S> {
             routes: ArcSwap::from_pointee(routes),
             host: config.host,
             headers: config.headers,
+            upgrades: config.upgrades.clone(),
             timeouts: config.timeouts.clone(),
             in_flight: InFlightLimit::new(&config.bounds),
             connector: Connector::new(config.timeouts.connect),

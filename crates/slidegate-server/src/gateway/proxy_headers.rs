@@ -41,9 +41,10 @@ impl ProxyHeaders {
         client: ResolvedClient,
         is_secure: bool,
         host_rule: HostRule,
+        upgrades: &[HeaderValue],
         head: &request::Parts,
     ) -> Self {
-        let (host, upgrade) = (asked_host(head), wanted_upgrade(head));
+        let (host, upgrade) = (asked_host(head), wanted_upgrade(head, upgrades));
         Self { client, is_secure, host_rule, host, upgrade }
     }
 
@@ -267,14 +268,13 @@ fn asked_host(head: &request::Parts) -> Option<HeaderValue> {
     }
 }
 
-/// The protocol that a request wants to upgrade to, if it can be forwarded. HTTP/2 is not: a client
-/// that changes to it behind the gateway's back is counted no more.
-fn wanted_upgrade(head: &request::Parts) -> Option<HeaderValue> {
+/// The protocol that a request wants to upgrade to, if it is one of those that are forwarded.
+fn wanted_upgrade(head: &request::Parts, upgrades: &[HeaderValue]) -> Option<HeaderValue> {
     let asked = head.version == Version::HTTP_11
         && tokens(&head.headers, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case("upgrade"));
     let wanted = asked.then(|| head.headers.get(header::UPGRADE)).flatten()?;
-    let is_http2 = wanted.as_bytes().windows(2).any(|two| two.eq_ignore_ascii_case(b"h2"));
-    (!is_http2).then(|| wanted.clone())
+    let is_wanted = |known: &&HeaderValue| known.as_bytes().eq_ignore_ascii_case(wanted.as_bytes());
+    upgrades.iter().find(is_wanted).cloned()
 }
 
 fn quotable(host: &HeaderValue) -> Option<&str> {

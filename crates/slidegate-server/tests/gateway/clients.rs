@@ -157,7 +157,8 @@ fn a_tunnel_over_which_nothing_passes_is_closed() {
             }
         }
     });
-    let front = gateway(&upstream).timeouts("tunnel = \"800ms\"").start();
+    let front =
+        gateway(&upstream).key("upgrades", "[\"echo\"]").timeouts("tunnel = \"800ms\"").start();
     let mut wire = front.wire();
     wire.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
     assert_eq!(wire.response().status(), 101);

@@ -67,6 +67,8 @@ fn a_tunnel_may_be_silent_and_outlives_the_word_to_go_for_a_while() {
     assert_eq!(wire.exactly(2).unwrap(), b"bb", "it goes on");
     assert_eq!(front.wait(), Some(0), "but not for ever");
     assert!(wire.is_closed());
+    let output = front.output();
+    assert!(output.contains("\"requests_cut_off\":true,\"connections_cut_off\":1"), "{output}");
 }
 
 #[test]
@@ -83,17 +85,24 @@ fn upstream_may_refuse_to_change() {
 }
 
 #[test]
-fn nobody_changes_to_http_2_behind_the_gateway() {
+fn other_protocols_than_those_configured_are_not_upgraded_to() {
     let upstream = Upstream::simple();
-    let front = front(&upstream);
-    for protocol in ["h2c", "H2C", "websocket, h2c", "h2"] {
-        let headers = format!(
-            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABk\r\n"
-        );
-        assert_eq!(front.get("/", &headers).status(), 200);
-        let heard = upstream.last();
-        for name in ["upgrade", "connection", "http2-settings"] {
-            assert_eq!(heard.value(name), None, "{protocol}");
+    for (front, protocols) in [
+        (
+            front(&upstream),
+            &["h2c", "H2C", "websocket, h2c", "h2", "HTTP/2.0", "TLS/1.0", "HTTP/1.1", "echo"][..],
+        ),
+        (gateway(&upstream).key("upgrades", "[]").start(), &["websocket"]),
+    ] {
+        for protocol in protocols {
+            let headers = format!(
+                "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {protocol}\r\nHTTP2-Settings: AAMAAABk\r\n"
+            );
+            assert_eq!(front.get("/", &headers).status(), 200);
+            let heard = upstream.last();
+            for name in ["upgrade", "connection", "http2-settings"] {
+                assert_eq!(heard.value(name), None, "{protocol}");
+            }
         }
     }
 }
