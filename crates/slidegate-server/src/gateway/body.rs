@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +36,8 @@ pub(crate) struct UpstreamBody {
     turn_bytes: usize,
     observer: Observer,
     permit: Option<InFlightPermit>,
+    /// Passed on after what came before it.
+    error: Option<UpstreamBodyError>,
 }
 
 /// Why a response ended before its end.
@@ -67,7 +69,7 @@ impl UpstreamBody {
     ) -> Self {
         let timeout = IdleTimeout::default();
         let permit = Some(permit);
-        Self { incoming, connection, idle, timeout, turn_bytes: 0, observer, permit }
+        Self { incoming, connection, idle, timeout, turn_bytes: 0, observer, permit, error: None }
     }
 
     fn poll_incoming(
@@ -100,22 +102,32 @@ impl UpstreamBody {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let frame = std::task::ready!(self.poll_incoming(cx));
-        match &frame {
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        match ready!(self.poll_incoming(cx)) {
             Some(Ok(frame)) => {
                 self.turn_bytes += frame.data_ref().map_or(0, Bytes::len);
                 if self.incoming.is_end_stream() || frame.is_trailers() {
                     self.end();
                 }
+                Poll::Ready(Some(Ok(frame)))
             }
-            Some(Err(_)) => {
+            None => {
+                self.end();
+                Poll::Ready(None)
+            }
+            Some(Err(error)) => {
                 self.observer.upstream_body_failed();
                 self.connection = None;
                 self.permit = None;
+                // When a body fails, hyper drops what it has not written. It writes before it polls
+                // the body again.
+                self.error = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
-            None => self.end(),
         }
-        Poll::Ready(frame)
     }
 
     /// The response is complete: its connection is free for others, once upstream has all of the
