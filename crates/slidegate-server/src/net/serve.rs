@@ -21,14 +21,14 @@ use super::{Handler, Protocol, RawHandler, Settings};
 /// Serves connections until the shutdown, then drains the remaining ones for as long as
 /// `timeouts.drain`, and cuts the rest.
 ///
-/// Returns when all connections are gone, or the time is over. An upgraded connection that is left
-/// then belongs to its tunnel and ends with the runtime.
+/// Returns how many connections were cut, tunnels included. A tunnel that is left belongs to its own
+/// task and ends with the runtime.
 pub(crate) async fn serve<H: Handler>(
     sockets: Sockets,
     settings: Settings,
     handler: H,
     shutdown: CancellationToken,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     run(sockets, ConnectionServer::new(settings, handler), shutdown).await
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn serve_raw<H: RawHandler>(
     settings: Settings,
     handler: H,
     shutdown: CancellationToken,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     run(sockets, RawServer { settings, handler }, shutdown).await
 }
 
@@ -46,7 +46,7 @@ async fn run(
     sockets: Sockets,
     server: impl Protocol,
     shutdown: CancellationToken,
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let mut acceptor = Acceptor::new(sockets, server.settings().connections())?;
     let mut worker = ListenerWorker::new(server);
     loop {
@@ -60,8 +60,7 @@ async fn run(
     for (socket, permit) in acceptor.close() {
         worker.serve(socket, permit);
     }
-    worker.drain().await;
-    Ok(())
+    Ok(worker.drain().await)
 }
 
 /// A worker's connections.
@@ -84,7 +83,8 @@ impl<P: Protocol> ListenerWorker<P> {
         self.tasks.spawn(Arc::clone(&self.server).serve(socket, admitted));
     }
 
-    async fn drain(self) {
+    /// Returns how many connections were cut.
+    async fn drain(self) -> usize {
         let Self { server, mut tasks, mut gone, here } = self;
         drop(here);
         server.settings().connections.drain();
@@ -94,13 +94,17 @@ impl<P: Protocol> ListenerWorker<P> {
             }
             gone.recv().await;
         };
-        if timeout(server.settings().timeouts.drain, all_gone).await.is_err() {
-            tracing::warn!(
-                connections = tasks.len(),
-                "closing connections that are still busy after the drain timeout"
-            );
-            tasks.shutdown().await;
+        if timeout(server.settings().timeouts.drain, all_gone).await.is_ok() {
+            return 0;
         }
+        // Every connection has a sender, tunnels too.
+        let connections = gone.sender_strong_count();
+        tracing::warn!(
+            connections,
+            "cutting connections that are still busy after the drain timeout"
+        );
+        tasks.shutdown().await;
+        connections
     }
 }
 

@@ -135,34 +135,36 @@ impl PublicListeners {
             let rls = rls.map(|share| (share, envoy.clone()));
             let shutdown = shutdown.clone();
             workers.begin(move || async move {
-                tokio::join!(
+                let (gateway, decisions, resp, rls) = tokio::join!(
                     serve_share(gateway, shutdown.clone()),
                     serve_share(decisions, shutdown.clone()),
                     async {
-                        if let Some(((sockets, settings), handler)) = resp {
-                            report(serve_raw(sockets, settings, handler, shutdown.clone()).await);
-                        }
+                        let Some(((sockets, settings), handler)) = resp else { return 0 };
+                        cut_off(serve_raw(sockets, settings, handler, shutdown.clone()).await)
                     },
                     serve_share(rls, shutdown.clone()),
                 );
+                gateway + decisions + resp + rls
             })?;
         }
         Ok(workers)
     }
 }
 
+/// Returns how many connections were cut at the end of the drain.
 async fn serve_share<H: Handler>(
     share: Option<((Sockets, Settings), H)>,
     shutdown: CancellationToken,
-) {
-    let Some(((sockets, settings), handler)) = share else { return };
-    report(serve(sockets, settings, handler, shutdown).await);
+) -> usize {
+    let Some(((sockets, settings), handler)) = share else { return 0 };
+    cut_off(serve(sockets, settings, handler, shutdown).await)
 }
 
-fn report(served: io::Result<()>) {
-    if let Err(error) = served {
+fn cut_off(served: io::Result<usize>) -> usize {
+    served.unwrap_or_else(|error| {
         tracing::error!(%error, "worker cannot listen");
-    }
+        0
+    })
 }
 
 /// The admin endpoint, on the thread that does little else, until the guard is dropped.
@@ -212,13 +214,13 @@ fn available_workers() -> usize {
 
 /// Threads that serve, each with a runtime of its own: no request ever waits for another thread.
 #[derive(Debug, Default)]
-pub(crate) struct Workers(Vec<JoinHandle<()>>);
+pub(crate) struct Workers(Vec<JoinHandle<usize>>);
 
 impl Workers {
     /// Begins one more. It ends when what it serves does.
     fn begin<F>(&mut self, serve: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<()>
     where
-        F: Future<Output = ()>,
+        F: Future<Output = usize>,
     {
         let index = self.0.len();
         let runtime = runtime().with_context(|| format!("cannot begin worker {index}"))?;
@@ -228,13 +230,15 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until all have ended.
-    pub(crate) fn join(self) {
-        for worker in self.0 {
-            if worker.join().is_err() {
+    /// Waits until all have ended. Returns how many connections they cut.
+    pub(crate) fn join(self) -> usize {
+        let ended = self.0.into_iter().map(|worker| {
+            worker.join().unwrap_or_else(|_| {
                 tracing::error!("worker thread panicked");
-            }
-        }
+                0
+            })
+        });
+        ended.sum()
     }
 }
 

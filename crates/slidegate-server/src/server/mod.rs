@@ -94,20 +94,24 @@ async fn serve<S: Store + StoreReport>(
     tracing::info!("draining: finishing requests in flight");
     running.shutdown.cancel();
     let finish = finish(running.workers, snapshot, &mut stop);
-    let (has_finished, ()) = tokio::join!(finish, server.now.leave());
+    let (cut_off, ()) = tokio::join!(finish, server.now.leave());
     server.end();
-    tracing::info!(requests_cut_off = !has_finished, "stopped");
-    anyhow::ensure!(has_finished, "stopped before all requests in flight had finished");
+    tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
+    anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");
     Ok(())
 }
 
 /// Waits for requests in flight, then saves the accounts; another signal ends either wait. Returns
-/// whether no request was left.
-async fn finish(workers: Workers, snapshot: Option<Snapshot>, stop: &mut StopSignals) -> bool {
+/// how many connections were cut after the drain timeout, or none if a signal ended the wait.
+async fn finish(
+    workers: Workers,
+    snapshot: Option<Snapshot>,
+    stop: &mut StopSignals,
+) -> Option<usize> {
     let ended = tokio::task::spawn_blocking(move || workers.join());
-    let has_finished = tokio::select! {
-        _ = ended => true,
-        () = stop.next() => false,
+    let cut_off = tokio::select! {
+        ended = ended => Some(ended.unwrap_or_default()),
+        () = stop.next() => None,
     };
     if let Some(snapshot) = snapshot {
         tokio::select! {
@@ -115,7 +119,7 @@ async fn finish(workers: Workers, snapshot: Option<Snapshot>, stop: &mut StopSig
             () = stop.next() => {}
         }
     }
-    has_finished
+    cut_off
 }
 
 /// SIGTERM, and Ctrl-C.

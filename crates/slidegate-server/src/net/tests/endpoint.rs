@@ -138,7 +138,7 @@ impl Counts {
 }
 
 /// What a worker thread does.
-fn work(serving: impl Future<Output = std::io::Result<()>>) {
+fn work(serving: impl Future<Output = std::io::Result<usize>>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(serving).unwrap();
 }
