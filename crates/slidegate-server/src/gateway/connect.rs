@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use super::pool::Http1Connection;
 use super::upstream::Upstream;
+use super::upstream_stream::UpstreamStream;
 use crate::net::{BoxIo, RequestBody};
 
 /// The largest head of a response, and the most that is read of a body at once.
@@ -35,13 +36,14 @@ impl Connector {
 
     pub(crate) async fn http1(&self, server: &Upstream) -> io::Result<Box<Http1Connection>> {
         let connected = async {
-            let stream = TokioIo::new(self.dial(server).await?);
+            let (stream, meter) = UpstreamStream::new(self.dial(server).await?);
             let mut builder = http1::Builder::new();
             builder.max_buf_size(BUFFER_BYTES);
-            builder.handshake(stream).await.map_err(io::Error::other)
+            let handshake = builder.handshake(TokioIo::new(stream)).await;
+            let (sender, connection) = handshake.map_err(io::Error::other)?;
+            Ok(Http1Connection::new(sender, connection.with_upgrades(), meter))
         };
-        let (sender, connection) = self.in_time(connected).await?;
-        Ok(Box::new(Http1Connection::new(sender, connection.with_upgrades())))
+        self.in_time(connected).await.map(Box::new)
     }
 
     pub(crate) async fn http2(

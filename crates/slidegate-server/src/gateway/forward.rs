@@ -239,6 +239,7 @@ impl Forward<'_> {
         })
         .await;
         connection.timeout.stop();
+        connection.meter.begin_response();
         Ok((received(sent)?, connection))
     }
 

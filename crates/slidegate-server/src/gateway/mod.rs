@@ -10,6 +10,7 @@ mod proxy_headers;
 mod route;
 mod tunnel;
 mod upstream;
+mod upstream_stream;
 mod validate;
 
 use std::sync::Arc;

@@ -14,16 +14,24 @@ use hyper::client::conn::{TrySendError, http2};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::upstream_stream::Meter;
 use crate::net::{IdleTimeout, RequestBody};
 
 /// Connections of one worker to one upstream server.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The one used last is taken first, so that the others grow old and are closed.
-    idle: Mutex<VecDeque<IdleConnection>>,
+    idle: Mutex<IdleConnections>,
     /// HTTP/2 has many requests on one connection.
     shared: Mutex<Option<http2::SendRequest<RequestBody>>>,
     most: usize,
+}
+
+#[derive(Debug, Default)]
+struct IdleConnections {
+    /// The one used last is taken first, so that the others grow old and are closed.
+    connections: VecDeque<IdleConnection>,
+    /// No connection is used twice until then.
+    distrusted_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -36,6 +44,10 @@ struct IdleConnection {
 /// seconds; one that was closed at the wrong moment costs a retry.
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
+/// For how long connections to an upstream are not used twice after it has sent bytes on an idle
+/// one. If such bytes come a moment later, they are taken for the response to the next request.
+const DISTRUST: Duration = Duration::from_secs(60);
+
 impl Pool {
     pub(crate) fn new(most: usize) -> Self {
         Self { idle: Mutex::default(), shared: Mutex::default(), most }
@@ -45,8 +57,11 @@ impl Pool {
     pub(crate) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = Instant::now();
         let mut idle = self.idle.lock();
-        while let Some(IdleConnection { mut connection, until }) = idle.pop_back() {
-            if now < until && connection.is_reusable() {
+        while let Some(IdleConnection { mut connection, until }) = idle.connections.pop_back() {
+            let is_reusable = now < until && connection.is_reusable();
+            if connection.has_late_bytes() {
+                idle.distrust(now);
+            } else if is_reusable {
                 return Some(connection);
             }
         }
@@ -56,14 +71,17 @@ impl Pool {
     fn put(&self, connection: Box<Http1Connection>, idle_for: Duration) {
         let (mut idle, now) = (self.idle.lock(), Instant::now());
         // Those that have been there longest.
-        while idle
-            .front_mut()
-            .is_some_and(|oldest| now >= oldest.until || !oldest.connection.is_reusable())
+        while let Some(oldest) = idle.connections.front_mut()
+            && (now >= oldest.until || !oldest.connection.is_reusable())
         {
-            idle.pop_front();
+            if oldest.connection.has_late_bytes() {
+                idle.distrust(now);
+            }
+            idle.connections.pop_front();
         }
-        if idle.len() < self.most && !idle_for.is_zero() {
-            idle.push_back(IdleConnection { connection, until: now + idle_for });
+        if idle.connections.len() < self.most && !idle_for.is_zero() && idle.is_trusted(now) {
+            connection.meter.become_idle();
+            idle.connections.push_back(IdleConnection { connection, until: now + idle_for });
         }
     }
 
@@ -76,12 +94,30 @@ impl Pool {
     }
 }
 
-/// An HTTP/1.1 connection to upstream. No task of its own drives it: whoever waits for a response
-/// or reads its body does, so that nothing stands between client and upstream.
+impl IdleConnections {
+    fn distrust(&mut self, now: Instant) {
+        if self.is_trusted(now) {
+            tracing::warn!(
+                seconds = DISTRUST.as_secs(),
+                "upstream sent bytes on an idle connection; connections to it are not reused"
+            );
+        }
+        self.distrusted_until = Some(now + DISTRUST);
+        self.connections.clear();
+    }
+
+    fn is_trusted(&self, now: Instant) -> bool {
+        self.distrusted_until.is_none_or(|until| until <= now)
+    }
+}
+
+/// An HTTP/1.1 connection to upstream. The request that waits for a response, or reads its body,
+/// polls the connection, so that no task and no channel is between client and upstream.
 pub(crate) struct Http1Connection {
     sender: SendRequest<RequestBody>,
     connection: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
     has_ended: bool,
+    pub(super) meter: Arc<Meter>,
     /// For the responses of all requests, one after the other.
     pub(super) timeout: IdleTimeout,
 }
@@ -90,9 +126,10 @@ impl Http1Connection {
     pub(crate) fn new(
         sender: SendRequest<RequestBody>,
         connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+        meter: Arc<Meter>,
     ) -> Self {
         let timeout = IdleTimeout::default();
-        Self { sender, connection: Box::pin(connection), has_ended: false, timeout }
+        Self { sender, connection: Box::pin(connection), has_ended: false, meter, timeout }
     }
 
     /// Sends a request. The connection has to be polled until the response comes.
@@ -101,6 +138,7 @@ impl Http1Connection {
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>> + use<>
     {
+        self.meter.await_response();
         self.sender.try_send_request(request)
     }
 
@@ -115,6 +153,11 @@ impl Http1Connection {
     fn is_reusable(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
+    }
+
+    /// Whether upstream has sent something on an idle connection.
+    fn has_late_bytes(&self) -> bool {
+        self.meter.read() > 0
     }
 
     fn is_ready(&self) -> bool {

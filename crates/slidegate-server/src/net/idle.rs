@@ -1,9 +1,10 @@
 //! Timeouts that are set for every request and nearly never end.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A deadline that can be moved at little cost.
@@ -41,7 +42,9 @@ impl IdleTimeout {
             timer.as_mut().reset(deadline);
         }
         loop {
-            ready!(timer.as_mut().poll(cx));
+            // A peer that always has more to read uses up the task's budget, and a timer without
+            // budget never ends.
+            ready!(pin!(unconstrained(timer.as_mut())).poll(cx));
             if timer.deadline() >= deadline {
                 return Poll::Ready(());
             }

@@ -256,3 +256,75 @@ fn a_body_is_not_asked_for_when_there_is_nobody_to_have_it() {
     wire.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     assert_eq!(wire.response().problem(), 502);
 }
+
+#[test]
+fn endless_informational_responses_end_in_an_error_and_slow_nobody_down() {
+    let upstream = Upstream::serving(|wire, request| match request.target() {
+        "/flood" => {
+            let flood = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(1000);
+            (0..100_000).try_for_each(|_| wire.try_send(&flood))
+        }
+        "/drip" => (0..100_000).try_for_each(|_| {
+            thread::sleep(Duration::from_millis(10));
+            wire.try_send("HTTP/1.1 103 Early Hints\r\n\r\n")
+        }),
+        _ => wire.try_send(response("200 OK", "", "ok")),
+    });
+    let front = gateway(&upstream).key("workers", "1").timeouts("response = \"500ms\"").start();
+    let began = Instant::now();
+    let flooded: Vec<Wire> = (0..4)
+        .map(|_| {
+            let mut wire = front.wire();
+            wire.send("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
+            wire
+        })
+        .collect();
+    assert_eq!(front.status("/"), 200);
+    for mut wire in flooded {
+        assert_eq!(wire.response().problem(), 502);
+    }
+    assert_eq!(front.get("/drip", "").problem(), 504, "the timeout holds");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_response_that_breaks_off_has_passed_on_what_came() {
+    let upstream = Upstream::serving(|wire, request| {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        let sized = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+        wire.try_send(if request.target() == "/chunked" { chunked } else { sized })?;
+        Err(ErrorKind::Other.into())
+    });
+    let front = front(&upstream);
+    for path in ["/chunked", "/sized"] {
+        for _ in 0..20 {
+            let mut wire = front.wire();
+            wire.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert!(wire.head().expect("a head").starts_with("HTTP/1.1 200 "), "{path}");
+            let rest = wire.all_for(Duration::from_secs(5));
+            let rest = String::from_utf8_lossy(&rest);
+            assert!(rest.contains("hello") && !rest.ends_with("0\r\n\r\n"), "{path}: {rest:?}");
+        }
+    }
+}
+
+#[test]
+fn an_upstream_that_sends_on_idle_connections_gets_each_only_once() {
+    let upstream = Upstream::serving(|wire, _| {
+        wire.try_send(response("200 OK", "", "ok"))?;
+        thread::sleep(Duration::from_millis(20));
+        wire.try_send(response("200 OK", "X-Wrong: 1\r\n", "wrong"))
+    });
+    let front = gateway(&upstream).key("workers", "1").start();
+    assert_eq!(front.get("/", "").text(), "ok");
+    thread::sleep(Duration::from_millis(100));
+    let mut wire = front.wire();
+    for _ in 0..20 {
+        let answer = wire.get("/", "");
+        assert_eq!((answer.text().as_str(), answer.value("x-wrong")), ("ok", None));
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(upstream.connections(), 21, "none was used twice");
+    let warning = "upstream sent bytes on an idle connection; connections to it are not reused";
+    assert_eq!(front.output().matches(warning).count(), 1, "{}", front.output());
+}
