@@ -239,3 +239,36 @@ fn an_upstream_that_dies_midway_harms_nobody_else() {
         }
     });
 }
+
+#[test]
+fn trailers_are_bounded() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream).bounds("head_bytes = 16384").start();
+    let before = front.peak_rss_kib();
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+    under_attack(&front, || {
+        let long = format!("X-A: {}\r\n", "a".repeat(1000)).repeat(100_000);
+        for trailers in
+            [&long, &"X: y\r\n".repeat(10_000), &format!("X: {long}").replace(['\r', '\n'], "")]
+        {
+            let mut wire = front.wire();
+            // It may be refused before it was sent.
+            let _ = wire.try_send(format!("{head}{trailers}"));
+            let answer = wire.all_for(Duration::from_secs(5));
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        }
+    });
+    assert!(upstream.heard().iter().all(|heard| heard.target() == "/honest"));
+    let grown = grown_kib(&front, before);
+    assert!(grown < 32 * 1024, "grown by {grown} KiB");
+    // An end of the body that is only almost one is not the end: no other request is decided on.
+    for almost in ["0\r\n\n", "0\r\nX-T: 1\n\r\n"] {
+        let answer = front.answer_to(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{almost}\
+             GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
+        ));
+        assert!(answer.matches("HTTP/1.1 ").count() <= 1, "{almost:?}: {answer}");
+        assert!(upstream.heard().iter().all(|heard| heard.target() != "/next"), "{almost:?}");
+    }
+}

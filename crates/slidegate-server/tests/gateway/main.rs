@@ -14,6 +14,7 @@ mod cpu;
 mod failures;
 mod flood_guard;
 mod forwarding;
+mod fronts;
 mod hardening;
 mod headers;
 mod http2;
@@ -22,6 +23,8 @@ mod lifecycle;
 mod limits;
 mod operation;
 mod paths;
+#[path = "../forward_auth/program.rs"]
+mod program;
 mod redis;
 mod reload;
 mod routes;
