@@ -48,8 +48,9 @@ local function decide_rest()
             local spends = allowed and not peek and fits[charge_of[i]]
             if spends then
                 spend(i, amount)
-            elseif not peek and flags[i] % 2 == COUNT_DENIED then
-                -- It takes the place of as many of the oldest units as there is no room for.
+            elseif not peek and flags[i] % 2 == COUNT_DENIED and (fits[charge_of[i]] or not room[i]) then
+                -- A denial that this charge has caused is counted where there was no room. It takes the
+                -- place of as many of the oldest units as there is no room for.
                 if not room[i] then
                     forget(i, min(used[i] + amount - limit, amount, used[i]))
                 end

@@ -26,12 +26,22 @@ impl LocalLedgers {
     /// Writes down what Redis has admitted.
     pub(crate) fn learn(&self, admitted: &Charges<'_>) {
         // Redis has let them in, whether or not they fit here: its moment and ours differ by the
-        // way between. So they are recorded as a denied request would be, fitting or not.
-        let known = admitted.as_slice().iter().filter(|charge| is_local(charge));
-        let known = charges(known.map(|charge| charge.count_denied(true)));
-        if !known.is_empty()
-            && let Err(error) = self.store.spend_now(&known)
-        {
+        // way between. So they are recorded as a denied request would be, fitting or not; each window
+        // by itself, because a denial is counted only in those without room.
+        for charge in admitted.as_slice().iter().filter(|charge| is_local(charge)) {
+            match charge.quotas().as_slice() {
+                [_] => self.record(*charge),
+                quotas => quotas.iter().for_each(|quota| {
+                    let mut one = OwnedCharge::from(charge);
+                    one.quotas = Quotas::from(*quota);
+                    self.record(one.as_charge());
+                }),
+            }
+        }
+    }
+
+    fn record(&self, charge: Charge<'_>) {
+        if let Err(error) = self.store.spend_now(&charge.count_denied(true).into()) {
             tracing::debug!(%error, "this process could not write down an admission");
         }
     }

@@ -242,8 +242,10 @@ impl Policy {
 
     /// Counts denied requests too, so that a client that keeps hammering stays out.
     ///
-    /// They are counted whichever policy denied them, but for one: what a local policy denies never
-    /// reaches a shared one. Do not use it on an identity that many clients share.
+    /// If this policy denied the request, it is counted in the windows that had no room for it: a
+    /// client that exceeds its minute does not use up its day. If another policy denied it, it is
+    /// counted in all of them, but for one case: what a local policy denies never reaches a shared
+    /// one. Do not use it on an identity that many clients share.
     pub fn count_denied(self) -> Self {
         Self { count_denied: true, ..self }
     }

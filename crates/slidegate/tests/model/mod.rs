@@ -84,14 +84,15 @@ impl Model {
         let fitting: Vec<bool> = charges.iter().map(|c| self.fits(c, now_ns)).collect();
         let spent = self.passes(charges, now_ns);
         for (charge, fits) in charges.iter().zip(&fitting) {
-            let recorded = match charge.kind {
-                Kind::Plain => spent,
-                Kind::CountDenied => true,
-                Kind::Shadow => spent && *fits,
+            let recorded: Vec<Limit> = match charge.kind {
+                Kind::Plain if spent => charge.limits.clone(),
+                Kind::Shadow if spent && *fits => charge.limits.clone(),
+                Kind::CountDenied if *fits => charge.limits.clone(),
+                // What it denied itself counts where there was no room.
+                Kind::CountDenied => self.full(charge, now_ns),
+                Kind::Plain | Kind::Shadow => Vec::new(),
             };
-            if recorded {
-                self.record(charge, now_ns);
-            }
+            self.record(&Charge { limits: recorded, ..charge.clone() }, now_ns);
         }
         let mut answer = self.look(charges, now_ns);
         answer.spent = spent;
@@ -153,6 +154,14 @@ impl Model {
             .limits
             .iter()
             .all(|limit| self.history(charge.account, *limit).fits(*limit, charge.cost, now_ns))
+    }
+
+    /// The limits that a charge does not fit into.
+    fn full(&self, charge: &Charge, now_ns: u64) -> Vec<Limit> {
+        let is_full = |limit: &&Limit| {
+            !self.history(charge.account, **limit).fits(**limit, charge.cost, now_ns)
+        };
+        charge.limits.iter().filter(is_full).copied().collect()
     }
 
     fn record(&mut self, charge: &Charge, now_ns: u64) {

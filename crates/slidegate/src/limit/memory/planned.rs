@@ -36,6 +36,8 @@ pub(super) struct PlannedCharge<'a> {
     /// Which of the locks taken is its shard's.
     pub(super) lock: usize,
     pub(super) slot: Slot,
+    /// Whether every quota has room for it.
+    pub(super) fits: bool,
     pub(super) will_spend: bool,
 }
 
@@ -52,6 +54,7 @@ impl<'a> PlannedCharge<'a> {
             hash,
             lock: 0,
             slot: Slot::New,
+            fits: true,
             will_spend: true,
         }
     }
@@ -73,9 +76,10 @@ impl<'a> PlannedCharge<'a> {
             for quota in self.quotas {
                 let Some(ledger) = account.ledger_mut(*quota) else { continue };
                 ledger.expire_in_order(now);
-                self.will_spend &= ledger.admits(*quota, self.cost);
+                self.fits &= ledger.admits(*quota, self.cost);
             }
         }
+        self.will_spend = self.fits;
         self.will_spend || self.shadow
     }
 
@@ -87,6 +91,9 @@ impl<'a> PlannedCharge<'a> {
 
     /// Records what is spent, or denied and to be counted all the same, and adds where each of the
     /// quotas stands.
+    ///
+    /// A denial that this charge has caused is counted where there was no room: a client that
+    /// exceeds its minute does not use up its day.
     #[inline]
     pub(super) fn settle(
         &self,
@@ -110,7 +117,7 @@ impl<'a> PlannedCharge<'a> {
                 }
                 Some(ledger) => {
                     let had_room = ledger.admits(quota, self.cost);
-                    if commit == Commit::Spend {
+                    if commit == Commit::Spend && (self.fits || !had_room) {
                         ledger.spend_denied(quota, self.cost, now);
                     }
                     let standing = ledger.standing_for(quota, self.cost, now);
