@@ -93,10 +93,15 @@ pub struct Env<'a> {
 
 impl<'a> Env<'a> {
     pub fn prepare(directory: &'a Directory) -> anyhow::Result<Self> {
+        Self::in_front_of(free_port()?, directory)
+    }
+
+    /// The gateways' upstream listens there.
+    pub fn in_front_of(upstream_port: u16, directory: &'a Directory) -> anyhow::Result<Self> {
         let slidegate = slidegate()?;
         let redis = RedisServer::start();
         Core::Rest.take(redis.pid())?;
-        Ok(Self { directory, slidegate, redis, upstream_port: free_port()? })
+        Ok(Self { directory, slidegate, redis, upstream_port })
     }
 
     /// The upstream itself, which has to run as long as the gateways do.

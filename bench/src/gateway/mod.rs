@@ -1,6 +1,7 @@
 //! Gateways in front of one upstream: Slidegate beside nginx, HAProxy, Envoy and Traefik.
 
 mod bulk;
+mod chunks;
 mod gateways;
 
 use self::gateways::{Env, Gateway};
@@ -34,9 +35,11 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
         runners.iter().find(is)
     };
     match (allowed(Gateway::Memory), allowed(Gateway::Nginx)) {
-        (Some(ours), Some(nginx)) => bulk::run([ours, nginx], options, &directory),
-        _ => Ok(()),
+        (Some(ours), Some(nginx)) => bulk::run([ours, nginx], options, &directory)?,
+        _ => return Ok(()),
     }
+    drop(runners);
+    chunks::run(options, &directory)
 }
 
 fn result(table: &Table) -> String {
