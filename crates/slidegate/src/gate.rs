@@ -15,6 +15,7 @@ use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
 use crate::limit::{Charge, Name, Quotas, Spent, Store, StoreError};
+use crate::policy::bad_request::check_credentials;
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
@@ -80,7 +81,9 @@ impl<S: Store> Gate<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
-        self.rules.load().policies.check(facts)
+        let rules = self.rules.load();
+        rules.policies.check(facts)?;
+        check_credentials(rules.overrides.sources().iter(), facts)
     }
 
     /// Calls `listener` whenever denials begin a ban, so that other gates can be told of it; bans by

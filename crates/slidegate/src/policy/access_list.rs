@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 
 use crate::policy::builder::InvalidValues;
+use crate::policy::credentials::{self, Credentials};
 use crate::policy::paths::{Paths, has_one_meaning};
+use crate::policy::source::has_credentials;
 use crate::policy::{Facts, Identity, Network, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
@@ -35,13 +37,19 @@ impl AccessList {
         self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
     }
 
-    /// Lists the bearer of an `Authorization` header.
-    pub fn authorization(self, value: &str) -> Self {
+    /// Lists the bearer of an `Authorization` header. Credentials that no request may have in this
+    /// form, such as `Basic` without its padding, are an error when the policies are built; so are
+    /// parameters, which are no identity.
+    pub fn authorization(mut self, value: &str) -> Self {
+        self.check_credentials("authorizations", value);
         self.identity(Source::Authorization, Identity::authorization(value.as_bytes()))
     }
 
     /// Lists a value of a named header, such as one tenant.
-    pub fn header(self, name: http::HeaderName, value: &str) -> Self {
+    pub fn header(mut self, name: http::HeaderName, value: &str) -> Self {
+        if has_credentials(&name) {
+            self.check_credentials("headers", value);
+        }
         let identity = Identity::header(&name, value.as_bytes());
         self.identity(Source::Header(name), identity)
     }
@@ -59,6 +67,18 @@ impl AccessList {
         let inserted = self.paths.insert(&pattern);
         self.invalid.accept("path", pattern, inserted);
         self
+    }
+
+    /// The value may be a secret, and is not repeated.
+    fn check_credentials(&mut self, key: &'static str, value: &str) {
+        let checked = match credentials::read(value.as_bytes()) {
+            Ok(Credentials::One) => Ok(()),
+            Ok(Credentials::Parameters) => {
+                Err("parameters are no identity: expected a scheme, one space and a token".into())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        self.invalid.accept(key, String::new(), checked);
     }
 
     fn identity(mut self, source: Source, identity: Identity) -> Self {

@@ -3,6 +3,7 @@
 
 use http::{HeaderMap, HeaderName, Method, header};
 
+use crate::policy::credentials;
 use crate::policy::methods;
 use crate::policy::source::{API_KEY, Source};
 use crate::policy::{Facts, Policies};
@@ -30,6 +31,15 @@ pub enum BadRequest {
         /// The header.
         name: HeaderName,
     },
+    /// The credentials of a header that an identity is read from can be read in several ways, or
+    /// are one of several spellings that other programs read alike.
+    #[error("the header {name} has malformed credentials: {problem}")]
+    Credentials {
+        /// The header.
+        name: HeaderName,
+        /// What was expected.
+        problem: String,
+    },
 }
 
 impl Policies {
@@ -37,7 +47,11 @@ impl Policies {
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         self.check_method(facts.method)?;
         check_path(facts.path)?;
-        self.check_headers(facts.headers)
+        self.check_headers(facts.headers)?;
+        let sources = self.policies.iter().flat_map(|policy| &policy.identity);
+        let lists = self.policies.iter().map(|policy| &policy.exempt);
+        let lists = lists.chain([&self.exempt, &self.blocked]).flat_map(|list| &list.sources);
+        check_credentials(sources.chain(lists), facts)
     }
 
     /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,
@@ -79,6 +93,23 @@ impl Policies {
             None => Ok(()),
         }
     }
+}
+
+/// Checks the credentials that any of these sources reads.
+pub(crate) fn check_credentials<'s>(
+    sources: impl Iterator<Item = &'s Source> + Clone,
+    facts: &Facts<'_>,
+) -> Result<(), BadRequest> {
+    for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION] {
+        let is_read = |source: &Source| source.credentials_header() == Some(&name);
+        if let Some(value) = facts.header(&name)
+            && sources.clone().any(is_read)
+            && let Err(error) = credentials::read(value)
+        {
+            return Err(BadRequest::Credentials { name, problem: error.to_string() });
+        }
+    }
+    Ok(())
 }
 
 fn check_path(path: &str) -> Result<(), BadRequest> {

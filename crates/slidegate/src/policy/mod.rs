@@ -9,6 +9,7 @@ pub(crate) mod bad_request;
 pub(crate) mod ban;
 pub(crate) mod builder;
 pub(crate) mod checked;
+mod credentials;
 pub(crate) mod descriptors;
 pub(crate) mod explain;
 pub(crate) mod facts;

@@ -105,6 +105,11 @@ impl Overrides {
         Ok(overrides)
     }
 
+    /// Where identities are read that are banned or exempt under all policies.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
     /// All overrides, those of one identity one after another.
     pub fn as_slice(&self) -> &[Override] {
         &self.list

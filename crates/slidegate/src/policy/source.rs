@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use http::{HeaderName, header};
 
+use crate::policy::credentials::{self, Credentials};
 use crate::policy::{Facts, Identity, ParseError, Prefixes};
 
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
@@ -55,22 +56,32 @@ impl Source {
                 let key = facts.header(&API_KEY).map(Identity::api_key);
                 key.or_else(|| facts.identity("api-key"))
             }
-            Self::Authorization => {
-                let value = facts.header(&header::AUTHORIZATION).map(Identity::authorization);
-                value.or_else(|| facts.identity("authorization"))
-            }
+            Self::Authorization => match facts.header(&header::AUTHORIZATION) {
+                Some(value) => credential(value).then(|| Identity::authorization(value)),
+                None => facts.identity("authorization"),
+            },
             Self::Ip(prefixes) => facts.client.map(|address| Identity::ip(address, *prefixes)),
             Self::Header(name) if *name == header::COOKIE => {
                 let cookie = facts.headers_trusted.then(|| facts.cookie()).flatten();
                 cookie.map(|value| Identity::header(name, &value))
             }
-            Self::Header(name) => {
-                let value = facts.trusted_header(name).map(|value| Identity::header(name, value));
-                value.or_else(|| facts.identity(name.as_str()))
-            }
+            Self::Header(name) => match facts.trusted_header(name) {
+                Some(value) if has_credentials(name) && !credential(value) => None,
+                Some(value) => Some(Identity::header(name, value)),
+                None => facts.identity(name.as_str()),
+            },
             // A request has no descriptors.
             Self::Descriptor(_) => None,
             Self::Everyone => Some(Identity::everyone()),
+        }
+    }
+
+    /// The header that it reads credentials from.
+    pub(crate) fn credentials_header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Authorization => Some(&header::AUTHORIZATION),
+            Self::Header(name) if has_credentials(name) => Some(name),
+            _ => None,
         }
     }
 
@@ -116,6 +127,17 @@ impl Source {
             _ => self.read(facts).filter(listed),
         }
     }
+}
+
+/// Whether the header carries a scheme and credentials.
+pub(crate) fn has_credentials(name: &HeaderName) -> bool {
+    [header::AUTHORIZATION, header::PROXY_AUTHORIZATION].contains(name)
+}
+
+/// Whether a header's value is one credential. It is an identity then; parameters are none, and
+/// malformed credentials are not either, for callers that do not refuse them.
+fn credential(value: &[u8]) -> bool {
+    credentials::read(value) == Ok(Credentials::One)
 }
 
 /// Lets a single source stand where a list of them is expected.
