@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use slidegate::limit::{
     AccountReading, Charge, Charges, Quotas, Receipt, Spent, Standings, SystemClock,
 };
-use slidegate::{Account, Clock, Standing, Store, StoreError, Timestamp};
+use slidegate::{Account, Clock, Identity, Name, Standing, Store, StoreError, Timestamp};
 
 use crate::ResilientStore;
 use crate::owned::OwnedCharge;
@@ -162,6 +162,10 @@ impl<S: Store> Store for LeasedStore<S> {
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.0.accounts.lock().forget(charges);
         self.0.store.reset(charges).await
+    }
+
+    fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {
+        self.0.store.has_room_for(policy, identity)
     }
 
     fn forget(&self, charges: &Charges<'_>, ago: Duration) {

@@ -51,6 +51,9 @@ pub enum Verdict {
 pub enum Block {
     /// The operator has listed the client as blocked.
     Listed,
+    /// The request has an API key that was not issued, and such are
+    /// [refused](crate::policy::UnknownKeys::Refuse).
+    UnknownKey,
     /// The request costs more than a quota allows in a whole window.
     CostAboveUnits,
     /// The identity was denied too often under a policy with a ban.
@@ -212,7 +215,8 @@ impl Decision {
             | Verdict::Block(Block::Banned { retry_after } | Block::Suspended { retry_after }) => {
                 Some(retry_after)
             }
-            Verdict::Allow | Verdict::Block(Block::Listed | Block::CostAboveUnits) => None,
+            Verdict::Allow
+            | Verdict::Block(Block::Listed | Block::UnknownKey | Block::CostAboveUnits) => None,
         }
     }
 

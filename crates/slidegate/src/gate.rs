@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
 use crate::admin::Admin;
+use crate::chosen::{ChosenIdentities, ChosenStats};
 use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
@@ -35,6 +36,7 @@ pub struct Gate<S = MemoryStore> {
     pub(crate) bans: Bans,
     pub(crate) uncounted: Uncounted,
     unknown_plans: Warning,
+    chosen: ChosenIdentities,
 }
 
 /// What a gate goes by. One pointer to both, so that a decision without overrides pays nothing for
@@ -63,6 +65,7 @@ impl<S: Store> Gate<S> {
             bans,
             uncounted: Uncounted::default(),
             unknown_plans: Warning::default(),
+            chosen: ChosenIdentities::new(),
         }
     }
 
@@ -83,7 +86,7 @@ impl<S: Store> Gate<S> {
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         let rules = self.rules.load();
         rules.policies.check(facts)?;
-        check_credentials(rules.overrides.sources().iter(), facts)
+        check_credentials(&rules.overrides.sources().iter(), facts)
     }
 
     /// Calls `listener` whenever denials begin a ban, so that other gates can be told of it; bans by
@@ -119,15 +122,13 @@ impl<S: Store> Gate<S> {
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
-        let matches = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(matches, Commit::Spend).await
+        self.charge(self.resolve(&rules, facts, Commit::Spend), Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let rules = self.rules.load();
-        let matches = rules.policies.resolve(facts, self.overrides_now(&rules));
-        self.charge(matches, Commit::Nothing).await
+        self.charge(self.resolve(&rules, facts, Commit::Nothing), Commit::Nothing).await
     }
 
     /// Takes back what a decision spent, on a request or on named charges, for instance because the
@@ -233,6 +234,28 @@ impl<S: Store> Gate<S> {
         &self.local
     }
 
+    /// How many identities that clients chose this gate knows, and how many it gave no account.
+    pub fn chosen_identities(&self) -> ChosenStats {
+        self.chosen.stats()
+    }
+
+    /// What becomes of a request, with identities that clients chose as far as their addresses and
+    /// the stores have room for them.
+    fn resolve<'r>(&self, rules: &'r Rules, facts: &Facts<'_>, commit: Commit) -> Matches<'r> {
+        let policies = &rules.policies;
+        let admits = |policy: &CheckedPolicy, identity: &Identity| {
+            // Of a client without an address, nothing can be counted instead.
+            let Some(address) = facts.client else { return true };
+            let has_room = || match policy.scope {
+                Scope::Local => self.local.has_room_for(&policy.name, identity),
+                Scope::Shared => self.store.has_room_for(&policy.name, identity),
+            };
+            let (now, remember) = (self.now(), commit == Commit::Spend);
+            self.chosen.admit(identity, address, policies.bound, now, remember, has_room)
+        };
+        policies.resolve(facts, self.overrides_now(rules), admits)
+    }
+
     async fn run_named(
         &self,
         charges: &[NamedCharge<'_>],
@@ -336,6 +359,9 @@ impl<S: Store> Gate<S> {
         }
         if matches.exempt {
             return Some(Decision::default());
+        }
+        if matches.unknown_key {
+            return Some(Decision::blocked(Block::UnknownKey, None));
         }
         if matches.too_costly {
             return Some(Decision::blocked(Block::CostAboveUnits, None));

@@ -54,6 +54,7 @@
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
 mod admin;
+mod chosen;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod decision;
@@ -64,6 +65,7 @@ pub mod policy;
 mod uncounted;
 
 pub use crate::admin::{Admin, Inspection};
+pub use crate::chosen::ChosenStats;
 pub use crate::decision::{Block, CandidateStanding, Decision, PolicyStanding, Verdict};
 pub use crate::gate::Gate;
 pub use crate::limit::{

@@ -8,6 +8,7 @@ mod conformance;
 mod descriptors;
 mod exactness;
 mod gate;
+mod invented;
 mod limiter;
 mod memory;
 mod model;

@@ -837,3 +837,74 @@ fn an_application_can_count_by_kinds_of_its_own_beside_the_user() {
     let decision = gate.decide_now(&nobody.headers(&headers).headers_trusted()).unwrap();
     assert_eq!(decision.policies()[0].identity.as_str(), "anonymous");
 }
+
+#[test]
+fn credentials_in_another_spelling_are_refused_wherever_they_are_read() {
+    let stolen = "Basic bWFsbG9yeTpzdG9sZW4=";
+    let by_credentials = || {
+        Policy::new("api")
+            .identity([Source::Authorization, Source::ip()])
+            .quota(Quota::per_minute(3))
+    };
+    let by_address = || Policy::new("api").quota(Quota::per_minute(3));
+    let listed = || AccessList::new().authorization(stolen);
+    let proxy: HeaderName = "proxy-authorization".parse().unwrap();
+    let reading = [
+        Policies::builder().policy(by_credentials()),
+        Policies::builder().policy(by_address()).blocked(listed()),
+        Policies::builder().policy(by_address()).exempt(listed()),
+        Policies::builder().policy(by_address().exempt(listed())),
+    ];
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for policies in reading {
+        let gate = gate(policies);
+        assert!(gate.check(&base.headers(&headers(&[("authorization", stolen)]))).is_ok());
+        for other in [
+            "Basic bWFsbG9yeTpz*dG9sZW4=",
+            "Basic bWFsbG9yeTpzdG9sZW4",
+            "Basic  bWFsbG9yeTpzdG9sZW4=",
+            "Bearer t x",
+        ] {
+            let sent = headers(&[("authorization", other)]);
+            let error = gate.check(&base.headers(&sent)).unwrap_err();
+            assert!(matches!(error, BadRequest::Credentials { .. }), "{other}");
+            assert!(!error.to_string().contains("bWFs"), "no secret shows: {error}");
+        }
+    }
+    // Where nothing reads them, they are the application's.
+    let open = gate(Policies::builder().policy(by_address()));
+    let odd = headers(&[("authorization", "Bearer t x"), ("proxy-authorization", "Basic x")]);
+    assert!(open.check(&base.headers(&odd)).is_ok());
+    let by_proxy = gate(Policies::builder().policy(by_address().identity(Source::Header(proxy))));
+    assert!(by_proxy.check(&base.headers(&odd)).is_err());
+}
+
+#[test]
+fn parameters_are_no_identity_and_lists_take_only_credentials() {
+    let gate = only(
+        Policy::new("api")
+            .identity([Source::Authorization, Source::ip()])
+            .quota(Quota::per_minute(2)),
+    );
+    let base = Facts::new(&Method::GET, "/").client(ip(CLIENT));
+    for n in 0..3 {
+        let digest = headers(&[("authorization", &format!("Digest username=\"a\", nc={n}"))]);
+        let facts = base.headers(&digest);
+        assert!(gate.check(&facts).is_ok());
+        let decision = gate.decide_now(&facts).unwrap();
+        assert_eq!(identity_of(&decision), format!("ip:{CLIENT}"));
+        assert_eq!(decision.is_allowed(), n < 2);
+    }
+    for (value, expected) in [
+        ("Basic bWFsbG9yeTpzdG9sZW4", "canonical Base64"),
+        ("Digest username=\"a\"", "parameters are no identity"),
+        ("Bearer a b", "one space and a token"),
+    ] {
+        let built = Policies::builder().blocked(AccessList::new().authorization(value)).build();
+        let said = built.unwrap_err().to_string();
+        assert!(
+            said.starts_with("blocked: authorizations = \"\"") && said.contains(expected),
+            "{said}"
+        );
+    }
+}

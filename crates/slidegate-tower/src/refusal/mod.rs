@@ -46,6 +46,10 @@ enum RefusalKind {
 /// Room for a refusal's own headers and for those that say where the client stands.
 const USUAL_HEADERS: usize = 12;
 
+/// A response with 401 has a challenge (RFC 9110, section 15.5.2). None is registered for API keys;
+/// this is what others send.
+const API_KEY_CHALLENGE: HeaderValue = HeaderValue::from_static("ApiKey");
+
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Refusal {
@@ -82,8 +86,12 @@ impl Refusal {
     pub fn respond(&self, refused: &Refused<'_>, request: &HeaderMap) -> Response<Bytes> {
         let mut response =
             if grpc::is_call(request) { grpc::response(refused) } else { self.http(refused) };
+        let status = response.status();
         let headers = response.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
+        if status == StatusCode::UNAUTHORIZED {
+            headers.entry(header::WWW_AUTHENTICATE).or_insert(API_KEY_CHALLENGE);
+        }
         if let Some(after_s) = refused.retry_after_s() {
             let value = || HeaderValue::from_str(itoa::Buffer::new().format(after_s));
             headers

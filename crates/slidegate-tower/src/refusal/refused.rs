@@ -46,7 +46,7 @@ impl<'a> Refused<'a> {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
             Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
-            Reason::CostAboveUnits | Reason::Blocked => None,
+            Reason::CostAboveUnits | Reason::UnknownKey | Reason::Blocked => None,
             Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
                 let own = self.decision?.retry_after()?;
                 let windows = self.violated().map(|(_, standing)| reset(standing));
@@ -172,6 +172,8 @@ pub enum Reason {
     Suspended,
     /// The operator has listed the client as blocked.
     Blocked,
+    /// The request has an API key that was not issued.
+    UnknownKey,
     /// The store could not count, and a policy says `deny` to that.
     StoreUnavailable,
 }
@@ -197,6 +199,7 @@ impl Reason {
             Verdict::Block(Block::CostAboveUnits) => Some(Self::CostAboveUnits),
             Verdict::Block(Block::Banned { .. }) => Some(Self::Banned),
             Verdict::Block(Block::Suspended { .. }) => Some(Self::Suspended),
+            Verdict::Block(Block::UnknownKey) => Some(Self::UnknownKey),
             Verdict::Block(_) => Some(Self::Blocked),
             _ => Some(Self::QuotaExceeded),
         }
@@ -241,6 +244,14 @@ impl Reason {
                 code: "FORBIDDEN",
                 message: "Requests of this client are not accepted.",
             },
+            Self::UnknownKey => Wording {
+                status: StatusCode::UNAUTHORIZED,
+                grpc_status: UNAUTHENTICATED,
+                problem: "about:blank",
+                title: "Unauthorized",
+                code: "UNAUTHORIZED",
+                message: "The API key is unknown.",
+            },
             Self::StoreUnavailable => Wording {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 grpc_status: UNAVAILABLE,
@@ -256,3 +267,4 @@ impl Reason {
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
+const UNAUTHENTICATED: u8 = 16;

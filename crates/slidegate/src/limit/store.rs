@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limit::{AccountReading, Charge, Charges, Quota, Timestamp};
+use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Timestamp};
+use crate::policy::Identity;
 
 /// Keeps the ledgers of all accounts, on one clock of its own.
 ///
@@ -62,6 +63,15 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets the accounts of the charges, with all that is kept under their quotas' windows.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether this account is there, or there is room for it beside what is kept for identities that
+    /// clients cannot choose. It is asked about those that they can before their first charge.
+    ///
+    /// A store without a bound of its own always has room.
+    fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {
+        let _ = (policy, identity);
+        true
+    }
 
     /// Forgets what this process keeps of the accounts apart from their ledgers, because another
     /// process has reset them, so long `ago`. What was spent since then counts, there as here.

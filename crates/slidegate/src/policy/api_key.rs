@@ -78,6 +78,8 @@ pub enum UnknownKeys {
     /// It has an account of its own. The default if there are no keys.
     #[default]
     Own,
+    /// The request is refused with `401 Unauthorized`, if a policy for it counts by API key.
+    Refuse,
 }
 
 /// An API key that has been checked.

@@ -51,7 +51,7 @@ impl Policies {
         let sources = self.policies.iter().flat_map(|policy| &policy.identity);
         let lists = self.policies.iter().map(|policy| &policy.exempt);
         let lists = lists.chain([&self.exempt, &self.blocked]).flat_map(|list| &list.sources);
-        check_credentials(sources.chain(lists), facts)
+        check_credentials(&sources.chain(lists), facts)
     }
 
     /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,
@@ -97,7 +97,7 @@ impl Policies {
 
 /// Checks the credentials that any of these sources reads.
 pub(crate) fn check_credentials<'s>(
-    sources: impl Iterator<Item = &'s Source> + Clone,
+    sources: &(impl Iterator<Item = &'s Source> + Clone),
     facts: &Facts<'_>,
 ) -> Result<(), BadRequest> {
     for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION] {

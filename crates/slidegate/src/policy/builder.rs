@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, header};
 
+use crate::chosen::ChosenBound;
 use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
@@ -26,7 +28,12 @@ pub struct PoliciesBuilder {
     user_header: Option<HeaderName>,
     exempt: AccessList,
     blocked: AccessList,
+    identities_per_address: Option<NonZeroU32>,
 }
+
+/// A hundredth of the accounts that a memory store has by default, so that it takes 75 addresses to
+/// fill what there is for such identities. More users than this seldom share an address.
+const IDENTITIES_PER_ADDRESS: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
 
 impl PoliciesBuilder {
     /// Adds a policy.
@@ -77,8 +84,31 @@ impl PoliciesBuilder {
         Self { blocked: list, ..self }
     }
 
-    /// Checks everything; the error has all that is wrong.
+    /// How many identities that clients choose themselves one client address may have at a time:
+    /// API keys that were not added, `Authorization` headers and named headers; 10,000 unless said
+    /// otherwise. An IPv6 /64 is one address. Beyond them, and when the store is short of room, the
+    /// policy's next source counts, and in the end the address.
+    pub fn identities_per_address(self, identities: NonZeroU32) -> Self {
+        Self { identities_per_address: Some(identities), ..self }
+    }
+
+    /// Checks everything; the error has all that is wrong. Logs a warning for each policy that
+    /// [clients can evade](Policies::evaded).
     pub fn build(self) -> Result<Policies, PolicyErrors> {
+        let policies = self.build_silently()?;
+        for (policy, source) in policies.evaded() {
+            tracing::warn!(
+                policy = &*policy.name,
+                %source,
+                "clients evade this policy by inventing credentials, each with an account of its own: \
+                 add a policy with identity ip for the same requests, or list the API keys"
+            );
+        }
+        Ok(policies)
+    }
+
+    /// [`build`](Self::build) for callers that tell of [`Policies::evaded`] themselves.
+    pub fn build_silently(self) -> Result<Policies, PolicyErrors> {
         let mut checker = Checker::default();
         self.plans.into_iter().for_each(|plan| checker.plan(plan));
         let api_keys = checker.api_keys(self.api_keys);
@@ -93,6 +123,11 @@ impl PoliciesBuilder {
         if !checker.errors.is_empty() {
             return Err(PolicyErrors(checker.errors));
         }
+        let windows = policies.iter().flat_map(|policy| policy.windows.as_slice());
+        let bound = ChosenBound {
+            per_address: self.identities_per_address.unwrap_or(IDENTITIES_PER_ADDRESS).get(),
+            lasting: windows.map(|quota| quota.window()).max().unwrap_or_default(),
+        };
         Ok(Policies {
             policies,
             plans: checker.plans,
@@ -101,6 +136,7 @@ impl PoliciesBuilder {
             user_header: self.user_header,
             exempt: self.exempt,
             blocked: self.blocked,
+            bound,
         })
     }
 }

@@ -12,7 +12,8 @@ use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Scope, Source,
+    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Prefixes, Scope,
+    Source,
 };
 
 /// A policy that has been checked.
@@ -140,12 +141,16 @@ impl CheckedPolicy {
     /// The identity as this policy would have read it, so that one account does not become two.
     pub(crate) fn account_of(&self, identity: Identity) -> Identity {
         let address = if identity.kind() == "ip" { identity.value().parse().ok() } else { None };
-        let Some(address) = address else { return identity };
+        address.map_or(identity, |address| Identity::ip(address, self.prefixes()))
+    }
+
+    /// How many bits of an address it counts by, if it comes to that.
+    pub(crate) fn prefixes(&self) -> Prefixes {
         let prefixes = self.identity.iter().find_map(|source| match source {
             Source::Ip(prefixes) => Some(*prefixes),
             _ => None,
         });
-        Identity::ip(address, prefixes.unwrap_or_default())
+        prefixes.unwrap_or_default()
     }
 }
 

@@ -41,7 +41,10 @@ impl Policies {
     }
 
     fn explain_one(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> ExplainedPolicy {
-        let (identity, effect) = match self.draft(policy, facts) {
+        let (identity, effect) = match self.draft(policy, facts, |_| true) {
+            Ok(_) if self.refuses_key(policy, facts) => {
+                (None, "refuses; the API key is unknown".to_owned())
+            }
             Ok(matched) if matched.is_payable() => {
                 (Some(matched.identity), self.explain_charge(&matched, facts))
             }

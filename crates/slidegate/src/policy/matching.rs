@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::HeaderName;
 use smallvec::SmallVec;
 
+use crate::chosen::ChosenBound;
 use crate::decision::{CandidateStanding, Decision};
 use crate::limit::{
     Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
@@ -42,6 +43,8 @@ pub struct Policies {
     pub(crate) user_header: Option<HeaderName>,
     pub(crate) exempt: AccessList,
     pub(crate) blocked: AccessList,
+    /// How many identities that clients choose an address may have.
+    pub(crate) bound: ChosenBound,
 }
 
 /// Why a policy passes over a request.
@@ -117,6 +120,8 @@ pub(crate) struct Matches<'p> {
     pub(crate) banned: Option<(Duration, Option<&'p Name>)>,
     /// The operator has listed it as exempt, or an override exempts it from all policies.
     pub(crate) exempt: bool,
+    /// It has an API key that nobody has issued, and such are refused.
+    pub(crate) unknown_key: bool,
     /// It costs more than a policy's quotas ever allow.
     pub(crate) too_costly: bool,
 }
@@ -163,11 +168,12 @@ impl Policies {
         found.ok_or_else(|| AccountError::UnknownPolicy(name.to_owned()))
     }
 
-    /// What becomes of a request.
+    /// What becomes of a request. An identity that its client chose counts if `admits` says so.
     pub(crate) fn resolve<'p>(
         &'p self,
         facts: &Facts<'_>,
         overrides: Option<OverridesAt<'_>>,
+        admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
         let facts = &facts.user_header(self.user_header.as_ref());
         let mut matches = Matches::default();
@@ -180,7 +186,8 @@ impl Policies {
             matches.note(overrides.of_request(facts));
         }
         for policy in &self.policies {
-            if let Ok(matched) = self.draft(policy, facts) {
+            if let Ok(matched) = self.draft(policy, facts, |identity| admits(policy, identity)) {
+                matches.unknown_key |= self.refuses_key(policy, facts);
                 matches.add(matched, overrides);
             }
         }
@@ -209,7 +216,7 @@ impl Policies {
             self.blocked.find_any(&facts).is_some() || self.exempt.find(&facts).is_some();
         let policies = if is_listed { &[][..] } else { &self.policies[..] };
         policies.iter().filter_map(move |policy| {
-            let matched = self.draft(policy, &facts).ok()?;
+            let matched = self.draft(policy, &facts, |_| true).ok()?;
             let Cow::Borrowed(quotas) = matched.quotas else { return None };
             let (identity, cost) = (matched.identity, matched.cost);
             let plan = matched.plan.map(|plan| &**plan);
@@ -244,18 +251,19 @@ impl Policies {
         Ok(matches)
     }
 
-    /// How a policy counts a request, which may cost more than it can pay.
+    /// How a policy counts a request, which may cost more than it can pay. An identity that its
+    /// client chose counts if `admits` says so.
     #[inline]
     pub(crate) fn draft<'p>(
         &'p self,
         policy: &'p CheckedPolicy,
         facts: &Facts<'_>,
+        admits: impl Fn(&Identity) -> bool,
     ) -> Result<Match<'p>, Skip> {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
-        let found = policy.identity.iter().find_map(|source| self.read(source, facts));
-        let identity = found.unwrap_or_else(Identity::anonymous);
+        let identity = self.identity(policy, facts, admits);
         let plan = match &policy.limits {
             Limits::Quotas(_) | Limits::Given(_) => &[],
             Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
@@ -353,15 +361,54 @@ impl Policies {
         header.and_then(|header| facts.trusted_header(header)).unwrap_or_default()
     }
 
+    /// Whose account a request is counted in: the first source's that finds an identity. Those that
+    /// the client chose have to be admitted; where none is, its address counts.
+    #[inline]
+    fn identity(
+        &self,
+        policy: &CheckedPolicy,
+        facts: &Facts<'_>,
+        admits: impl Fn(&Identity) -> bool,
+    ) -> Identity {
+        let mut address = None;
+        for source in &policy.identity {
+            let Some(identity) = self.read(source, facts) else { continue };
+            if !self.is_chosen(source, &identity, facts) || admits(&identity) {
+                return identity;
+            }
+            address = facts.client;
+        }
+        let address = address.map(|address| Identity::ip(address, policy.prefixes()));
+        address.unwrap_or_else(Identity::anonymous)
+    }
+
+    /// Whether a client chose its identity, and could choose another with the next request: it is
+    /// neither issued nor known to the application.
+    #[inline]
+    fn is_chosen(&self, source: &Source, identity: &Identity, facts: &Facts<'_>) -> bool {
+        matches!(source, Source::ApiKey | Source::Authorization | Source::Header(_))
+            && !facts.identities.contains(identity)
+            && !self.api_keys.contains_key(identity)
+    }
+
     /// The request's identity by a source, unless it is an API key that nobody has issued and such
-    /// keys are ignored.
+    /// keys have no accounts.
     #[inline]
     pub(crate) fn read(&self, source: &Source, facts: &Facts<'_>) -> Option<Identity> {
         let identity = source.read(facts)?;
-        let is_ignored = self.unknown_keys == UnknownKeys::Ignore
+        let is_unknown = self.unknown_keys != UnknownKeys::Own
             && source.gives_api_keys()
             && !self.api_keys.contains_key(&identity);
-        (!is_ignored).then_some(identity)
+        (!is_unknown).then_some(identity)
+    }
+
+    /// Whether a policy that counts a request refuses it for its API key.
+    pub(crate) fn refuses_key(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> bool {
+        self.unknown_keys == UnknownKeys::Refuse
+            && !policy.shadow
+            && policy.identity.iter().filter(|source| source.gives_api_keys()).any(|source| {
+                source.read(facts).is_some_and(|key| !self.api_keys.contains_key(&key))
+            })
     }
 }
 

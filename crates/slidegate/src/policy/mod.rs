@@ -14,6 +14,7 @@ pub(crate) mod descriptors;
 pub(crate) mod explain;
 pub(crate) mod facts;
 pub(crate) mod identity;
+mod invented;
 pub(crate) mod matching;
 mod methods;
 pub(crate) mod network;

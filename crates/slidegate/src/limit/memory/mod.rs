@@ -14,19 +14,21 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use self::planned::{AccountKey, PlannedCharge, account_key};
-use self::shard::{Shard, Slot};
+use self::planned::{AccountKey, PlannedCharge, account_key, key_of};
+use self::shard::{KEPT_PART, Shard, Slot};
 pub use self::snapshot::SnapshotError;
 use crate::limit::clock::{Clock, StoreClock, SystemClock, Timestamp, Warning};
 use crate::limit::{
-    AccountReading, Charge, Charges, LedgerEntry, LedgerReading, Quota, Receipt, Spent, Standing,
-    Standings, Store, StoreError,
+    AccountReading, Charge, Charges, LedgerEntry, LedgerReading, Name, Quota, Receipt, Spent,
+    Standing, Standings, Store, StoreError,
 };
+use crate::policy::Identity;
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///
 /// It has room for a fixed number of accounts. Those with nothing left in their windows go first;
-/// a live one is never pushed out. When all are live, a newcomer's charge is decided by its
+/// a live one is never pushed out. A quarter of the room is kept for identities that clients cannot
+/// choose: see [`Store::has_room_for`]. When all are live, a newcomer's charge is decided by its
 /// [`OnStoreError`](crate::OnStoreError): by a shared account for all who found no room, not at
 /// all, or with [`StoreError::Full`].
 ///
@@ -109,6 +111,14 @@ pub struct MemoryStats {
     pub refused: u64,
     /// Accounts that were swept since the store was made.
     pub swept: u64,
+}
+
+impl MemoryStats {
+    /// Whether identities that clients choose get no new accounts: the places that are left are kept
+    /// for others.
+    pub fn is_crowded(&self) -> bool {
+        self.accounts >= self.capacity - self.capacity / KEPT_PART
+    }
 }
 
 impl MemoryStore {
@@ -399,6 +409,13 @@ impl Store for MemoryStore {
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.reset_now(charges);
         Ok(())
+    }
+
+    fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {
+        let key = key_of(policy, identity);
+        let hash = self.hash(&key);
+        let (mut shard, now) = self.open(hash);
+        shard.has_room_for(hash, &key, now)
     }
 }
 

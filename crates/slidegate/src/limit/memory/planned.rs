@@ -6,15 +6,19 @@ use super::Commit;
 use super::account::AccountEntry;
 use super::shard::Slot;
 use crate::limit::name::MAX_NAME_LEN;
-use crate::limit::{Charge, Quota, Standing, Standings, Timestamp};
-use crate::policy::OnStoreError;
+use crate::limit::{Charge, Name, Quota, Standing, Standings, Timestamp};
 use crate::policy::identity::MAX_IDENTITY_LEN;
+use crate::policy::{Identity, OnStoreError};
 
 /// The key of an account: its policy's name, a space, and its identity. Neither has a space.
 pub(super) type AccountKey = ArrayVec<u8, { MAX_NAME_LEN + 1 + MAX_IDENTITY_LEN }>;
 
 pub(super) fn account_key(charge: &Charge<'_>) -> AccountKey {
-    let parts = [charge.policy().as_bytes(), b" ", charge.identity().as_str().as_bytes()];
+    key_of(charge.policy(), charge.identity())
+}
+
+pub(super) fn key_of(policy: &Name, identity: &Identity) -> AccountKey {
+    let parts = [policy.as_bytes(), b" ", identity.as_str().as_bytes()];
     let mut key = AccountKey::new();
     for part in parts {
         key.try_extend_from_slice(part).expect("names and identities have a greatest length");

@@ -22,6 +22,10 @@ const CALLS_PER_SWEEP: u32 = 256;
 /// already keep up with any stream of them.
 const CALLS_PER_NEW: u32 = 64;
 
+/// This part of the capacity is kept for accounts of identities that clients cannot choose: who chooses
+/// any number of them fills the rest, and is then counted by address as others are.
+pub(super) const KEPT_PART: usize = 4;
+
 /// Two processors' counters need not agree to the nanosecond.
 const CLOCK_JITTER: Duration = Duration::from_micros(100);
 
@@ -105,6 +109,18 @@ impl Shard {
         }
         let room = self.capacity.saturating_sub(self.accounts.len()).min(accounts);
         self.accounts.reserve(room, |account| self.hasher.hash_one(account.key.as_bytes()));
+    }
+
+    /// Whether an account is there, or may take a place that is not kept for others.
+    pub(super) fn has_room_for(&mut self, hash: u64, key: &[u8], now: Timestamp) -> bool {
+        if self.find(hash, key).is_some() {
+            return true;
+        }
+        let most = self.capacity - self.capacity / KEPT_PART;
+        if self.accounts.len() >= most {
+            self.sweep(now, SWEEP);
+        }
+        self.accounts.len() < most
     }
 
     /// Finds where a charge is counted; makes nothing. `planned` accounts are to be made besides.
