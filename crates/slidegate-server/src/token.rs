@@ -1,21 +1,105 @@
 //! Tokens that callers have to present.
 
-use http::{HeaderMap, header};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 
 use crate::config::Secret;
+use crate::net::Accepted;
+use crate::observe::{ListenerKind, TokenFailures};
+use crate::problem::Problem;
+
+/// The token of a listener. Clones are the same token.
+#[derive(Debug, Clone)]
+pub(crate) struct RequiredToken {
+    token: Token,
+    listener: ListenerKind,
+    failures: Arc<TokenFailures>,
+}
+
+/// Why a caller is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenError {
+    Missing,
+    Wrong,
+    /// Its address has presented too many wrong ones, and this one was not looked at.
+    TooMany {
+        retry_after: Duration,
+    },
+}
+
+impl RequiredToken {
+    pub(crate) fn new(
+        secret: &Secret,
+        listener: ListenerKind,
+        failures: &Arc<TokenFailures>,
+    ) -> Self {
+        Self { token: Token::new(secret), listener, failures: failures.clone() }
+    }
+
+    /// Compares what a caller presents. A missing token is no guess, and is not counted.
+    pub(crate) fn check(
+        &self,
+        presented: Option<&[u8]>,
+        peer: Option<IpAddr>,
+    ) -> Result<(), TokenError> {
+        let presented = presented.ok_or(TokenError::Missing)?;
+        if let Some(retry_after) = self.failures.wait(peer) {
+            return Err(TokenError::TooMany { retry_after });
+        }
+        if self.token.is(presented) {
+            return Ok(());
+        }
+        self.failures.record(self.listener, peer);
+        Err(TokenError::Wrong)
+    }
+}
+
+impl TokenError {
+    /// The refusal of an HTTP request, with what was expected.
+    pub(crate) fn respond(self, expected: &str) -> Response {
+        match self {
+            Self::Missing | Self::Wrong => {
+                let problem = Problem::new(StatusCode::UNAUTHORIZED, expected);
+                ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+            }
+            Self::TooMany { retry_after } => {
+                let after_s = whole_seconds(retry_after);
+                let detail =
+                    format_args!("too many wrong tokens from this address: retry in {after_s} s");
+                let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail);
+                ([(header::RETRY_AFTER, after_s.to_string())], problem).into_response()
+            }
+        }
+    }
+}
+
+/// Rounded up, so that a retry is never early.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+/// The address that a request came from.
+pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer)
+}
 
 /// A token, kept as its digest: the time of a comparison leaks nothing of the token, not even its
 /// length.
 #[derive(Debug, Clone)]
-pub(crate) struct Token([u8; 32]);
+struct Token([u8; 32]);
 
 impl Token {
-    pub(crate) fn new(secret: &Secret) -> Self {
+    fn new(secret: &Secret) -> Self {
         Self(Sha256::digest(secret.reveal()).into())
     }
 
-    pub(crate) fn is(&self, presented: &[u8]) -> bool {
+    fn is(&self, presented: &[u8]) -> bool {
         let presented: [u8; 32] = Sha256::digest(presented).into();
         let both = self.0.iter().zip(presented);
         both.fold(0, |differences, (own, other)| differences | (own ^ other)) == 0

@@ -1,6 +1,5 @@
 //! The admin endpoint: metrics, health, accounts, overrides, and the dashboard.
 
-mod access;
 pub(crate) mod accounts;
 mod audit;
 mod changes;
@@ -28,12 +27,13 @@ use slidegate::{Policies, Store};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::recent::RecentLists;
+use crate::access;
 use crate::config::Secret;
 use crate::live_config::LiveConfig;
-use crate::observe::{MetricsFormat, Observer};
+use crate::observe::{ListenerKind, MetricsFormat, Observer};
 use crate::overrides::OverrideService;
 use crate::problem::Problem;
-use crate::token::Token;
+use crate::token::RequiredToken;
 
 /// What the operator's requests are answered from.
 #[derive(Debug)]
@@ -93,6 +93,8 @@ pub(crate) fn router<S: Store>(
     others: Router,
 ) -> Router {
     let (scraped, probed) = (operator.observer.clone(), operator.observer.clone());
+    let failures = operator.observer.token_failures();
+    let required = token.map(|token| RequiredToken::new(token, ListenerKind::Admin, failures));
     let guarded = Router::new()
         .route("/v1/accounts", get(accounts::list::<S>))
         .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
@@ -108,7 +110,7 @@ pub(crate) fn router<S: Store>(
         .merge(others)
         .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))
         .route_layer(from_fn(access::same_origin))
-        .route_layer(from_fn_with_state(token.map(Token::new), access::authorize));
+        .route_layer(from_fn_with_state(required, access::authorize));
     let is_open = token.is_none();
     let index = async move |request: Request| match dashboard::is_wanted(&request) {
         true if is_open && !access::has_local_host(&request) => access::not_local().into_response(),

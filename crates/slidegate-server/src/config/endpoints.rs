@@ -18,6 +18,10 @@ pub(crate) struct EndpointConfig {
     pub(crate) tls: Option<TlsFiles>,
 }
 
+/// Random letters and digits have 95 bits at this length: at a million guesses a second, a token lasts
+/// longer than the universe has.
+const MIN_TOKEN_BYTES: usize = 16;
+
 impl EndpointConfig {
     /// Reads a section, with its default address and the variable that can have its token.
     pub(super) fn read(table: &Value<'_>, default: &str, variable: &str) -> Self {
@@ -40,10 +44,31 @@ impl EndpointConfig {
         table.is_set().then_some(Self { tls, ..endpoint })
     }
 
+    /// Whether a client needs a certificate to get as far as the token.
+    fn needs_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
+    }
+
+    /// Reports a token that is easily guessed, where other machines can try.
+    fn check_token(&self, table: &Value<'_>) {
+        let is_reachable = self.listen.iter().any(|address| !address.is_of_this_machine());
+        let Some(token) = self.token.as_ref().map(Secret::reveal) else { return };
+        let given = table.named("token");
+        let value = if given.is_set() { given } else { table.named("token_file") };
+        let is_short = token.trim().len() < MIN_TOKEN_BYTES;
+        if token.trim().is_empty() {
+            value.hidden().report("expected a token that is not white space");
+        } else if is_reachable && is_short && !self.needs_certificate() {
+            value.hidden().report(format!(
+                "others than this machine can try to guess it: expected a token of at least \
+                 {MIN_TOKEN_BYTES} characters, such as `openssl rand -hex 16` prints"
+            ));
+        }
+    }
+
     /// Whether anybody who reaches it is believed: there is no token, and no certificate is asked for.
     fn is_open(&self) -> bool {
-        let asks = |tls: &TlsFiles| tls.client_ca.is_some();
-        self.token.is_none() && !self.tls.as_ref().is_some_and(asks)
+        self.token.is_none() && !self.needs_certificate()
     }
 }
 
@@ -82,6 +107,13 @@ pub(super) fn check<'e>(
     gateway: Option<&'e GatewayConfig>,
     [decisions, resp, rls, admin]: [Option<&'e EndpointConfig>; 4],
 ) {
+    for (section, endpoint) in
+        [("decisions", decisions), ("resp", resp), ("rls", rls), ("admin", admin)]
+    {
+        if let Some(endpoint) = endpoint {
+            endpoint.check_token(&root.named(section));
+        }
+    }
     let mut seen: Vec<(&ListenAddress, Location)> = Vec::new();
     let of = |section, endpoint: Option<&'e EndpointConfig>, variable| {
         let variable = endpoint.is_some_and(EndpointConfig::is_open).then_some(variable);

@@ -32,13 +32,13 @@ pub(crate) use self::auth::OriginalRequest;
 use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
 use self::refunds::{KEPT_FOR, MAX_ENTRIES};
-use crate::config::Secret;
+use crate::access;
 use crate::json_body;
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
 use crate::observe::{ListenerKind, OperationOutcome, RequestOutcome, UpstreamOutcome};
 use crate::problem::Problem;
-use crate::token::{Token, bearer};
+use crate::token::{RequiredToken, bearer, peer};
 
 /// What this endpoint does, for programs that read it.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -69,9 +69,13 @@ pub(crate) struct Decisions<S> {
 /// Is called with every refund, and with the decision if there is one of that id.
 type RefundObserver = dyn Fn(OperationOutcome, Option<&Decision>) + Send + Sync;
 
-/// The routes of the endpoint. It must not be public: callers are trusted, with the token if there
-/// is one.
-pub(crate) fn router<S: Store>(decisions: Decisions<S>, token: Option<&Secret>) -> Router {
+/// The routes of the endpoint on these ports. It must not be public: callers are trusted, with the
+/// token if there is one.
+pub(crate) fn router<S: Store>(
+    decisions: Decisions<S>,
+    token: Option<RequiredToken>,
+    ports: Arc<[u16]>,
+) -> Router {
     let auth = |protocol| {
         any(move |State(decisions): State<Arc<Decisions<S>>>, request: Request| async move {
             decisions.auth(protocol, request).await
@@ -89,8 +93,8 @@ pub(crate) fn router<S: Store>(decisions: Decisions<S>, token: Option<&Secret>) 
         .fallback(not_found)
         .with_state(Arc::new(decisions));
     match token {
-        Some(token) => router.layer(from_fn_with_state(Token::new(token), require_token)),
-        None => router,
+        Some(token) => router.layer(from_fn_with_state(token, require_token)),
+        None => router.layer(from_fn_with_state(ports, access::only_programs)),
     }
 }
 
@@ -289,7 +293,11 @@ impl<S: Store> Decisions<S> {
 
 /// Lets requests pass that present the token, and those for the description. Of two tokens neither
 /// counts: a client may have sent one of them.
-async fn require_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+async fn require_token(
+    State(token): State<RequiredToken>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     let mut own = request.headers().get_all(TOKEN).iter();
     let presented = match (own.next(), own.next()) {
@@ -297,13 +305,16 @@ async fn require_token(State(token): State<Token>, request: Request, next: Next)
         (None, _) if [DECIDE, REFUND].contains(&path) => bearer(request.headers()),
         _ => None,
     };
-    if path == OPENAPI_PATH || presented.is_some_and(|presented| token.is(presented)) {
+    if path == OPENAPI_PATH {
         return next.run(request).await;
     }
-    let detail = "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
-                  /v1/refund in Authorization: Bearer TOKEN";
-    let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
-    ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+    match token.check(presented, peer(&request)) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.respond(
+            "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
+             /v1/refund in Authorization: Bearer TOKEN",
+        ),
+    }
 }
 
 async fn openapi() -> Response {

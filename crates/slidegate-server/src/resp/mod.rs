@@ -32,7 +32,7 @@ use crate::net::{RawConnection, RawHandler};
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
 use crate::overrides::{Actor, Target};
 use crate::problem::shortened;
-use crate::token::Token;
+use crate::token::{RequiredToken, TokenError};
 
 /// Replies are written when there are so many, or when there is no command left.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -45,7 +45,7 @@ pub(crate) struct Resp<S> {
     pub(crate) live: Arc<LiveConfig<S>>,
     pub(crate) operator: Operator<S>,
     pub(crate) clock: Arc<SystemClock>,
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<RequiredToken>,
 }
 
 /// One client's connection, as far as commands have changed it.
@@ -309,7 +309,9 @@ impl<S: Store> Session<'_, S> {
         let outcome = gate.decide_named(charges).await;
         let status = match outcome.as_ref().map(Decision::verdict) {
             Ok(Verdict::Allow) => StatusCode::OK,
-            Ok(Verdict::Block(Block::Listed | Block::CostAboveUnits)) => StatusCode::FORBIDDEN,
+            Ok(Verdict::Block(Block::Listed | Block::UnknownKey | Block::CostAboveUnits)) => {
+                StatusCode::FORBIDDEN
+            }
             Ok(_) => StatusCode::TOO_MANY_REQUESTS,
             Err(AccountError::Store(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Err(_) => return outcome,
@@ -336,11 +338,20 @@ impl<S: Store> Session<'_, S> {
                         Are you sure your configuration is correct?"
                 .to_owned());
         };
-        if !expected.is(token) {
-            return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());
+        match expected.check(Some(token), self.peer) {
+            Ok(()) => {
+                self.is_authenticated = true;
+                Ok(())
+            }
+            Err(TokenError::TooMany { retry_after }) => {
+                self.has_ended = true;
+                let after_s = seconds(retry_after);
+                Err(format!("ERR too many wrong tokens from this address: retry in {after_s} s"))
+            }
+            Err(TokenError::Missing | TokenError::Wrong) => {
+                Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
+            }
         }
-        self.is_authenticated = true;
-        Ok(())
     }
 
     fn hello(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {

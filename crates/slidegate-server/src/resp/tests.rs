@@ -21,9 +21,9 @@ use crate::admin::{Operator, RecentLists};
 use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
 use crate::live_config::LiveConfig;
 use crate::net::{ConnectionTable, Listeners, Settings, serve_raw};
-use crate::observe::Observer;
+use crate::observe::{ListenerKind, Observer};
 use crate::overrides::{OverrideService, Persistence};
-use crate::token::Token;
+use crate::token::RequiredToken;
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
@@ -56,7 +56,9 @@ impl Endpoint {
         let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
         let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
-        let token = token.map(|token| Token::new(&Secret::new(token)));
+        let failures = observer.token_failures();
+        let token = token
+            .map(|token| RequiredToken::new(&Secret::new(token), ListenerKind::Resp, failures));
         let operator =
             Operator { live: live.clone(), overrides, observer, recent: RecentLists::default() };
         let resp = Resp { live, operator, clock, token };
@@ -501,4 +503,16 @@ fn draining_answers_what_is_on_its_way_and_closes_the_idle() {
     endpoint.shutdown.cancel();
     client.expect("+PONG\r\n");
     assert_eq!(client.rest(), "");
+}
+
+#[test]
+fn a_client_that_guesses_tokens_is_disconnected() {
+    let endpoint = Endpoint::with(&Timeouts::default(), Some("hunter2"));
+    let mut guesser = endpoint.connect();
+    for n in 0..10 {
+        let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+        guesser.ask(&format!("AUTH guess{n}"), wrong);
+    }
+    guesser.send(&encoded("AUTH hunter2"));
+    assert!(guesser.rest().starts_with("-ERR too many wrong tokens from this address: retry in "));
 }

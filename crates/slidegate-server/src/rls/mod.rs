@@ -24,7 +24,7 @@ use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateL
 use crate::config::Secret;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, RequestOutcome, UpstreamOutcome};
-use crate::token::{Token, bearer};
+use crate::token::{RequiredToken, TokenError, bearer, peer};
 
 /// The part of Envoy's API that is spoken here, made of the files in `proto`.
 #[allow(unreachable_pub, missing_docs, clippy::all, reason = "generated")]
@@ -53,6 +53,8 @@ impl<S> Clone for EnvoyService<S> {
 
 /// Both services, with health and reflection. Callers are trusted, with the token if there is one.
 pub(crate) async fn router<S: Store>(service: EnvoyService<S>, token: Option<&Secret>) -> Router {
+    let failures = service.observer.token_failures();
+    let token = token.map(|token| RequiredToken::new(token, ListenerKind::Rls, failures));
     let limits = RateLimitServiceServer::new(service.clone()).max_decoding_message_size(MAX_BYTES);
     let checks = AuthorizationServer::new(service).max_decoding_message_size(MAX_BYTES);
     let (health, health_server) = tonic_health::server::health_reporter();
@@ -66,19 +68,32 @@ pub(crate) async fn router<S: Store>(service: EnvoyService<S>, token: Option<&Se
     let routes = Routes::new(limits).add_service(checks).add_service(health_server);
     let router = routes.add_service(reflection).prepare().into_axum_router();
     match token {
-        Some(token) => router.layer(from_fn_with_state(Token::new(token), require_token)),
+        Some(token) => router.layer(from_fn_with_state(token, require_token)),
         None => router,
     }
 }
 
 /// Lets calls pass that present the token, and those for health.
-async fn require_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+async fn require_token(
+    State(token): State<RequiredToken>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_health = request.uri().path().starts_with("/grpc.health.v1.Health/");
-    if is_health || bearer(request.headers()).is_some_and(|presented| token.is(presented)) {
+    if is_health {
         return next.run(request).await;
     }
-    let expected = "expected the token of this service in the metadata authorization: Bearer TOKEN";
-    Status::unauthenticated(expected).into_http()
+    match token.check(bearer(request.headers()), peer(&request)) {
+        Ok(()) => next.run(request).await,
+        Err(TokenError::TooMany { .. }) => {
+            Status::resource_exhausted("too many wrong tokens from this address").into_http()
+        }
+        Err(TokenError::Missing | TokenError::Wrong) => {
+            let expected =
+                "expected the token of this service in the metadata authorization: Bearer TOKEN";
+            Status::unauthenticated(expected).into_http()
+        }
+    }
 }
 
 /// A request that was decided, as far as it is known.

@@ -127,8 +127,10 @@ impl PublicListeners {
         for index in 0..self.workers {
             let gateway = self.gateway.as_mut().and_then(BoundListener::share);
             let gateway = gateway.zip(server.gateway.as_ref().map(|gateway| gateway.worker(index)));
+            let local =
+                self.decisions.as_ref().map(|bound| bound.local.clone()).unwrap_or_default();
             let decisions = self.decisions.as_mut().and_then(BoundListener::share);
-            let decisions = decisions.map(|share| (share, server.decisions()));
+            let decisions = decisions.map(|share| (share, server.decisions(&local)));
             let resp = self.resp.as_mut().and_then(BoundListener::share);
             let resp = resp.zip(server.resp());
             let rls = self.rls.as_mut().and_then(BoundListener::share);

@@ -11,20 +11,20 @@ use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::{Operator, RecentLists};
-use crate::config::{Config, ConfigErrors, KeysFileVersion, Sources};
+use crate::config::{Config, ConfigErrors, KeysFileVersion, ListenAddress, Secret, Sources};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
 use crate::now::{Heartbeats, NowService};
-use crate::observe::{Observer, RequestOutcome, StoreReport, Trail};
+use crate::observe::{ListenerKind, Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{Cause, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
 use crate::shared_bans::{BanQueue, SharedBans};
-use crate::token::Token;
+use crate::token::RequiredToken;
 
 /// What all endpoints share, and where it came from.
 pub(crate) struct Server<S> {
@@ -120,8 +120,8 @@ impl<S: Store + StoreReport> Server<S> {
         Operator { live: self.live.clone(), overrides, observer, recent }
     }
 
-    /// What answers programs that ask, on one worker.
-    pub(crate) fn decisions(&self) -> RouterService {
+    /// What answers programs that ask at these addresses, on one worker.
+    pub(crate) fn decisions(&self, local: &[ListenAddress]) -> RouterService {
         let observer = self.observer.clone();
         let observe = move |answered: &RequestOutcome<'_>| observer.record(answered);
         let observe = Box::new(observe);
@@ -131,9 +131,12 @@ impl<S: Store + StoreReport> Server<S> {
         });
         let (live, clock) = (self.live.clone(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
+        let token = token.map(|token| self.required(token, ListenerKind::Decisions));
         let refunds = self.refunds.clone();
         let decisions = Decisions { live, observe, observe_refund, clock, refunds };
-        RouterService(decisions::router(decisions, token))
+        let ports =
+            local.iter().filter_map(ListenAddress::reached_at).map(|at| at.port()).collect();
+        RouterService(decisions::router(decisions, token, ports))
     }
 
     /// What answers Redis clients, if there is an endpoint for them.
@@ -143,8 +146,16 @@ impl<S: Store + StoreReport> Server<S> {
             live: self.live.clone(),
             operator: self.operator(),
             clock: self.clock.clone(),
-            token: config.endpoint.token.as_ref().map(Token::new),
+            token: config
+                .endpoint
+                .token
+                .as_ref()
+                .map(|token| self.required(token, ListenerKind::Resp)),
         })
+    }
+
+    fn required(&self, token: &Secret, listener: ListenerKind) -> RequiredToken {
+        RequiredToken::new(token, listener, self.observer.token_failures())
     }
 
     /// What answers Envoy.

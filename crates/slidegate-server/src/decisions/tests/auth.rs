@@ -7,6 +7,7 @@ use slidegate::MemoryStore;
 use slidegate_tower::{Refusal, Responder};
 
 use super::{DecisionsApi, Down, Got, api, rules};
+use crate::config::Secret;
 
 async fn ask(api: &DecisionsApi, peer: &str, target: &str, headers: &[(&str, &str)]) -> Got {
     let request = Request::get(target);
@@ -279,4 +280,70 @@ async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
             assert_eq!(got.header("www-authenticate"), Some("Bearer"));
         }
     }
+}
+
+#[tokio::test]
+async fn a_web_page_spends_nothing_and_a_proxy_keeps_its_clients_headers() {
+    let described = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/api/x")];
+    let cross = [("sec-fetch-site", "cross-site")];
+    let origin = [("origin", "https://evil.example")];
+    for (target, host, headers, expected) in [
+        // A page of another site, with or without a name of its own for this machine.
+        ("/v1/auth/envoy/api/x", "127.0.0.1:8081", &cross[..], 403),
+        ("/v1/auth/envoy/api/x", "localhost:8081", &origin[..], 403),
+        ("/v1/auth/envoy/api/x", "evil.example:8081", &[], 403),
+        ("/v1/auth", "evil.example:8081", &described[..], 403),
+        ("/v1/openapi.json", "evil.example:8081", &[], 403),
+        ("/v1/openapi.json", "127.0.0.1:8081", &cross[..], 403),
+        // Proxies, which pass on what the client sent.
+        ("/v1/auth/envoy/api/x", "shop.example", &[], 200),
+        (
+            "/v1/auth/envoy/api/x",
+            "shop.example:8443",
+            &[("x-forwarded-for", "203.0.113.7"), cross[0]],
+            200,
+        ),
+        ("/v1/auth", "shop.example", &[described[0], described[1], cross[0], origin[0]], 200),
+        ("/v1/auth", "127.0.0.1:8081", &[described[0], described[1], cross[0]], 200),
+        ("/v1/openapi.json", "[::1]:8081", &[], 200),
+    ] {
+        let headers: Vec<_> = [("host", host)].into_iter().chain(headers.iter().copied()).collect();
+        let api = api();
+        let got = ask(&api, "127.0.0.1", target, &headers).await;
+        assert_eq!(got.status, expected, "{target} {headers:?} {}", got.text());
+        assert!(expected == 200 || api.observed().is_empty(), "nothing is spent");
+    }
+    let api = api();
+    let question = |host: &str| {
+        let request = Request::post("/v1/decide").header("host", host);
+        let request = request.header("content-type", "application/json");
+        request.body(Full::new(Bytes::from_static(b"{}"))).unwrap()
+    };
+    assert_eq!(api.send("127.0.0.1", question("evil.example:8081")).await.status, 403);
+    assert_eq!(api.send("127.0.0.1", question("evil.example")).await.status, 403);
+    assert_eq!(api.send("127.0.0.1", question("localhost:8081")).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_tokens_is_not_listened_to_and_others_are() {
+    let secret = Secret::new("a token of the test");
+    let api = DecisionsApi::with_token(rules(), MemoryStore::new(), Some(&secret));
+    let present = async |peer: &str, token: &str| {
+        ask(&api, peer, "/v1/auth/envoy/x", &[("x-slidegate-token", token)]).await
+    };
+    for n in 0..10 {
+        assert_eq!(present("203.0.113.7", &format!("guess {n}")).await.status, 401);
+    }
+    let late = present("203.0.113.7", "a token of the test").await;
+    assert_eq!(late.status, 429, "it is not even compared");
+    let wait: u64 = late.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=61).contains(&wait));
+    assert_eq!(present("203.0.113.8", "a token of the test").await.status, 200);
+    // A request without a token, or with a client's beside the proxy's, is no guess.
+    for _ in 0..20 {
+        let both = [("x-slidegate-token", "x"), ("x-slidegate-token", "a token of the test")];
+        assert_eq!(ask(&api, "203.0.113.9", "/v1/auth/envoy/x", &both).await.status, 401);
+        assert_eq!(ask(&api, "203.0.113.9", "/v1/auth/envoy/x", &[]).await.status, 401);
+    }
+    assert_eq!(present("203.0.113.9", "a token of the test").await.status, 200);
 }

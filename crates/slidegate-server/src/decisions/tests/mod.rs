@@ -31,7 +31,8 @@ use super::{Decisions, router};
 use crate::config::{LimiterConfig, Secret};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
-use crate::observe::RequestOutcome;
+use crate::observe::{ListenerKind, RequestOutcome};
+use crate::token::RequiredToken;
 
 /// The endpoint, and what was observed of it.
 struct DecisionsApi {
@@ -113,7 +114,10 @@ impl DecisionsApi {
         let (observe, observe_refund) = (Box::new(observe), Box::new(observe_refund));
         let refunds = Arc::default();
         let decisions = Decisions { live, observe, observe_refund, clock, refunds };
-        Self { router: router(decisions, token), observed }
+        let failures = Arc::default();
+        let token =
+            token.map(|token| RequiredToken::new(token, ListenerKind::Decisions, &failures));
+        Self { router: router(decisions, token, Arc::from([8081])), observed }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {

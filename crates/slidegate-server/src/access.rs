@@ -1,7 +1,8 @@
-//! Who may use the admin API: whoever presents the token or is on this machine, and no other site's
-//! page.
+//! Who may use the admin and decision APIs: callers with the token or on this machine, and no web
+//! page of another site.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -10,23 +11,22 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
 use crate::problem::Problem;
-use crate::token::{Token, bearer};
+use crate::token::{RequiredToken, bearer, peer};
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// Lets requests pass that present the token. Where there is none, requests must address this
 /// machine by an IP address or as localhost. That keeps web pages out: with DNS rebinding a page can
 /// have its own name resolve to this machine, but its requests carry that name.
-pub(super) async fn authorize(
-    State(token): State<Option<Token>>,
+pub(crate) async fn authorize(
+    State(token): State<Option<RequiredToken>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match token {
-        Some(token) if !bearer(request.headers()).is_some_and(|given| token.is(given)) => {
-            let detail = "This page needs the operator's token: Authorization: Bearer TOKEN.";
-            let problem = Problem::new(StatusCode::UNAUTHORIZED, detail);
-            ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+    let checked = token.map(|token| token.check(bearer(request.headers()), peer(&request)));
+    match checked {
+        Some(Err(error)) => {
+            error.respond("This page needs the operator's token: Authorization: Bearer TOKEN.")
         }
         None if request.uri().path() != "/metrics" && !has_local_host(&request) => {
             not_local().into_response()
@@ -35,24 +35,76 @@ pub(super) async fn authorize(
     }
 }
 
-/// Refuses what is not read only if a browser sends it for a page of another origin.
-pub(super) async fn same_origin(request: Request, next: Next) -> Response {
-    if !request.method().is_safe() && is_cross_origin(&request) {
-        let detail = "Another site's page cannot change anything here: expected an Origin that is \
-                      this host's, or none.";
-        return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
+/// Lets questions of programs and proxies pass, where there is no token, and refuses those that a web
+/// page has a browser send.
+///
+/// The client's headers come along with what a proxy asks, `Origin` and `Sec-Fetch-Site` among them, and
+/// some proxies keep the client's `Host`. So they count only where they cannot be the client's: a page
+/// that has rebound its name has to address this listener's port, and one of another site cannot add
+/// the headers by which proxies describe a request.
+pub(crate) async fn only_programs(
+    State(ports): State<Arc<[u16]>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    let is_forwarded = path == AUTH || path.starts_with("/v1/auth/");
+    if is_forwarded {
+        let is_rebound = addresses_port(&ports, &request) && !has_local_host(&request);
+        let is_described = DESCRIPTIONS.iter().any(|name| request.headers().contains_key(*name));
+        if is_rebound {
+            return not_local().into_response();
+        }
+        if !is_described && is_cross_origin(&request) {
+            return cross_origin().into_response();
+        }
+        return next.run(request).await;
+    }
+    if !has_local_host(&request) {
+        return not_local().into_response();
+    }
+    if is_cross_origin(&request) {
+        return cross_origin().into_response();
     }
     next.run(request).await
 }
 
+const AUTH: &str = "/v1/auth";
+
+/// The headers by which proxies describe a request. A page can have them sent to its own origin only.
+const DESCRIPTIONS: [&str; 3] = ["x-forwarded-for", "x-forwarded-method", "x-original-method"];
+
+/// Whether the host has a port of the listener. That of a request which a proxy asks about has the
+/// proxy's.
+fn addresses_port(ports: &[u16], request: &Request) -> bool {
+    match host(request) {
+        Host::Named(authority) => ports.contains(&authority.port_u16().unwrap_or(80)),
+        Host::Missing | Host::Malformed => false,
+    }
+}
+
+/// Refuses what is not read only if a browser sends it for a page of another origin.
+pub(crate) async fn same_origin(request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && is_cross_origin(&request) {
+        return cross_origin().into_response();
+    }
+    next.run(request).await
+}
+
+fn cross_origin() -> Problem {
+    let detail = "Another site's page cannot change anything here: expected an Origin that is this \
+                  host's, or none.";
+    Problem::new(StatusCode::FORBIDDEN, detail)
+}
+
 /// The refusal of a request without a token that does not address this machine.
-pub(super) fn not_local() -> Problem {
+pub(crate) fn not_local() -> Problem {
     let detail = "Without a token, this is only for requests to an address or to localhost.";
     Problem::new(StatusCode::FORBIDDEN, detail)
 }
 
 /// Whether the host is an IP address, localhost or missing.
-pub(super) fn has_local_host(request: &Request) -> bool {
+pub(crate) fn has_local_host(request: &Request) -> bool {
     match host(request) {
         Host::Missing => true,
         Host::Malformed => false,
