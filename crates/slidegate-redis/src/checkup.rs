@@ -25,6 +25,36 @@ pub enum ServerWarning {
     TooOld(String),
 }
 
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// What endangers the budgets that it keeps.
+    pub warnings: Vec<ServerWarning>,
+    /// Keys that it has dropped since it began because its memory was full; of a cluster, all of its
+    /// nodes together.
+    pub evicted_keys: u64,
+}
+
+impl ServerReport {
+    pub(crate) fn read(info: &Value) -> Self {
+        Self { warnings: findings(info), evicted_keys: evicted_keys(info) }
+    }
+}
+
+fn evicted_keys(info: &Value) -> u64 {
+    let count = |text: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("evicted_keys:"));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    match info {
+        Value::BulkString(text) => count(&String::from_utf8_lossy(text)),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => count(text),
+        Value::Map(nodes) => nodes.iter().map(|(_, info)| evicted_keys(info)).sum(),
+        _ => 0,
+    }
+}
+
 /// What `INFO` gives reason to worry about; a cluster's is that of all its nodes.
 pub(crate) fn findings(info: &Value) -> Vec<ServerWarning> {
     match info {

@@ -42,7 +42,7 @@ mod store;
 
 pub use address::{Address, AddressError};
 pub use builder::{BuildError, RedisStoreBuilder, RedisTls};
-pub use checkup::ServerWarning;
+pub use checkup::{ServerReport, ServerWarning};
 pub use collision::{KeyCollision, KeyCollisions};
 pub use error::{KeyErrorReason, RedisStoreError};
 pub use events::{EventBatch, EventLog, EventLogError, LoggedEvent, Position};

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::address::Address;
 use crate::batch::Batcher;
 use crate::builder::RedisStoreBuilder;
-use crate::checkup::{ServerWarning, findings};
+use crate::checkup::{ServerReport, ServerWarning};
 use crate::collision::KeyCollisions;
 use crate::connection::RedisConnection;
 use crate::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
@@ -143,8 +143,14 @@ impl RedisStore {
     /// Looks for settings of the server that would make it forget what it has counted. The same is
     /// done, and logged, whenever a connection is made.
     pub async fn checkup(&self) -> Result<Vec<ServerWarning>, StoreError> {
-        let look = async { Ok(findings(&self.0.connection.send(&redis::cmd("INFO")).await?)) };
-        self.within(self.deadline(), look).await
+        self.server_report().await.map(|report| report.warnings)
+    }
+
+    /// What the server says of itself: a [`checkup`](Self::checkup), and the keys that it has evicted.
+    pub async fn server_report(&self) -> Result<ServerReport, StoreError> {
+        let command = redis::cmd("INFO");
+        let info = self.within(self.deadline(), self.0.connection.send(&command)).await?;
+        Ok(ServerReport::read(&info))
     }
 
     /// Checks that no two ledgers of these policies can share a key: two windows of one policy, or

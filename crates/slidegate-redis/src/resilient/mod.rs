@@ -89,6 +89,14 @@ impl ResilientStore {
         }
     }
 
+    /// Asks the server what it says of itself, for [`stats`](Self::stats). If there is no answer, what
+    /// it said before stays.
+    pub async fn refresh_server_report(&self) -> Result<(), StoreError> {
+        let report = self.0.redis.server_report().await?;
+        self.0.count(|stats| stats.server = report);
+        Ok(())
+    }
+
     /// The store that it makes resilient.
     pub fn redis(&self) -> &RedisStore {
         &self.0.redis

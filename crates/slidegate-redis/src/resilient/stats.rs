@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::breaker::BreakerState;
 use super::key_errors::KeyError;
+use crate::checkup::ServerReport;
 
 /// What a [`ResilientStore`](crate::ResilientStore) has done so far, for the metrics of the program
 /// that has it.
@@ -42,6 +43,9 @@ pub struct ResilienceStats {
     pub key_errors: Vec<KeyError>,
     /// How long the answered calls took.
     pub latency: Latency,
+    /// What the server said of itself when it was last
+    /// [asked](crate::ResilientStore::refresh_server_report).
+    pub server: ServerReport,
 }
 
 /// How long calls took: how many took up to each bound, in powers of two.

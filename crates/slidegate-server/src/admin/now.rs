@@ -13,7 +13,7 @@ use slidegate::Clock;
 use super::readiness::Readiness;
 use crate::calendar::Rfc3339;
 use crate::now::NowService;
-use crate::observe::{GateReport, ReloadState, breaker_word};
+use crate::observe::{Observer, ReloadState, breaker_word};
 
 /// The route of `GET /v1/now`.
 pub(crate) fn router<C: Clock>(now: Arc<NowService<C>>) -> Router {
@@ -135,9 +135,9 @@ impl ReloadView {
 }
 
 impl StoreView {
-    pub(crate) fn of(gate: &dyn GateReport) -> Self {
-        let readiness = Readiness::of(gate, false);
-        let stats = gate.store_stats();
+    pub(crate) fn of(observer: &Observer) -> Self {
+        let readiness = Readiness::of(observer, false);
+        let stats = observer.gate().store_stats();
         Self {
             kind: stats.kind.to_owned(),
             state: if readiness.degraded { "degraded" } else { "ready" }.to_owned(),

@@ -3,12 +3,15 @@
 use axum::Json;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use slidegate::limit::MemoryStats;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
-use slidegate_redis::BreakerState;
+use slidegate_redis::{BreakerState, ServerWarning};
 use tokio_util::sync::CancellationToken;
 
-use crate::observe::{GateReport, Observer, StoreStats, breaker_word};
+use crate::observe::{Observer, StoreStats, breaker_word};
+
+const CLOSED: &str = breaker_word(BreakerState::Closed);
 
 /// The state of a Redis that was not called yet.
 const UNTRIED: &str = "untried";
@@ -17,7 +20,7 @@ pub(super) fn respond(
     observer: &Observer,
     shutdown: &CancellationToken,
 ) -> (StatusCode, Json<Readiness>) {
-    let readiness = Readiness::of(observer.gate(), shutdown.is_cancelled());
+    let readiness = Readiness::of(observer, shutdown.is_cancelled());
     let status = match readiness.ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
@@ -30,7 +33,8 @@ pub(super) fn respond(
 pub(crate) struct Readiness {
     /// Whether requests should be sent here.
     pub(crate) ready: bool,
-    /// Whether the store fails; then each policy's `on_store_error` applies.
+    /// Whether the store fails, and each policy's `on_store_error` applies; or whether what it counts
+    /// is in doubt.
     pub(crate) degraded: bool,
     /// Whether the process is shutting down.
     pub(crate) draining: bool,
@@ -42,6 +46,9 @@ pub(crate) struct Readiness {
     /// Errors of the last minute that concern single keys in Redis.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     key_errors: Vec<KeyTrouble>,
+    /// Why what the store counts is in doubt although it answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     /// The policies whose requests are refused, because their `on_store_error` is `deny`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     refusing: Vec<String>,
@@ -55,7 +62,9 @@ struct KeyTrouble {
 }
 
 impl Readiness {
-    pub(super) fn of(gate: &dyn GateReport, draining: bool) -> Self {
+    pub(super) fn of(observer: &Observer, draining: bool) -> Self {
+        let gate = observer.gate();
+        let warnings = warnings(observer);
         let StoreStats { kind, redis, .. } = gate.store_stats();
         let is_cut_off = redis.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
         let recent_errors = redis.iter().flat_map(|stats| &stats.key_errors);
@@ -78,7 +87,7 @@ impl Readiness {
         Self {
             // A key error concerns some identities of some policies.
             ready: !draining && refusing.is_empty(),
-            degraded: is_cut_off || !key_errors.is_empty(),
+            degraded: is_cut_off || !key_errors.is_empty() || !warnings.is_empty(),
             draining,
             store: kind.to_owned(),
             state: redis.map(|stats| match stats.breaker {
@@ -88,6 +97,7 @@ impl Readiness {
                 state => breaker_word(state).to_owned(),
             }),
             key_errors,
+            warnings,
             refusing,
         }
     }
@@ -97,10 +107,14 @@ impl Readiness {
         let state = self.state.as_deref().unwrap_or_default();
         let errors = self.key_errors.iter();
         let errors = errors.map(|KeyTrouble { policy, reason }| format!("{policy} ({reason})"));
+        let is_cut_off = ![CLOSED, UNTRIED, ""].contains(&state);
         match (self.degraded, errors.collect::<Vec<_>>()) {
             (false, _) => None,
-            (true, errors) if state == breaker_word(BreakerState::Closed) => {
-                Some(format!("Redis cannot count in keys of {}", errors.join(", ")))
+            (true, errors) if !is_cut_off => {
+                let keys = format!("Redis cannot count in keys of {}", errors.join(", "));
+                let keys = Some(keys).filter(|_| !errors.is_empty());
+                let reasons: Vec<String> = keys.into_iter().chain(self.warnings.clone()).collect();
+                Some(reasons.join("; "))
             }
             (true, _) if self.refusing.is_empty() => {
                 Some(format!("Redis circuit breaker {state}; each policy's on_store_error applies"))
@@ -111,4 +125,36 @@ impl Readiness {
             }
         }
     }
+}
+
+/// Why what the store counts is in doubt although it answers.
+fn warnings(observer: &Observer) -> Vec<String> {
+    let gate = observer.gate();
+    let StoreStats { memory, redis, .. } = gate.store_stats();
+    let mut warnings = Vec::new();
+    for (stats, store) in
+        [(memory, "memory store"), (Some(gate.local_stats()), "store of local policies")]
+    {
+        let Some(stats) = stats.filter(MemoryStats::is_crowded) else { continue };
+        let (accounts, capacity) = (stats.accounts, stats.capacity);
+        let effect = match accounts >= capacity {
+            true => "new accounts are decided by on_store_error",
+            false => "new API keys and other identities that clients choose are counted by address",
+        };
+        warnings.push(format!("the {store} has {accounts} of {capacity} accounts: {effect}"));
+    }
+    for warning in redis.iter().flat_map(|stats| &stats.server.warnings) {
+        if let ServerWarning::Evicts(policy) = warning {
+            warnings.push(format!(
+                "Redis drops keys, and what they have counted, when its memory is full \
+                 (maxmemory-policy {policy})"
+            ));
+        }
+    }
+    let conflicting = observer.conflicting_policies();
+    if !conflicting.is_empty() {
+        let names = conflicting.join(", ");
+        warnings.push(format!("another gateway on this Redis defines {names} in another way"));
+    }
+    warnings
 }

@@ -178,3 +178,18 @@ async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
         assert_eq!(said.get("refusing"), refusing.as_ref());
     }
 }
+
+#[tokio::test]
+async fn a_crowded_store_is_degraded_and_says_why() {
+    let live = live(OnStoreError::Local, MemoryStore::builder().capacity(4).build());
+    let (router, _closing) = endpoint(live.clone());
+    assert_eq!(readiness(&router).await.1["degraded"], false);
+    for n in 1..=4 {
+        let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, n].into());
+        let _ = live.gate().decide(&facts).await.unwrap();
+    }
+    let (status, said) = readiness(&router).await;
+    assert_eq!((status, &said["degraded"]), (StatusCode::OK, &Value::from(true)));
+    let reason = said["warnings"][0].as_str().unwrap();
+    assert!(reason.starts_with("the memory store has 4 of 4 accounts"), "{reason}");
+}

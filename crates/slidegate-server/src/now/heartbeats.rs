@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slidegate::{Clock, Timestamp};
+use slidegate::{Clock, Policies, Timestamp};
 use slidegate_redis::{SharedEntry, SharedMap, SharedMapError};
 use tokio::sync;
 
+use super::meaning::{differing, meanings};
 use crate::admin::now::GatewayView;
 use crate::calendar::Rfc3339;
+use crate::observe::{Observer, PolicyConflict};
 
 /// Writes the heartbeat of this gateway, and knows those of the others.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Heartbeats {
     /// The id of its entry: names may be the same, as in containers, where the process is always 1.
     id: String,
     own: GatewayEntry,
+    /// What the policies in force mean, as the next heartbeat tells it.
+    meanings: Mutex<String>,
     others: Mutex<Vec<OtherGateway>>,
     /// Held during a call, so that none overtakes another.
     presence: sync::Mutex<Presence>,
@@ -47,6 +51,9 @@ struct GatewayEntry {
     started: Rfc3339,
     /// How long the entry lasts after it was written.
     lasts_ms: u64,
+    /// What its policies mean; older versions tell nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    policies: String,
 }
 
 /// Another gateway, by this one's clock.
@@ -76,17 +83,41 @@ impl Heartbeats {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: Rfc3339(started),
             lasts_ms: 0,
+            policies: String::new(),
         };
         let id = format!("{:016x}", fastrand::u64(..));
-        let (others, presence) = (Mutex::default(), sync::Mutex::default());
-        Self { map, id, own, others, presence }
+        let (meanings, others) = (Mutex::default(), Mutex::default());
+        Self { map, id, own, meanings, others, presence: sync::Mutex::default() }
     }
 
-    /// Exchanges heartbeats until this gateway leaves.
-    pub(super) async fn run(&self, clock: &impl Clock) {
-        while self.exchange(clock.now()).await != Presence::Removed {
+    /// Exchanges heartbeats until this gateway leaves, and reports policies that others define in
+    /// another way.
+    pub(super) async fn run(&self, clock: &impl Clock, observer: &Observer) {
+        loop {
+            let policies = observer.gate().policies();
+            self.tell(&policies);
+            if self.exchange(clock.now()).await == Presence::Removed {
+                return;
+            }
+            observer.policy_conflicts(self.conflicts(&policies, clock.now()));
             tokio::time::sleep(self.pause()).await;
         }
+    }
+
+    /// Has the next heartbeat tell of these policies.
+    pub(super) fn tell(&self, policies: &Policies) {
+        *self.meanings.lock() = meanings(policies);
+    }
+
+    /// The policies that other gateways define in another way.
+    pub(super) fn conflicts(&self, policies: &Policies, now: Timestamp) -> Vec<PolicyConflict> {
+        let (own, others) = (self.meanings.lock(), self.others.lock());
+        let live = others.iter().filter(|other| other.until > now);
+        let conflicts = live.flat_map(|OtherGateway { entry, .. }| {
+            let differing = differing(policies, &own, &entry.policies).into_iter();
+            differing.map(|policy| PolicyConflict { policy, gateway: entry.name.clone() })
+        });
+        conflicts.take(MAX_LISTED).collect()
     }
 
     /// Removes the heartbeat. If the last one could not be written, it is left to expire, because
@@ -137,7 +168,8 @@ impl Heartbeats {
 
     async fn write_and_read(&self, map: &SharedMap, now: Timestamp) -> Result<(), SharedMapError> {
         let lasting = self.pause() * MISSED;
-        let own = GatewayEntry { lasts_ms: lasting.as_millis() as u64, ..self.own.clone() };
+        let (lasts_ms, policies) = (lasting.as_millis() as u64, self.meanings.lock().clone());
+        let own = GatewayEntry { lasts_ms, policies, ..self.own.clone() };
         let text = serde_json::to_string(&own).expect("strings and numbers can be JSON");
         map.insert(&self.id, &text, lasting).await?;
         let Some(snapshot) = map.read(None).await? else { return Ok(()) };

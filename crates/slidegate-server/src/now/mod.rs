@@ -2,6 +2,7 @@
 //! share it, and the configuration.
 
 mod heartbeats;
+mod meaning;
 mod sampler;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,8 @@ pub(crate) struct NowService<C> {
 
 /// An answer of up to this age is given again.
 const FRESH: Duration = Duration::from_secs(1);
+/// Between two questions to the store how it is.
+const STORE_PAUSE: Duration = Duration::from_secs(10);
 /// How much longer the process may live for its heartbeat.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -45,7 +48,11 @@ impl<C: Clock> NowService<C> {
 
     /// Samples and exchanges heartbeats for as long as the process lives.
     pub(crate) async fn run(self: Arc<Self>) {
-        tokio::join!(self.sample_repeatedly(), self.heartbeats.run(&self.clock));
+        tokio::join!(
+            self.sample_repeatedly(),
+            self.heartbeats.run(&self.clock, &self.observer),
+            self.observe_store()
+        );
     }
 
     /// Tells the other gateways that this one goes. If that takes too long, its heartbeat expires.
@@ -75,6 +82,14 @@ impl<C: Clock> NowService<C> {
         }
     }
 
+    /// Asks the store what it says of itself, for as long as the process lives.
+    async fn observe_store(&self) {
+        loop {
+            self.observer.gate().refresh_store().await;
+            sleep(STORE_PAUSE).await;
+        }
+    }
+
     fn sample(&self) {
         let (totals, times) = (self.observer.policy_totals(), self.observer.decision_times());
         self.sampler.lock().step(&totals, times);
@@ -87,7 +102,7 @@ impl<C: Clock> NowService<C> {
             at: Rfc3339(self.clock.wall()),
             started: Rfc3339(self.observer.started_at()),
             reload: ReloadView::new(self.observer.reload_state()),
-            store: StoreView::of(self.observer.gate()),
+            store: StoreView::of(&self.observer),
             gateways: self.heartbeats.gateways(now),
             step_ms: STEP.as_millis() as u64,
             policies: sampler.policies.clone(),

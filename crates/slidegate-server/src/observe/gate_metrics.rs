@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use prometheus_client::encoding::NoLabelSet;
@@ -11,9 +13,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::{Action, BanStats};
-use slidegate::{Gate, MemoryStore, Name, Policies, Store};
+use slidegate::{ChosenStats, Gate, MemoryStore, Name, Policies, Store};
 use slidegate_redis::{
     BreakerState, KeyCollisions, Latency, LeaseStats, LeasedStore, ResilienceStats, ResilientStore,
+    ServerWarning,
 };
 
 use super::page::Page;
@@ -21,6 +24,11 @@ use super::page::Page;
 /// A store that can be asked how it is.
 pub(crate) trait StoreReport: Send + Sync + 'static {
     fn report(&self) -> StoreStats;
+
+    /// Asks a server what it says of itself, for the next report.
+    fn refresh(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 
     /// Checks that no two ledgers of these policies would share a key.
     fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
@@ -56,6 +64,12 @@ impl StoreReport for ResilientStore {
         StoreStats { kind: "redis", memory: None, url, redis, leases: None }
     }
 
+    async fn refresh(&self) {
+        if let Err(error) = self.refresh_server_report().await {
+            tracing::debug!(%error, "Redis did not say how it is");
+        }
+    }
+
     fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
         self.redis().check_policies(policies)
     }
@@ -64,6 +78,10 @@ impl StoreReport for ResilientStore {
 impl StoreReport for LeasedStore {
     fn report(&self) -> StoreStats {
         StoreStats { leases: Some(self.stats()), ..self.inner().report() }
+    }
+
+    async fn refresh(&self) {
+        self.inner().refresh().await;
     }
 
     fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
@@ -80,6 +98,12 @@ pub(crate) trait GateReport: Send + Sync + 'static {
 
     /// Of the gate's own store.
     fn local_stats(&self) -> MemoryStats;
+
+    /// Asks the store's server what it says of itself.
+    fn refresh_store(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Identities that clients chose.
+    fn chosen_identities(&self) -> ChosenStats;
 
     fn ban_stats(&self) -> BanStats;
 
@@ -101,6 +125,14 @@ impl<S: Store + StoreReport> GateReport for Gate<S> {
 
     fn local_stats(&self) -> MemoryStats {
         self.local_store().stats()
+    }
+
+    fn refresh_store(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.store().refresh())
+    }
+
+    fn chosen_identities(&self) -> ChosenStats {
+        self.chosen_identities()
     }
 
     fn ban_stats(&self) -> BanStats {
@@ -125,6 +157,7 @@ pub(super) fn encode(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result 
     let shared = store.memory.map(|stats| ("shared", stats));
     let memory: Vec<_> = shared.into_iter().chain([("local", gate.local_stats())]).collect();
     encode_memory(&memory, page)?;
+    encode_chosen(gate.chosen_identities(), page)?;
     encode_bans(gate.ban_stats(), page)?;
     encode_overrides(&gate.active_overrides(), page)?;
     store.redis.map_or(Ok(()), |stats| encode_redis(&stats, page))?;
@@ -180,6 +213,16 @@ fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Re
     )
 }
 
+fn encode_chosen(chosen: ChosenStats, page: &mut Page<'_>) -> fmt::Result {
+    let identities = "Live identities that clients chose: API keys that are not listed, Authorization \
+                      headers and named headers.";
+    let refused = "Requests counted by another identity because their address had too many chosen \
+                   ones or the memory store had no room for one.";
+    let count = ConstGauge::new(chosen.identities as f64);
+    page.metric("slidegate_chosen_identities", identities, &count)?;
+    page.metric("slidegate_chosen_refused", refused, &ConstCounter::new(chosen.refused))
+}
+
 fn encode_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
     let adopted = "Bans adopted from other gateways or from before a restart.";
     let refused = "Denials not counted towards a ban because the table was full.";
@@ -233,7 +276,15 @@ fn encode_redis(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
         }),
     )?;
     encode_latency(&stats.latency, page)?;
+    let is_evicting = |warning: &ServerWarning| matches!(warning, ServerWarning::Evicts(_));
+    let evicts = stats.server.warnings.iter().any(is_evicting);
     let gauges = [
+        (
+            "slidegate_redis_evicts",
+            "1 if Redis drops keys when its memory is full (maxmemory-policy), and with them what \
+             was spent.",
+            usize::from(evicts),
+        ),
         ("slidegate_store_cached_denials", "Denials in the denial cache.", stats.cached),
         (
             "slidegate_store_unmerged_accounts",
@@ -245,6 +296,11 @@ fn encode_redis(stats: &ResilienceStats, page: &mut Page<'_>) -> fmt::Result {
         page.metric(name, help, &ConstGauge::new(value as f64))?;
     }
     let counters = [
+        (
+            "slidegate_redis_evicted_keys",
+            "Keys that Redis has dropped because its memory was full.",
+            stats.server.evicted_keys,
+        ),
         ("slidegate_store_breaker_opened", "Times that the circuit breaker opened.", stats.opened),
         (
             "slidegate_store_fallbacks",
@@ -297,7 +353,7 @@ fn encode_latency(latency: &Latency, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// The name of a state, here and in `/readyz`.
-pub(crate) fn breaker_word(state: BreakerState) -> &'static str {
+pub(crate) const fn breaker_word(state: BreakerState) -> &'static str {
     match state {
         BreakerState::Closed => "closed",
         BreakerState::Open => "open",

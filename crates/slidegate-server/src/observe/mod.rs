@@ -12,6 +12,7 @@ mod request_log;
 mod request_metrics;
 #[cfg(test)]
 mod tests;
+mod token_failures;
 mod top_accounts;
 
 use std::net::IpAddr;
@@ -21,11 +22,12 @@ use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::{Trail, TrailLines, read_tail};
 pub(crate) use self::decision_times::DurationCounts;
-pub(crate) use self::gate_metrics::{GateReport, StoreReport, StoreStats, breaker_word};
-pub(crate) use self::observer::{Observer, ReloadState};
+pub(crate) use self::gate_metrics::{StoreReport, StoreStats, breaker_word};
+pub(crate) use self::observer::{Observer, PolicyConflict, ReloadState};
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;
 pub(crate) use self::policy_metrics::PolicyTotals;
+pub(crate) use self::token_failures::TokenFailures;
 pub(crate) use self::top_accounts::SeenAccount;
 
 /// A request that has been answered.
@@ -106,6 +108,8 @@ pub(crate) enum BlockReason {
     Banned,
     /// By an operator's override.
     Suspended,
+    /// For an API key that was not issued.
+    UnknownKey,
     /// One that this version has no name for.
     Other,
 }
@@ -152,7 +156,7 @@ impl VerdictLabel {
 
 impl BlockReason {
     /// In the order of the variants.
-    const NAMES: [&str; 5] = ["listed", "cost", "banned", "suspended", "other"];
+    const NAMES: [&str; 6] = ["listed", "cost", "banned", "suspended", "unknown-key", "other"];
 
     /// None if the request was not blocked.
     pub(crate) fn of(decision: &Decision) -> Option<Self> {
@@ -162,6 +166,7 @@ impl BlockReason {
             Block::CostAboveUnits => Self::Cost,
             Block::Banned { .. } => Self::Banned,
             Block::Suspended { .. } => Self::Suspended,
+            Block::UnknownKey => Self::UnknownKey,
             _ => Self::Other,
         })
     }

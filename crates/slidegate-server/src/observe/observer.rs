@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use slidegate::{Clock, Decision, Name, Policies, Timestamp};
 
@@ -22,6 +22,7 @@ use super::page::{MetricsFormat, Page};
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
 use super::request_log::{DenialLog, log_access};
 use super::request_metrics::RequestMetrics;
+use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
@@ -49,11 +50,22 @@ struct ObserverState {
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
     bans_not_shared: Counter,
+    /// Policies that other gateways on the same Redis define in another way.
+    conflicts: Mutex<Vec<PolicyConflict>>,
+    token_failures: Arc<TokenFailures>,
     audit: Option<Trail>,
     /// Whether there is a line for every request.
     access_log: bool,
     clock: Arc<dyn Clock>,
     started: Timestamp,
+}
+
+/// A policy that another gateway on the same Redis defines in another way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PolicyConflict {
+    pub(crate) policy: String,
+    /// The other's name.
+    pub(crate) gateway: String,
 }
 
 /// How the configuration in force came about.
@@ -106,6 +118,8 @@ impl Observer {
             restart_needed: Mutex::default(),
             snapshots: Attempts::default(),
             bans_not_shared: Counter::default(),
+            conflicts: Mutex::default(),
+            token_failures: Arc::default(),
             audit,
             access_log: log.access,
             gate,
@@ -232,6 +246,38 @@ impl Observer {
         self.0.bans_not_shared.inc_by(bans);
     }
 
+    /// The policies that other gateways define in another way, as of now. Each is logged when it
+    /// begins.
+    pub(crate) fn policy_conflicts(&self, conflicts: Vec<PolicyConflict>) {
+        let mut known = self.0.conflicts.lock();
+        for PolicyConflict { policy, gateway } in
+            conflicts.iter().filter(|one| !known.contains(one))
+        {
+            tracing::warn!(
+                policy,
+                gateway,
+                "another gateway on the same Redis has a policy of this name with another identity, \
+                 quota, window, plan or consistency: both count in the same accounts; give the \
+                 gateways one configuration, or the policies different names"
+            );
+        }
+        *known = conflicts;
+    }
+
+    /// The names of policies that other gateways define in another way.
+    pub(crate) fn conflicting_policies(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.0.conflicts.lock().iter().map(|conflict| conflict.policy.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Wrong tokens at all listeners.
+    pub(crate) fn token_failures(&self) -> &Arc<TokenFailures> {
+        &self.0.token_failures
+    }
+
     /// The accounts that an operator wants to see first, and the time to ask for them.
     pub(crate) fn accounts(&self) -> (&TopAccounts, Timestamp) {
         (&self.0.accounts, self.0.clock.now())
@@ -311,6 +357,17 @@ impl Collector for Observer {
             "slidegate_bans_not_shared",
             "Bans that apply at this gateway only because the queue for Redis was full.",
             &state.bans_not_shared,
+        )?;
+        page.metric(
+            "slidegate_policy_conflicts",
+            "Policies that another gateway on the same Redis defines with another identity, quota, \
+             window, plan or consistency.",
+            &ConstGauge::new(self.conflicting_policies().len() as f64),
+        )?;
+        page.metric(
+            "slidegate_token_failures",
+            "Wrong tokens presented, by listener.",
+            &state.token_failures.counts,
         )?;
         page.metric(
             "slidegate_audit_dropped",

@@ -96,30 +96,31 @@ impl RequestMetrics {
             ("rls", &self.rls),
         ];
         let listeners = listeners.map(|(name, metrics)| (("listener", name), metrics));
-        let each = |label, names: [&'static str; 5], of: fn(&ListenerMetrics) -> &[Counter; 5]| {
-            listeners.into_iter().flat_map(move |(listener, metrics)| {
-                let counters = names.into_iter().zip(of(metrics).clone());
-                counters.map(move |(name, counter)| ([listener, (label, name)], counter))
-            })
-        };
+        let each =
+            |label, names: &'static [&'static str], of: fn(&ListenerMetrics) -> &[Counter]| {
+                listeners.into_iter().flat_map(move |(listener, metrics)| {
+                    let counters = names.iter().zip(of(metrics).iter().cloned());
+                    counters.map(move |(name, counter)| ([listener, (label, *name)], counter))
+                })
+            };
         page.family(
             "slidegate_requests",
             "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
              banned or too costly), unavailable (the store could not count and a policy says deny \
              to that), none (the gate was not asked).",
-            each("verdict", VerdictLabel::NAMES, |listener| &listener.verdicts),
+            each("verdict", &VerdictLabel::NAMES, |listener| &listener.verdicts),
         )?;
         page.family(
             "slidegate_responses",
             "Responses sent, by status class.",
-            each("class", CLASSES, |listener| &listener.classes),
+            each("class", &CLASSES, |listener| &listener.classes),
         )?;
         page.family(
             "slidegate_blocks",
             "Requests refused regardless of their quotas, by reason: listed as blocked, costing \
              more than a quota allows in a whole window, banned by a policy, suspended by an \
-             operator.",
-            each("reason", BlockReason::NAMES, |listener| &listener.blocks),
+             operator, with an unknown API key.",
+            each("reason", &BlockReason::NAMES, |listener| &listener.blocks),
         )?;
         page.family(
             "slidegate_fallback_decisions",

@@ -10,6 +10,7 @@ use slidegate::{Decision, Policies, PolicyStanding, Standing, Timestamp};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::observe::request_log::shortened;
 use crate::observe::{BlockReason, Operation, OperationOutcome, RequestOutcome, VerdictLabel};
+use crate::visible::visible;
 
 /// What happened. Fields that a line has no use for are left out.
 #[derive(Debug, Serialize)]
@@ -109,9 +110,10 @@ impl AuditEvent<'_> {
             event: &'a AuditEvent<'a>,
         }
         let line = Line { time: Rfc3339(at), event: self };
-        let mut line = serde_json::to_vec(&line).expect("maps with names for keys");
-        line.push(b'\n');
-        line
+        let line = serde_json::to_string(&line).expect("maps with names for keys");
+        let mut line = visible(&line).into_owned();
+        line.push('\n');
+        line.into_bytes()
     }
 }
 
