@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::visible::VisibleLines;
 
 /// The most lines that wait for a writer: a few megabytes.
 pub(crate) const MAX_QUEUED_LINES: usize = 8192;
@@ -76,7 +77,9 @@ where
     })?;
     let registry = tracing_subscriber::registry().with(filter);
     // What cannot be written is not to be written about: that panics if standard error is closed.
-    let lines = tracing_subscriber::fmt::layer().with_writer(writers).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(VisibleLines(writers))
+        .log_internal_errors(false);
     Ok(match style {
         LogStyle::Json => {
             let json = lines.json().flatten_event(true);
@@ -148,6 +151,18 @@ pub(crate) mod tests {
         assert_eq!(lines[0]["path"], "/a\"\n\x1b[31m");
         assert_eq!(lines[0]["units"], 5);
         assert!(lines[0]["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn lines_show_every_character_that_would_hide_or_turn_others() {
+        let log = || tracing::info!(path = "/a\u{9b}31m\u{202e}b\u{2028}", "he\u{202e}llo");
+        for style in [LogStyle::Json, LogStyle::Pretty { colour: false }] {
+            let text = logged(style, "info", log);
+            let is_raw = |c| ['\u{9b}', '\u{202e}', '\u{2028}'].contains(&c);
+            assert!(!text.contains(is_raw) && text.contains("he\\u202ello"), "{text:?}");
+        }
+        let lines = lines_of("info", log);
+        assert_eq!(lines[0]["path"], "/a\u{9b}31m\u{202e}b\u{2028}", "the same when it is read");
     }
 
     #[test]

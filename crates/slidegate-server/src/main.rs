@@ -1,5 +1,6 @@
 //! The `slidegate` command.
 
+mod access;
 mod admin;
 mod calendar;
 mod check;
@@ -32,6 +33,7 @@ mod shared_bans;
 mod simulation;
 mod terminal;
 mod token;
+mod visible;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -20,6 +20,7 @@ use tokio_util::either::Either;
 
 use crate::config::{ListenAddress, Secret};
 use crate::terminal;
+use crate::visible::{self, visible};
 
 /// Where the server is.
 #[derive(Debug, clap::Args)]
@@ -136,9 +137,9 @@ impl AdminEndpoint {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(self.call(method, path, body))?;
         let text = if self.json {
-            String::from_utf8(answer.into())? + "\n"
+            visible(&String::from_utf8(answer.into())?).into_owned() + "\n"
         } else {
-            let answer = serde_json::from_slice(&answer);
+            let answer = visible::from_json(&answer);
             text(answer.context(OTHER_VERSION)?)?
         };
         terminal::show(&text)
@@ -147,7 +148,7 @@ impl AdminEndpoint {
     /// A page, which is JSON.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let answer = self.call(Method::GET, path, Vec::new()).await?;
-        serde_json::from_slice(&answer).context(OTHER_VERSION)
+        visible::from_json(&answer).context(OTHER_VERSION)
     }
 
     /// The server's answer, which is JSON, or why it does not do what it was asked.
@@ -171,7 +172,7 @@ impl AdminEndpoint {
                 (Some(_), None) => bail!("{admin} does not take the token in {TOKEN}"),
             }
         }
-        let answer: Option<Value> = serde_json::from_slice(&body).ok();
+        let answer: Option<Value> = visible::from_json(&body).ok();
         match answer.as_ref().map(|answer| answer["detail"].as_str()) {
             Some(_) if status.is_success() => Ok(body),
             Some(Some(detail)) => bail!("{detail}"),

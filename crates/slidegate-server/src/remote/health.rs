@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::client::AdminUrl;
 use crate::admin::readiness::Readiness;
-use crate::terminal;
+use crate::{terminal, visible};
 
 pub(super) const AFTER_HELP: &str = "\
 It asks GET /readyz, which needs no token, and waits for at most 2 seconds. A server whose Redis is
@@ -39,7 +39,7 @@ pub(super) fn run(url: &AdminUrl) -> anyhow::Result<()> {
         Ok(answer) => answer.context("unreachable")?,
         Err(_) => bail!("unreachable: {url} did not answer within {} s", TIMEOUT.as_secs()),
     };
-    let readiness: Readiness = serde_json::from_slice(&body).ok().with_context(|| {
+    let readiness: Readiness = visible::from_json(&body).ok().with_context(|| {
         format!("unreachable: {url} answered {status}, but not as slidegate's admin endpoint does")
     })?;
     let line = line(&readiness);
