@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use slidegate::policy::UnknownKeys;
 use slidegate::{Policies, Quota};
 use slidegate_redis::KeyTemplate;
 
@@ -119,8 +120,12 @@ fn plans(outline: &ConfigSummary) -> Vec<String> {
         1 => plans.push("1 API key has a plan of its own".to_owned()),
         many => plans.push(format!("{many} API keys have a plan of their own")),
     }
-    if outline.ignores_unknown_keys {
-        plans.push("other API keys are no identities: the next source counts".to_owned());
+    match outline.unknown_keys {
+        UnknownKeys::Ignore => {
+            plans.push("other API keys are no identities: the next source counts".to_owned());
+        }
+        UnknownKeys::Refuse => plans.push("other API keys are refused with 401".to_owned()),
+        UnknownKeys::Own => {}
     }
     plans
 }

@@ -1,6 +1,7 @@
 //! Policies, responses and client addresses: the part that a reload can change.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use slidegate::policy::{PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
 use slidegate::{Policies, Policy};
@@ -64,12 +65,20 @@ impl<'t> LimiterSections<'t> {
         for (name, table) in &plans {
             builder = builder.plan(read_plan(name, table));
         }
-        let unknown_keys = [("ignore", UnknownKeys::Ignore), ("own", UnknownKeys::Own)];
+        let unknown_keys = [
+            ("ignore", UnknownKeys::Ignore),
+            ("own", UnknownKeys::Own),
+            ("refuse", UnknownKeys::Refuse),
+        ];
         let unknown_keys = root.key("unknown_keys").one_of(&unknown_keys);
         // With a keys file there is a table of keys, even while the file is empty.
         let has_file = root.key("keys_file").is_set();
         if let Some(unknown) = unknown_keys.or(has_file.then_some(UnknownKeys::Ignore)) {
             builder = builder.unknown_keys(unknown);
+        }
+        let per_address = root.key("identities_per_address").number(1..=u32::MAX);
+        if let Some(per_address) = per_address.and_then(NonZeroU32::new) {
+            builder = builder.identities_per_address(per_address);
         }
         if let Some(user_header) = header_name(&gateway.key("user_header")) {
             builder = builder.user_header(user_header);
@@ -107,7 +116,7 @@ impl<'t> LimiterSections<'t> {
         }
         let policies = self.policies.iter().map(|policy| &policy.policy);
         let policies = policies.chain(reserved).cloned();
-        let built = policies.fold(self.builder.clone(), PoliciesBuilder::policy).build();
+        let built = policies.fold(self.builder.clone(), PoliciesBuilder::policy).build_silently();
         built.map_err(|errors| self.report(&errors, root)).ok()
     }
 
@@ -156,7 +165,8 @@ impl<'t> LimiterSections<'t> {
             (_, Some((_, plan)), "name") => return plan.clone(),
             (_, Some((_, plan)), key) => plan.named(key),
             (_, _, "user_header") => root.named("gateway").named("user_header"),
-            _ => root.named(&error.place).named("paths"),
+            (_, _, "path") => root.named(&error.place).named("paths"),
+            (_, _, list) => root.named(&error.place).named(list),
         };
         value.find(&error.value).unwrap_or(value)
     }

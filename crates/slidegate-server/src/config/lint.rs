@@ -28,6 +28,7 @@ impl<'c> Lint<'c> {
     pub(super) fn run(&self) {
         self.lint_addresses();
         self.lint_policies();
+        self.lint_invented();
         self.lint_plans();
     }
 
@@ -141,6 +142,24 @@ impl<'c> Lint<'c> {
             let template = self.root.named("store").named("key_templates").named(&policy.name);
             let text = "it has no keys in Redis: the policy is local";
             template.warn_if(policy.scope == Scope::Local && template.is_set(), text);
+        }
+    }
+
+    /// Policies that clients evade by inventing credentials.
+    fn lint_invented(&self) {
+        for (evaded, source) in self.policies.evaded() {
+            let keys = match source {
+                Source::Authorization => "",
+                _ => ", or list the keys in [[api_key]] or keys_file",
+            };
+            let text = format!(
+                "clients evade it by inventing values of {source}, each with an account of its own: \
+                 add a policy with identity = \"ip\" for the same requests{keys}"
+            );
+            let written = self.policies().find(|(_, policy)| policy.name == evaded.name);
+            if let Some((written, _)) = written {
+                written.table.named("identity").warn_if(true, text);
+            }
         }
     }
 

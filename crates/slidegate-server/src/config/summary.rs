@@ -15,7 +15,7 @@ pub(crate) struct ConfigSummary {
     pub(crate) plans: Vec<LimitSummary>,
     pub(crate) api_keys: usize,
     /// Whether API keys that are not listed are no identities.
-    pub(crate) ignores_unknown_keys: bool,
+    pub(crate) unknown_keys: UnknownKeys,
     pub(crate) exempt: Vec<String>,
     pub(crate) blocked: Vec<String>,
 }
@@ -45,7 +45,7 @@ impl ConfigSummary {
             policies: policies.iter().zip(&written.policies).map(of_policy).collect(),
             plans: plans.into_iter().map(of_plan).collect(),
             api_keys: policies.plan_keys().count(),
-            ignores_unknown_keys: policies.unknown_keys() == UnknownKeys::Ignore,
+            unknown_keys: policies.unknown_keys(),
             exempt: of_list(&root.named("exempt")),
             blocked: of_list(&root.named("blocked")),
         }

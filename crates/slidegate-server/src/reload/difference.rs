@@ -26,6 +26,7 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
         changes.push(match new.unknown_keys() {
             UnknownKeys::Ignore => "unknown API keys are ignored".to_owned(),
             UnknownKeys::Own => "unknown API keys have accounts of their own".to_owned(),
+            UnknownKeys::Refuse => "unknown API keys are refused".to_owned(),
         });
     }
     if old.user_header() != new.user_header() {

@@ -26,6 +26,11 @@ name = "login"
 match = { method = "POST", path = "/login" }
 quotas = "5/min"
 ban = { after = "20/min", for = "10min" }
+
+[[policy]]
+name = "address"
+scope = "local"
+quotas = "50/s"
 "#;
 
 /// Checks a text that comes from standard input.

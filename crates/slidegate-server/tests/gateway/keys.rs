@@ -151,3 +151,73 @@ fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
     let warnings: Vec<&str> = warnings.filter(|line| !line.contains("open files")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("may read the API keys"), "{warnings:?}");
 }
+
+#[test]
+fn a_flood_of_invented_keys_leaves_room_for_everybody_else() {
+    let upstream = Upstream::simple();
+    let setup = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .tables("[store]\ncapacity = 400")
+        .policy("api", "5/h", "identity = [\"api-key\", \"ip\"]");
+    let front = start(&setup, "identities_per_address = 50");
+    // Fifty accounts, and then five requests of the address.
+    assert_eq!(passing(&front, "203.0.113.7", invented(1000)), 55);
+    assert_eq!(passing(&front, "203.0.113.7", same("invented-7", 10)), 4, "a known key counts on");
+    assert_eq!(front.metric("slidegate_chosen_refused_total", ""), 950.0);
+    // Many addresses fill what there is for keys, and no more.
+    for n in 0..20 {
+        let keys = (0..50).map(|key| format!("{n}-{key}"));
+        passing(&front, &format!("198.51.100.{n}"), keys);
+    }
+    assert!(front.admin_page("/readyz").text().contains("\"degraded\":true"));
+    for n in 0..50 {
+        let client = format!("192.0.2.{n}");
+        assert_eq!(passing(&front, &client, same("new", 1)), 1, "a newcomer with a key");
+        let status = front.wire().get("/", &format!("X-Forwarded-For: {client}\r\n")).status();
+        assert_eq!(status, 200, "and without one");
+    }
+    assert_eq!(front.metric("slidegate_memory_refused_total", "store=\"shared\""), 0.0);
+}
+
+#[test]
+fn unknown_keys_are_refused_with_401_if_the_operator_wants_it() {
+    let upstream = Upstream::simple();
+    let setup =
+        selling(&upstream).tables(&format!("[[api_key]]\ndigest = {DIGEST:?}\nplan = \"pro\""));
+    let front = start(&setup, "unknown_keys = \"refuse\"");
+    let response = front.wire().get("/", "X-API-Key: stolen\r\n");
+    assert_eq!(response.status(), 401);
+    assert_eq!(response.value("www-authenticate").as_deref(), Some("ApiKey"));
+    assert_eq!(response.value("content-type").as_deref(), Some("application/problem+json"));
+    assert_eq!(front.wire().get("/", "X-API-Key: k-123\r\n").status(), 200);
+    assert_eq!(front.wire().get("/", "").status(), 200, "without a key the address counts");
+    assert_eq!(front.metric("slidegate_blocks_total", "reason=\"unknown-key\""), 1.0);
+}
+
+#[test]
+fn a_basic_credential_has_one_spelling_in_accounts_and_lists() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .tables("[blocked]\nauthorizations = [\"Basic bWFsbG9yeTpzdG9sZW4=\"]")
+        .policy("api", "3/h", "identity = [\"authorization\", \"ip\"]")
+        .start();
+    let status =
+        |value: &str| front.wire().get("/", &format!("Authorization: {value}\r\n")).status();
+    let alice = ["Basic", "basic", "BASIC", "bASIC"]
+        .map(|scheme| status(&format!("{scheme} YWxpY2U6c2VjcmV0MQ==")));
+    assert_eq!(alice, [200, 200, 200, 429]);
+    for other in [
+        "Basic YWxpY2U6c2VjcmV0MQ",
+        "Basic YWxpY2U6c2VjcmV0MQ====",
+        "Basic YWxpY2U6*c2VjcmV0MQ==",
+        "Basic \"YWxpY2U6c2VjcmV0MQ==\"",
+        "Basic YWxpY2U6\tc2VjcmV0MQ==",
+        "Basic YWxpY2U6c2VjcmV0MQ==,x",
+        "Basic  YWxpY2U6c2VjcmV0MQ==",
+        "Basic bWFsbG9yeTpz*dG9sZW4=",
+    ] {
+        assert_eq!(status(other), 400, "{other:?}");
+    }
+    assert_eq!(status("Basic bWFsbG9yeTpzdG9sZW4="), 403);
+}

@@ -88,7 +88,7 @@ fn an_unknown_plan_is_counted_logged_and_told() {
     assert!(!labels.contains("gold") && labels.contains("slidegate_unknown_plans_total"));
 
     let decide = |question: &str, query: &str| {
-        let head = "Host: x\r\nContent-Type: application/json";
+        let head = "Host: localhost\r\nContent-Type: application/json";
         let length = question.len();
         let mut wire = Wire::connect(front.address("decisions"));
         wire.send(format!(

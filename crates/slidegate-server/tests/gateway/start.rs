@@ -47,8 +47,11 @@ fn the_first_lines_are_on_standard_error_if_nobody_sees_standard_output() {
 fn the_line_to_try_works_when_it_is_pasted() {
     let upstream = Upstream::simple();
     let text = "[decisions]\nlisten = \"0.0.0.0:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
-    let options_with_token =
-        || options().configuration(text).variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2");
+    let options_with_token = || {
+        options()
+            .configuration(text)
+            .variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2")
+    };
     let local = text.replace("0.0.0.0", "127.0.0.1");
     for (front, expected) in [
         (gateway(&upstream).start(), "HTTP/1.1 200"),
@@ -58,11 +61,11 @@ fn the_line_to_try_works_when_it_is_pasted() {
         let output = front.output();
         let line = output.lines().find_map(|line| line.strip_prefix("  try ")).unwrap().trim();
         let mut shell = Command::new("sh");
-        shell.args(["-c", line]).env("SLIDEGATE_DECISIONS_TOKEN", "hunter2");
+        shell.args(["-c", line]).env("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2");
         let pasted = shell.output().unwrap();
         let said = String::from_utf8_lossy(&pasted.stdout);
         assert!(said.contains(expected), "{line}\n{said}");
-        assert!(!output.contains("hunter2"));
+        assert!(!output.contains("hunter2-hunter2-hunter2"));
     }
 }
 
@@ -88,10 +91,12 @@ fn a_decision_service_that_others_can_reach_asks_for_its_token() {
 
     let place = Place::new();
     let token = place.path("token");
-    fs::write(&token, "hunter2\n").unwrap();
+    fs::write(&token, "hunter2-hunter2-hunter2\n").unwrap();
     let in_file = text.replace("[admin]", &format!("token_file = {token:?}\n[admin]"));
     for with in [
-        options().configuration(text).variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2"),
+        options()
+            .configuration(text)
+            .variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2"),
         options().configuration(&in_file),
     ] {
         let front = Front::of(with.start());
@@ -104,8 +109,8 @@ fn a_decision_service_that_others_can_reach_asks_for_its_token() {
             wire.response().status()
         };
         let forwarded = "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n";
-        let own = "X-Slidegate-Token: hunter2\r\n";
-        let bearer = "Authorization: Bearer hunter2\r\n";
+        let own = "X-Slidegate-Token: hunter2-hunter2-hunter2\r\n";
+        let bearer = "Authorization: Bearer hunter2-hunter2-hunter2\r\n";
         for (path, headers, status) in [
             ("/v1/decide", String::new(), 401),
             ("/v1/decide", "X-Slidegate-Token: hunter3\r\n".to_owned(), 401),

@@ -154,7 +154,7 @@ fn a_program_that_asks_can_vouch_for_the_header_and_its_own_word_comes_first() {
     let mut wire = Wire::connect(front.address("decisions"));
     let mut identity = |question: &str| {
         wire.send(format!(
-            "POST /v1/decide HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+            "POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n{question}",
             question.len()
         ));

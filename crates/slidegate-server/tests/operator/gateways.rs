@@ -211,3 +211,37 @@ fn a_redis_that_has_forgotten_everything_is_told_the_overrides_again_but_not_the
     }
     assert!(Operator::of(&late).run(&["overrides"]).contains("a test"));
 }
+
+#[test]
+fn gateways_that_do_not_agree_on_a_policy_and_an_evicting_redis_are_degraded() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup =
+        |quota| on_redis(&upstream, &redis).policy("api", quota, "").policy("same", "9/h", "");
+    let one = setup("5/h").start();
+    wait_until("the first to be ready", || {
+        one.admin_page("/readyz").text().contains("\"degraded\":false")
+    });
+    let two = setup("8/h").start();
+    let reason = "another gateway on this Redis defines api in another way";
+    for front in [&one, &two] {
+        wait_until("both to say so", || front.admin_page("/readyz").text().contains(reason));
+        assert_eq!(front.metric("slidegate_policy_conflicts", ""), 1.0);
+        let warned = front.output().matches("has a policy of this name").count();
+        assert_eq!(warned, 1, "once, and not of the policy that is the same");
+    }
+    let now = Operator::of(&one).run(&["top"]);
+    assert!(now.contains(reason), "{now}");
+    drop(two);
+    wait_until("the first to be alone", || {
+        one.admin_page("/readyz").text().contains("\"degraded\":false")
+    });
+    drop(one);
+
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect_ok();
+    let front = setup("5/h").start();
+    wait_until("the gateway to say so", || {
+        front.admin_page("/readyz").text().contains("maxmemory-policy allkeys-lru")
+    });
+    assert_eq!(front.metric("slidegate_redis_evicts", ""), 1.0);
+    assert_eq!(front.metric("slidegate_redis_evicted_keys_total", ""), 0.0);
+}

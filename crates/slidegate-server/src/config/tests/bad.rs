@@ -153,6 +153,17 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:2: admin.listen = \"127.0.0.1:8081\": default: decisions.listen is there already",
     ),
     ("[admin]\ntoken = ''", "test.toml:2: admin.token = (hidden): expected at least one character"),
+    (
+        "[admin]\nlisten = '0.0.0.0:9090'\ntoken = 'fifteen letters'",
+        "test.toml:3: admin.token = (hidden): others than this machine can try to guess it: expected a token of at least 16 characters",
+    ),
+    (
+        "[decisions]\nlisten = '127.0.0.1:8081'\ntoken = '  '",
+        "test.toml:3: decisions.token = (hidden): expected a token that is not white space",
+    ),
+    ("[blocked]\nauthorizations = ['Basic bWFsbG9yeTpzdG9sZW4']", "blocked.authorizations"),
+    ("unknown_keys = 'reject'", "test.toml:1: unknown_keys = \"reject\": expected"),
+    ("identities_per_address = 0", "test.toml:1: identities_per_address = 0: expected"),
     ("[admin]\ntoken = ['hunter2']", "test.toml:2: admin.token = (hidden): expected a string"),
     (
         "[admin]\ntoken = 'hunter2'\ntoken_file = 'x'",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use slidegate::Identity;
+use slidegate::policy::UnknownKeys;
 
 use super::file;
 use crate::config::Loaded;
@@ -65,7 +66,11 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
         assert_eq!(keys, expected, "{name}");
     }
     let empty = Keys::new("none.csv", "key,plan\n").load("").unwrap();
-    assert!(empty.config.rules.outline.ignores_unknown_keys, "an empty table is a table");
+    assert_eq!(
+        empty.config.rules.outline.unknown_keys,
+        UnknownKeys::Ignore,
+        "an empty table is a table"
+    );
 }
 
 #[test]

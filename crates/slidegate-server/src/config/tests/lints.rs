@@ -186,7 +186,8 @@ fn punishments_that_hit_others() {
         "policy[0].ban: one client can have all others banned: they share the account everyone",
         &ban("'ip'"),
     );
-    check(&ban("['api-key']"), "the account anonymous", &ban("['api-key', 'ip']"));
+    let of_keys = |identity: &str| format!("unknown_keys = 'ignore'\n{}", ban(identity));
+    check(&of_keys("['api-key']"), "the account anonymous", &of_keys("['api-key', 'ip']"));
     let count = |identity: &str| format!("{API}identity = {identity}\ncount_denied = true\n");
     check(
         &count("'everyone'"),
@@ -271,4 +272,31 @@ fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
     let variable = [("REDIS_URL", "redis://:hunter2@a")];
     assert_eq!(warnings(with("", Flags::default(), &variable).unwrap()), 0);
     assert_eq!(warnings(with("[store]\nkind = 'memory'", Flags::default(), &variable).unwrap()), 1);
+}
+
+#[test]
+fn policies_that_invented_credentials_evade() {
+    let api = |identity: &str| format!("{API}identity = {identity}\n");
+    let guard = "[[policy]]\nname = 'address'\nscope = 'local'\nquotas = '50/s'\n";
+    for (identity, expected) in [
+        (
+            "['api-key', 'ip']",
+            "policy[0].identity: clients evade it by inventing values of api-key",
+        ),
+        (
+            "['authorization']",
+            "policy[0].identity: clients evade it by inventing values of authorization",
+        ),
+        ("['header:x-user', 'api-key']", "or list the keys in [[api_key]] or keys_file"),
+    ] {
+        let trusting = "[gateway]\nupstream = 'http://127.0.0.1:3000'\ntrusted_proxies = ['10.0.0.0/8']\n\
+                        client_address = 'x-forwarded-for'\n";
+        let evaded = format!("{trusting}{}", api(identity));
+        check(&evaded, expected, &format!("{evaded}{guard}"));
+    }
+    check(
+        &api("['api-key']"),
+        "clients evade it",
+        &format!("unknown_keys = 'refuse'\n{}", api("['api-key']")),
+    );
 }

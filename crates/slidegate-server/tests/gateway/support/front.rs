@@ -120,7 +120,7 @@ impl Front {
         let mut wire = Wire::connect(self.address("decisions"));
         let length = json.len();
         wire.send(format!(
-            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\n\r\n{json}"
         ));
         wire.response()

@@ -100,7 +100,7 @@ fn the_gateway_runs_the_image_with_a_configuration_that_is_good() {
     let (_, command) = image.split_once("\nCMD [").unwrap();
     let file = command.split('"').find(|word| word.ends_with(".toml")).unwrap();
     let file = mounted("gateway", file);
-    check_with(&path(&file), &[(TOKEN, "of the caller")]);
+    check_with(&path(&file), &[(TOKEN, "a token of the caller")]);
     let configuration = read(&file);
     assert!(configuration.contains("\nurl = \"redis://redis:6379\"\n"));
     for port in items(&gateway["ports"]) {
