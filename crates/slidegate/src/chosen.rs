@@ -22,7 +22,7 @@ use crate::policy::{Identity, Prefixes};
 /// restart begins anew.
 #[derive(Debug)]
 pub(crate) struct ChosenIdentities {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<ChosenShard>; SHARDS],
     /// How many of the identities in `shards` each address has brought. Locked after a shard.
     counts: Mutex<HashMap<u64, u32, RandomState>>,
     /// The seed is random, because clients choose what is hashed.
@@ -67,7 +67,7 @@ const SWEEP: usize = 16;
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-struct Shard {
+struct ChosenShard {
     identities: HashTable<Chosen>,
     cursor: usize,
 }
@@ -159,7 +159,7 @@ impl ChosenIdentities {
     }
 
     /// Looks through some buckets for identities that are over.
-    fn sweep(&self, shard: &mut Shard, now: Timestamp, most: usize) {
+    fn sweep(&self, shard: &mut ChosenShard, now: Timestamp, most: usize) {
         let buckets = shard.identities.num_buckets();
         for _ in 0..most.min(buckets) {
             shard.cursor = if shard.cursor + 1 < buckets { shard.cursor + 1 } else { 0 };
