@@ -99,12 +99,13 @@ impl Batcher {
 
     fn start(self: &Arc<Self>, queue: &mut BatchQueue, batch: Vec<PendingRequest>) {
         queue.in_flight += 1;
-        tokio::spawn(InFlightBatch { batcher: self.clone(), is_over: false }.run(batch));
+        let call = InFlightBatch { batcher: self.clone(), is_over: false };
+        self.connection.spawn(call.run(batch));
     }
 
     fn send_alone(self: &Arc<Self>, pending: PendingRequest) {
         let batcher = self.clone();
-        tokio::spawn(async move {
+        self.connection.spawn(async move {
             let batch = vec![pending];
             if let Ok(reply) = timeout(LATEST, batcher.call(&batch)).await {
                 batcher.deliver(batch, reply);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{ClientTlsConfig, TlsCertificates};
 use slidegate::Name;
+use tokio::runtime::Handle;
 
 use crate::address::{Address, AddressError};
 use crate::key::KeyTemplate;
@@ -21,6 +22,7 @@ pub struct RedisStoreBuilder {
     pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
     pub(crate) deadline: Duration,
     pub(crate) tls: Option<RedisTls>,
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// Many times what a call takes, and little enough to add to a request without harm.
@@ -36,6 +38,7 @@ impl RedisStoreBuilder {
             policy_templates: HashMap::new(),
             deadline: DEADLINE,
             tls: None,
+            runtime: None,
         }
     }
 
@@ -70,6 +73,29 @@ impl RedisStoreBuilder {
     /// The certificates to use where the URL says TLS.
     pub fn tls(self, tls: RedisTls) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// Runs the connection and every background task of the store on this runtime, whichever runtime
+    /// the store is called on. Without it, they run on the runtime of the call that needs them first,
+    /// and a task that blocks that runtime makes calls of all others miss their deadlines.
+    ///
+    /// The runtime needs its I/O and time drivers, and has to outlive the store's last call.
+    ///
+    /// ```
+    /// use slidegate_redis::RedisStore;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread()
+    ///     .worker_threads(1)
+    ///     .thread_name("redis")
+    ///     .enable_all()
+    ///     .build()?;
+    /// let store = RedisStore::builder("redis://127.0.0.1:6379")
+    ///     .runtime(runtime.handle().clone())
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn runtime(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     /// The key of the shared map: it begins as the template for all policies does or, if none is set, as

@@ -13,7 +13,9 @@ use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, TlsMode, Value};
 use slidegate::limit::SystemClock;
 use slidegate::{Clock, Timestamp};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::address::{Address, Sentinels, Topology};
 use crate::builder::RedisTls;
@@ -36,6 +38,8 @@ pub(crate) struct RedisConnection {
     /// A name that no other process has, and how many names were made of it.
     pub(crate) process: String,
     names: AtomicU64,
+    /// Where tasks run; none for the runtime of the call that needs them.
+    runtime: Option<Handle>,
 }
 
 enum ConnectionState {
@@ -75,6 +79,7 @@ impl RedisConnection {
         tls: Option<RedisTls>,
         scripts: Scripts,
         deadline: Duration,
+        runtime: Option<Handle>,
     ) -> Self {
         Self {
             address,
@@ -86,12 +91,24 @@ impl RedisConnection {
             clock: SystemClock::new(),
             process: format!("{:x}", fastrand::u64(..)),
             names: AtomicU64::new(0),
+            runtime,
         }
     }
 
     /// A name that is given out once, here and elsewhere.
     pub(crate) fn unique_name(&self) -> String {
         format!("{}-{:x}", self.process, self.names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Spawns a task where those of this connection run.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        match &self.runtime {
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
+        }
     }
 
     /// Runs a script. If the server does not know it, as after a restart, it is loaded and called
@@ -177,7 +194,7 @@ impl RedisConnection {
                 let (done, waiting) = watch::channel(None);
                 *state = ConnectionState::Connecting(waiting.clone());
                 // In its own task, because callers may have less time than it takes.
-                tokio::spawn(self.clone().connect(done));
+                self.spawn(self.clone().connect(done));
                 Err(waiting)
             }
         }

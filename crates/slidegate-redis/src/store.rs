@@ -10,6 +10,7 @@ use redis::{FromRedisValue, ToRedisArgs};
 use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::address::Address;
 use crate::batch::Batcher;
@@ -91,7 +92,8 @@ impl RedisStore {
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let shared_map_key = builder.shared_map_key();
         let scripts = Scripts::new(builder.layout, builder.score_unit.unwrap_or_default());
-        let connection = RedisConnection::new(address, builder.tls, scripts, builder.deadline);
+        let (tls, deadline, runtime) = (builder.tls, builder.deadline, builder.runtime);
+        let connection = RedisConnection::new(address, tls, scripts, deadline, runtime);
         let connection = Arc::new(connection);
         Self(Arc::new(StoreInner {
             batcher: Arc::new(Batcher::new(connection.clone())),
@@ -247,10 +249,18 @@ impl RedisStore {
         Err(self.missed(self.deadline()))
     }
 
+    /// Spawns a task beside the connection.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.0.connection.spawn(task)
+    }
+
     /// Awaits a late answer in the background, to take back what it says was spent.
     fn spawn_late(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Ok(permit) = self.0.late.clone().try_acquire_owned() else { return };
-        tokio::spawn(async move {
+        self.spawn(async move {
             // What is not answered by then was lost with its connection.
             let _ = tokio::time::timeout(LATEST, task).await;
             drop(permit);
@@ -310,7 +320,7 @@ impl RedisStore {
     ) -> Result<Receipt, StoreError> {
         let request = Arc::new(request);
         let (store, parts) = (self.clone(), request.clone());
-        let mut task = tokio::spawn(async move { parts.decide(&store, mode).await });
+        let mut task = self.spawn(async move { parts.decide(&store, mode).await });
         if let Ok(receipts) = tokio::time::timeout(self.deadline(), &mut task).await {
             let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
             let receipt = request.whole(&receipts);

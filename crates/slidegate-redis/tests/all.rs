@@ -13,6 +13,7 @@ mod memory_use;
 mod outage;
 mod overrides;
 mod resilient;
+mod runtime;
 mod shared_map;
 mod sources;
 mod spread;

@@ -46,7 +46,7 @@ pub(crate) fn ensure_running(store: &ResilientStore) {
     let mut task = store.0.recovery.lock();
     // One that its runtime has cut short is finished, too.
     if task.as_ref().is_none_or(JoinHandle::is_finished) {
-        *task = Some(tokio::spawn(recover(Arc::downgrade(&store.0))));
+        *task = Some(store.redis().spawn(recover(Arc::downgrade(&store.0))));
     }
 }
 
