@@ -9,6 +9,11 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::file;
+
+/// A million bans, as many as there can be, have about 150 MB.
+const MAX_JSON_BYTES: u64 = 256 * 1024 * 1024;
+
 /// Writes a new file beside the old one, and renames it when all of it is on the disk.
 pub(crate) fn replace(
     path: &Path,
@@ -34,11 +39,11 @@ pub(crate) fn replace_json(path: &Path, value: &impl Serialize) -> anyhow::Resul
 
 /// The JSON in a file; none if there is no file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Option<T>> {
-    match fs::read(path) {
+    match file::read(path, MAX_JSON_BYTES) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         read => {
-            let json = read.with_context(|| format!("cannot read {}", path.display()))?;
-            Ok(Some(serde_json::from_slice(&json).with_context(|| damaged(path))?))
+            let read = read.with_context(|| format!("cannot read {}", path.display()))?;
+            Ok(Some(serde_json::from_slice(&read.bytes).with_context(|| damaged(path))?))
         }
     }
 }

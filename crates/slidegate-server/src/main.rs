@@ -11,6 +11,7 @@ mod demo;
 mod digest;
 mod disk;
 mod explain;
+mod file;
 mod gateway;
 mod import;
 mod json_body;

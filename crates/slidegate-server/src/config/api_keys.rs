@@ -8,8 +8,8 @@ use slidegate::policy::{ApiKey, PolicyError};
 
 use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::reader::{Reader, Value, nearest};
-use crate::config::sources;
 use crate::config::tree::{Content, Node, Table};
+use crate::file::FileContents;
 use crate::reload;
 
 /// An API key that was issued.
@@ -27,7 +27,7 @@ pub(crate) struct KeysFileVersion {
 }
 
 /// A file with a hundred thousand keys has about 10 MiB.
-const MAX_BYTES: u64 = 256 * 1024 * 1024;
+pub(crate) const MAX_KEYS_BYTES: u64 = 256 * 1024 * 1024;
 
 const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
 
@@ -98,14 +98,7 @@ pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFile
         Some("toml") => false,
         _ => return value.reject("expected a file whose name ends in .csv or .toml"),
     };
-    let (bytes, is_open_to_all) = match sources::read_bytes(&path, MAX_BYTES) {
-        Ok((bytes, _)) if bytes.len() as u64 > MAX_BYTES => {
-            let expected = format!("expected at most {MAX_BYTES} bytes");
-            return value.reject(format!("the file is too large: {expected}"));
-        }
-        Ok(read) => read,
-        Err(error) => return value.reject(format!("the file cannot be read: {error}")),
-    };
+    let FileContents { bytes, is_open_to_all } = value.contents(&path, MAX_KEYS_BYTES)?;
     let fingerprint = reload::fingerprint(&bytes);
     let Ok(text) = String::from_utf8(bytes) else {
         return value.reject("the file is not UTF-8 text");

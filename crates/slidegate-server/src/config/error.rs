@@ -85,7 +85,7 @@ impl Diagnostic {
     }
 
     /// Gives a file another name.
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
         if let Origin::File { path, .. } = &mut self.location.origin
             && **path == *from
         {
@@ -128,6 +128,21 @@ impl ConfigErrors {
     pub(crate) fn renamed(mut self, from: &Path, to: &Path) -> Self {
         self.0.iter_mut().for_each(|error| error.rename(from, to));
         self
+    }
+
+    /// The errors of one file, and of others only that there are some: what is wrong with a line shows
+    /// what is in it.
+    pub(crate) fn only_in(self, file: &Path) -> Self {
+        let errors = self.0.into_iter().map(|error| match &error.location.origin {
+            Origin::File { path, .. } if **path != *file => {
+                let origin = Origin::File { path: path.clone(), line: None };
+                let text =
+                    "what is in it does not fit; why is shown only if there is an admin.token";
+                Diagnostic::new(origin, text)
+            }
+            _ => error,
+        });
+        Self::new(errors.collect())
     }
 
     /// The text of each error, up to the number that is shown.

@@ -26,7 +26,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::api_keys::KeysFileVersion;
+pub(crate) use self::api_keys::{KeysFileVersion, MAX_KEYS_BYTES};
 pub(crate) use self::endpoints::{EndpointConfig, RespConfig};
 pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
@@ -36,12 +36,13 @@ pub(crate) use self::gateway::{
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::reader::Value;
-pub(crate) use self::sources::{File, Sources, read_named};
+pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
 pub(crate) use self::values::{ListenAddress, Period, Secret};
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use self::error::{Diagnostic, Origin};
 use self::flags::Profile;
@@ -73,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) audit: Option<AuditConfig>,
     /// The file that API keys were read from, which is to be watched.
     pub(crate) keys_file: Option<KeysFileVersion>,
+    /// The files whose contents are a part of it.
+    pub(crate) files: BTreeSet<PathBuf>,
 }
 
 /// The configuration and its warnings.
@@ -82,12 +85,29 @@ pub(crate) struct Loaded {
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
+impl Loaded {
+    /// The same, with another name for a file.
+    pub(crate) fn renamed(mut self, from: &Path, to: &Path) -> Self {
+        self.warnings.iter_mut().for_each(|warning| warning.rename(from, to));
+        self
+    }
+}
+
 /// Reads and validates the configuration; the error lists all problems.
 pub(crate) fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     load_with(Reader::default(), sources)
 }
 
-/// The same, and also checks the files and folders that the server needs to start.
+/// The same for a text whose author may not know what is in other files than these.
+pub(crate) fn load_with_files(
+    sources: &Sources,
+    allowed: BTreeSet<PathBuf>,
+) -> Result<Loaded, ConfigErrors> {
+    load_with(Reader::for_files(allowed), sources)
+}
+
+/// Reads and validates the configuration, and also checks the files and folders that the server
+/// needs to start.
 pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     load_with(Reader::for_start(), sources)
 }
@@ -110,10 +130,11 @@ fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> 
         let text = "every user of this machine may read the file, and it has secrets: chmod o-r";
         reader.warn(Origin::File { path: file.path.into(), line: None }, text);
     }
+    let files = reader.files.take();
     let (errors, mut warnings) = reader.finish();
     warnings.sort_by(|a, b| a.location.cmp(&b.location));
     let config = config.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))?;
-    Ok(Loaded { config: Config { keys_file, ..config }, warnings })
+    Ok(Loaded { config: Config { keys_file, files, ..config }, warnings })
 }
 
 /// Reads another TOML file as the configuration is read: unknown keys are errors, and the error lists
@@ -185,6 +206,18 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     }
     .run();
     let rules = limiter.finish(root, policies)?;
-    let (store, keys_file) = (store?, None);
-    Some(Config { gateway, decisions, resp, rls, admin, store, rules, log, audit, keys_file })
+    let (store, keys_file, files) = (store?, None, BTreeSet::new());
+    Some(Config {
+        gateway,
+        decisions,
+        resp,
+        rls,
+        admin,
+        store,
+        rules,
+        log,
+        audit,
+        keys_file,
+        files,
+    })
 }

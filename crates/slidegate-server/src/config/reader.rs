@@ -1,6 +1,7 @@
 //! Reads values from the tree one by one: what is wrong with one does not hide another.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::config::error::{Diagnostic, Location, Origin};
-use crate::config::sources::read_bytes;
 use crate::config::tree::{Content, Node};
 use crate::config::values::{Period, Secret};
+use crate::file::{self, FileContents};
 
 /// No secret has a hundredth of it.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
@@ -29,6 +30,10 @@ pub(super) struct Reader {
     warnings: RefCell<Vec<Diagnostic>>,
     /// Whether there was a warning about a secret in a file.
     pub(super) has_secrets: Cell<bool>,
+    /// The files whose contents are a part of the configuration.
+    pub(super) files: RefCell<BTreeSet<PathBuf>>,
+    /// The only ones that may be read; none for any.
+    allowed_files: Option<BTreeSet<PathBuf>>,
 }
 
 /// A value, or the place of one that is missing. What is missing reads as `None`, as does what is
@@ -45,6 +50,11 @@ impl Reader {
     /// For a server that is to start.
     pub(super) fn for_start() -> Self {
         Self { is_start: true, ..Self::default() }
+    }
+
+    /// For a text whose author may not know what is in other files than these.
+    pub(super) fn for_files(allowed: BTreeSet<PathBuf>) -> Self {
+        Self { allowed_files: Some(allowed), ..Self::default() }
     }
 
     pub(super) fn root<'t>(&'t self, node: &'t Node) -> Value<'t> {
@@ -297,16 +307,25 @@ impl<'t> Value<'t> {
 
     /// The secret that is in a file.
     pub(super) fn secret_in_file(&self) -> Option<Secret> {
-        match read_bytes(&self.file()?, MAX_SECRET_BYTES) {
-            Ok((bytes, _)) if bytes.len() as u64 > MAX_SECRET_BYTES => self.reject(format!(
-                "the file is too large: expected at most {MAX_SECRET_BYTES} bytes"
-            )),
-            Ok((bytes, _)) => match String::from_utf8(bytes) {
-                Ok(text) => self.not_empty(Secret::new(&text)),
-                Err(_) => self.reject("the file is not UTF-8 text"),
-            },
-            Err(error) => self.reject(format!("the file cannot be read: {error}")),
+        let contents = self.contents(&self.file()?, MAX_SECRET_BYTES)?;
+        match String::from_utf8(contents.bytes) {
+            Ok(text) => self.not_empty(Secret::new(&text)),
+            Err(_) => self.reject("the file is not UTF-8 text"),
         }
+    }
+
+    /// What is in the file that this value names.
+    pub(super) fn contents(&self, path: &Path, max_bytes: u64) -> Option<FileContents> {
+        let allowed = &self.reader.allowed_files;
+        if allowed.as_ref().is_some_and(|allowed| !allowed.contains(path)) {
+            return self.reject(
+                "the file is not read: without admin.token, only files are that the configuration \
+                 in force names too",
+            );
+        }
+        self.reader.files.borrow_mut().insert(path.to_owned());
+        let contents = file::read(path, max_bytes);
+        contents.map_err(|error| self.report(format!("the file cannot be read: {error}"))).ok()
     }
 
     fn not_empty(&self, secret: Secret) -> Option<Secret> {

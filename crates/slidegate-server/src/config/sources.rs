@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,6 +10,7 @@ use slidegate::Quota;
 
 use crate::config::error::{ConfigErrors, Diagnostic, Origin};
 use crate::config::flags::Flags;
+use crate::file::{self, FileContents};
 
 /// The sources of the configuration, kept for reloads.
 #[derive(Debug, Clone, Default)]
@@ -49,12 +49,13 @@ pub(super) struct FileText {
 }
 
 /// Hundreds of times what any team writes.
-const MAX_BYTES: u64 = 1024 * 1024;
+pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
 
 impl File {
-    /// The file of a path, or for `-` what comes from standard input.
+    /// The file of a path, or for `-` and `/dev/stdin` what comes from standard input.
     fn or_stdin(path: &Path) -> anyhow::Result<Self> {
-        if path.as_os_str() != "-" {
+        // Named as a file, it may be a pipe.
+        if path.as_os_str() != "-" && path != Path::new("/dev/stdin") {
             return Ok(Self::Path(path.to_owned()));
         }
         let mut bytes = Vec::new();
@@ -126,8 +127,9 @@ pub(crate) fn read_named(path: &Path) -> anyhow::Result<(String, String)> {
 /// Reads a file of which something is expected.
 pub(super) fn read_file(path: &Path) -> Result<FileText, Diagnostic> {
     let error = |text: String| Diagnostic::new(in_file(path, None), text);
-    let (bytes, is_open_to_all) =
-        read_bytes(path, MAX_BYTES).map_err(|e| error(format!("cannot be read: {e}")))?;
+    let read = file::read(path, MAX_BYTES);
+    let FileContents { bytes, is_open_to_all } =
+        read.map_err(|e| error(format!("cannot be read: {e}")))?;
     if bytes.trim_ascii().is_empty() {
         // More likely a file in the making than a wish for defaults.
         return Err(error("is empty: expected at least one key".to_owned()));
@@ -150,17 +152,6 @@ pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Diagnostic> {
 
 fn in_file(path: &Path, line: Option<usize>) -> Origin {
     Origin::File { path: path.into(), line }
-}
-
-/// Reads a file up to one byte more than it may have, and whether every user of this machine may
-/// read it.
-pub(super) fn read_bytes(path: &Path, max_bytes: u64) -> io::Result<(Vec<u8>, bool)> {
-    let file = std::fs::File::open(path)?;
-    let meta = file.metadata()?;
-    let is_open_to_all = meta.is_file() && meta.permissions().mode() & 0o004 != 0;
-    let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    Ok((bytes, is_open_to_all))
 }
 
 /// Environment variables, with what they were when the server was started.

@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::config::TlsFiles;
+use crate::file;
 
 /// What clients may choose from, the best first.
 const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
@@ -96,30 +97,23 @@ fn clients_of(
 
 /// The whole chain.
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let chain =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(explain).with_context(|| cannot_read("a certificate", path))?;
+    let pem = file::read_pem(path).with_context(|| cannot_read("a certificate", path))?;
+    let chain = CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>();
+    let chain = chain.with_context(|| cannot_read("a certificate", path))?;
     anyhow::ensure!(!chain.is_empty(), "there is no certificate in {}", path.display());
     Ok(chain)
 }
 
 fn key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
-    match PrivateKeyDer::from_pem_file(path) {
+    let pem = file::read_pem(path).with_context(|| cannot_read("a private key", path))?;
+    match PrivateKeyDer::from_pem_slice(&pem.bytes) {
         Err(pem::Error::NoItemsFound) => {
             anyhow::bail!("there is no private key in {}", path.display())
         }
-        key => key.map_err(explain).with_context(|| cannot_read("a private key", path)),
+        key => key.with_context(|| cannot_read("a private key", path)),
     }
 }
 
 fn cannot_read(what: &str, path: &Path) -> String {
     format!("cannot read {what} from {}", path.display())
-}
-
-/// Prefers the operating system's message if the error is one of its.
-fn explain(error: pem::Error) -> anyhow::Error {
-    match error {
-        pem::Error::Io(error) => error.into(),
-        error => error.into(),
-    }
 }

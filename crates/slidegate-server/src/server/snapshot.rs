@@ -1,6 +1,5 @@
 //! Saves the accounts of a memory store to files, and restores them at the next start.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use slidegate::{Account, AccountError, Gate, MemoryStore, Timestamp};
 use tokio::sync::Mutex;
 
 use crate::config::SnapshotConfig;
-use crate::disk;
 use crate::observe::Observer;
+use crate::{disk, file};
 
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.
 #[derive(Debug, Clone)]
@@ -92,7 +91,7 @@ fn save(gate: &Gate<MemoryStore>, paths: &SnapshotPaths) -> anyhow::Result<()> {
 
 fn restore_accounts(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
-    match File::open(path) {
+    match file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             tracing::info!("no snapshot at {shown} yet; starting empty");
         }

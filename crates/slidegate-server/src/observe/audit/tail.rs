@@ -1,6 +1,5 @@
 //! The end of the audit trail, read again for one identity.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::path::Path;
 use memchr::memmem;
 use serde_json::Value;
 
-use crate::disk;
+use crate::{disk, file};
 
 /// The most that is read: some ten thousand lines.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
@@ -55,12 +54,8 @@ pub(crate) fn read_tail(file: &Path, identity: &str, limit: usize) -> io::Result
 
 /// The last bytes of a file, from the beginning of a line.
 fn read_end(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is a device or a pipe, which cannot be read again"));
-    }
-    let start = metadata.len().saturating_sub(bytes);
+    let mut file = file::open(path)?;
+    let start = file.metadata()?.len().saturating_sub(bytes);
     file.seek(SeekFrom::Start(start))?;
     let mut end = Vec::new();
     file.take(bytes).read_to_end(&mut end)?;
