@@ -16,13 +16,13 @@ use super::views::is_default;
 use crate::json_body;
 use crate::observe::StoreReport;
 use crate::problem::Problem;
-use crate::reload::{AccountsOverQuota, ReloadChanges, Reloader};
+use crate::reload::{self, AccountsOverQuota, ReloadChanges, Reloader};
 
 /// A configuration has 1 MiB at most, and more as a string of JSON.
 const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 
-/// How long a configuration may take to be read: a hundred thousand keys take a second.
-const LOADING: Duration = Duration::from_secs(20);
+/// How long a plan waits for others to be made: longer than a million keys take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The body of `POST /v1/plan`.
 #[derive(Serialize, Deserialize)]
@@ -65,18 +65,18 @@ async fn plan<S: Store + StoreReport>(
         return Err(Problem::invalid_body("expected an object, not a list"));
     }
     let PlanBody { config, name } = json_body::parse(&body)?;
-    let _turn = reloader.planning.lock().await;
-    let loading = reloader.clone();
-    // A file with many keys takes a while, and one that it names may never end.
-    let loaded = tokio::task::spawn_blocking(move || loading.load_text(&name, config));
-    let Ok(Ok(loaded)) = tokio::time::timeout(LOADING, loaded).await else {
-        let detail = "The configuration, or a file that it names, could not be read in time.";
-        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
+    let Ok(_turn) = tokio::time::timeout(PATIENCE, reloader.planning.lock()).await else {
+        let detail = "Other plans are being made. Try again later.";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let loaded = loaded.map_err(|error| Problem::bad_request(format_args!("{error:#}")))?;
-    let changes = reloader.compare(&loaded.config);
+    let planned = reloader.plan(name, config).await.map_err(|error| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, format_args!("No plan was made: {error:#}"))
+    })?;
+    let (loaded, changes) =
+        planned.map_err(|error| Problem::bad_request(format_args!("{error:#}")))?;
     let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
     let in_force = reloader.live.gate().policies();
     let accounts = reloader.accounts_over(&in_force, &loaded.config.rules.policies).await;
+    reload::free(loaded.config);
     Ok(Json(ReloadPlan { changes, warnings, accounts }))
 }

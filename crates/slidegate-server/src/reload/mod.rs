@@ -6,23 +6,25 @@
 
 mod difference;
 mod history;
+mod loader;
 mod over_quota;
 mod reloader;
 #[cfg(test)]
 mod tests;
 
-use std::fs::Metadata;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::{fs, time};
+use tokio::time;
 
-use crate::config::KeysFileVersion;
+use crate::config::{self, KeysFileVersion};
+use crate::file::{self, FileVersion};
 
+pub(crate) use self::loader::{Loader, free, free_unused};
 pub(crate) use self::over_quota::AccountsOverQuota;
 pub(crate) use self::reloader::{ReloadChanges, Reloader};
 
@@ -55,7 +57,7 @@ const MOST_RESTLESS: u32 = 10;
 /// Begins to watch. To be called before the file is read for the first time, so that no change is
 /// missed in between. From now on, SIGHUP does not end the process.
 pub(crate) async fn watch(path: Option<PathBuf>) -> io::Result<Changes> {
-    let mut config = path.map(|path| WatchedFile::new(path, None));
+    let mut config = path.map(|path| WatchedFile::new(path, config::MAX_BYTES, None));
     if let Some(file) = &mut config {
         file.has_changed().await;
     }
@@ -68,7 +70,10 @@ impl Changes {
         let watched = self.keys.take();
         self.keys = file.map(|file| match watched {
             Some(watched) if watched.path == file.path => watched,
-            _ => WatchedFile::new(file.path.clone(), Some(file.fingerprint)),
+            _ => {
+                let fingerprint = Some(file.fingerprint);
+                WatchedFile::new(file.path.clone(), config::MAX_KEYS_BYTES, fingerprint)
+            }
         });
     }
 
@@ -103,6 +108,10 @@ async fn changed(files: &mut [&mut WatchedFile], poll: Duration) {
 #[derive(Debug)]
 struct WatchedFile {
     path: PathBuf,
+    max_bytes: u64,
+    /// For one look at a time: on a file system that does not answer, there is no other until it has
+    /// ended.
+    loader: Loader,
     /// At the last poll.
     seen: Option<FileVersion>,
     /// When the contents were last read. None if that was not at rest: the clock of file systems
@@ -114,24 +123,18 @@ struct WatchedFile {
     contents: Option<u64>,
 }
 
-/// What changes if the file does: which file it is, its size and its times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
-    file: (u64, u64),
-    bytes: u64,
-    written: (i64, i64),
-    touched: (i64, i64),
-}
-
 impl WatchedFile {
     /// With the fingerprint of its contents, if it was read before.
-    fn new(path: PathBuf, contents: Option<u64>) -> Self {
-        Self { path, seen: None, read: None, restless: 0, contents }
+    fn new(path: PathBuf, max_bytes: u64, contents: Option<u64>) -> Self {
+        let loader = Loader::new(1);
+        Self { path, max_bytes, loader, seen: None, read: None, restless: 0, contents }
     }
 
     /// Whether there is something else in the file, which is read once it is at rest.
     async fn poll(&mut self) -> bool {
-        let now = fs::metadata(&self.path).await.ok().as_ref().map(FileVersion::of);
+        let path = self.path.clone();
+        let look = move || fs::metadata(path).ok().as_ref().map(FileVersion::of);
+        let Ok(now) = self.loader.run(look).await else { return false };
         let is_at_rest = std::mem::replace(&mut self.seen, now) == now;
         if now == self.read {
             return false;
@@ -144,12 +147,27 @@ impl WatchedFile {
         self.has_changed().await
     }
 
-    /// Reads the file and returns whether its contents have changed. If it cannot be read, what was
-    /// in it stays known: it may be about to be replaced.
+    /// Reads the file and returns whether its contents have changed. If it is gone, what was in it
+    /// stays known: it may be about to be replaced. Anything else that keeps it from being read is a
+    /// change, so that the reload reports it.
     async fn has_changed(&mut self) -> bool {
-        let Ok(bytes) = fs::read(&self.path).await else { return false };
-        let contents = Some(fingerprint(&bytes));
-        std::mem::replace(&mut self.contents, contents) != contents
+        let (path, max_bytes) = (self.path.clone(), self.max_bytes);
+        let read = self.loader.run(move || {
+            let contents = file::read(&path, max_bytes)?;
+            io::Result::Ok(fingerprint(&contents.bytes))
+        });
+        let contents = match read.await {
+            Ok(Ok(contents)) => contents,
+            Ok(Err(error)) if error.kind() == ErrorKind::NotFound => return false,
+            Ok(Err(error)) if error.kind() == ErrorKind::ResourceBusy => {
+                // It is written right now, and read when it is at rest.
+                self.read = None;
+                return false;
+            }
+            Ok(Err(error)) => fingerprint(error.to_string().as_bytes()),
+            Err(_) => return false,
+        };
+        self.contents.replace(contents) != Some(contents)
     }
 }
 
@@ -158,15 +176,4 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()
-}
-
-impl FileVersion {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            file: (metadata.dev(), metadata.ino()),
-            bytes: metadata.len(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-            touched: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
 }

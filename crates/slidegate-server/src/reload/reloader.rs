@@ -1,14 +1,15 @@
 //! Loads configurations as a reload does, and says what they would change.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slidegate::{Policies, Store};
-use tokio::sync::Mutex;
 
-use super::{AccountsOverQuota, difference, history, needs_restart};
+use super::{AccountsOverQuota, Loader, difference, history, needs_restart};
 use crate::config::{self, Config, ConfigErrors, Loaded, Sources};
 use crate::live_config::LiveConfig;
 use crate::observe::{Observer, StoreReport};
@@ -21,9 +22,15 @@ pub(crate) struct Reloader<S> {
     /// As it was at the start, without policies.
     pub(crate) config: Arc<Config>,
     pub(crate) sources: Sources,
+    /// The files that the configuration in force has been read from, besides its own.
+    pub(crate) files: Mutex<BTreeSet<PathBuf>>,
+    /// For reloads.
+    pub(crate) loader: Loader,
+    /// For plans: one that hangs does not keep a reload from being tried.
+    pub(crate) plan_loader: Loader,
     /// Held while a plan is made: it may take a large file and many calls to the store, so there is
     /// one at a time.
-    pub(crate) planning: Mutex<()>,
+    pub(crate) planning: tokio::sync::Mutex<()>,
 }
 
 /// What a reload changes, what becomes of the history of accounts, and the sections that only a
@@ -36,43 +43,51 @@ pub(crate) struct ReloadChanges {
 }
 
 impl<S: Store + StoreReport> Reloader<S> {
-    /// Loads the configuration again.
-    pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
-        self.load_from(&self.sources)
+    /// Loads the configuration again, and says what it would change.
+    pub(crate) async fn load(self: &Arc<Self>) -> anyhow::Result<(Loaded, ReloadChanges)> {
+        let this = self.clone();
+        self.loader.run(move || this.compared(config::load(&this.sources)?)).await?
     }
 
-    /// Loads a text in place of the file: the files that it names are found from where that one is,
-    /// and errors call it by this name.
-    pub(crate) fn load_text(&self, name: &str, text: String) -> anyhow::Result<Loaded> {
+    /// The same for a text in place of the file: the files that it names are found from where that one
+    /// is, and errors call it by this name.
+    pub(crate) async fn plan(
+        self: &Arc<Self>,
+        name: String,
+        text: String,
+    ) -> anyhow::Result<Result<(Loaded, ReloadChanges), anyhow::Error>> {
+        let this = self.clone();
+        self.plan_loader.run(move || this.compared(this.load_text(&name, text)?)).await
+    }
+
+    fn load_text(&self, name: &str, text: String) -> Result<Loaded, ConfigErrors> {
         let folder = self.sources.path().and_then(|path| path.parent().map(Path::to_owned));
         let base = Path::new(name).file_name().unwrap_or_default();
         let path: PathBuf = folder.unwrap_or_default().join(base);
         let (given, sources) = (Path::new(name), self.sources.with_text(&path, text)?);
-        match self.load_from(&sources) {
-            Ok(mut loaded) => {
-                loaded.warnings.iter_mut().for_each(|warning| warning.rename(&path, given));
-                Ok(loaded)
-            }
-            Err(error) => Err(match error.downcast::<ConfigErrors>() {
-                Ok(errors) => errors.renamed(&path, given).into(),
-                Err(error) => error,
-            }),
+        if self.config.admin.token.is_some() {
+            let loaded = config::load(&sources);
+            return loaded.map(|l| l.renamed(&path, given)).map_err(|e| e.renamed(&path, given));
         }
+        // Every user of this machine may ask, and learns nothing of what is in other files.
+        let loaded = config::load_with_files(&sources, self.files.lock().clone());
+        let loaded = loaded.map_err(|errors| errors.only_in(&path).renamed(&path, given))?;
+        Ok(loaded.renamed(&path, given))
     }
 
-    /// Loads a configuration whose policies can be put in force on the store as it is: a reload
-    /// leaves the store's settings alone.
-    fn load_from(&self, sources: &Sources) -> anyhow::Result<Loaded> {
-        let loaded = config::load(sources)?;
+    /// Checks that the policies can be put in force on the store as it is, whose settings a reload
+    /// leaves alone, and compares them with those in force.
+    fn compared(&self, loaded: Loaded) -> anyhow::Result<(Loaded, ReloadChanges)> {
         let store = self.live.gate().store();
         store
             .check_policies(&loaded.config.rules.policies)
             .context("[store] has changed too; restart to apply it. With the store in force")?;
-        Ok(loaded)
+        let changes = self.compare(&loaded.config);
+        Ok((loaded, changes))
     }
 
     /// Compares what is in force with a configuration that is not yet.
-    pub(crate) fn compare(&self, new: &Config) -> ReloadChanges {
+    fn compare(&self, new: &Config) -> ReloadChanges {
         let (old_policies, new_policies) = (self.live.gate().policies(), &new.rules.policies);
         let mut changes = difference(&old_policies, new_policies);
         changes.extend(self.compare_reading(new));

@@ -45,7 +45,7 @@ impl Drop for Directory {
 }
 
 async fn watched(path: &Path) -> WatchedFile {
-    let mut file = WatchedFile::new(path.to_owned(), None);
+    let mut file = WatchedFile::new(path.to_owned(), 1024, None);
     file.has_changed().await;
     file
 }

@@ -20,7 +20,7 @@ use self::wiring::SharedState;
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::observe::StoreReport;
 use crate::overrides::Persistence;
-use crate::reload::{self, Changes};
+use crate::reload::{self, Changes, Loader};
 use crate::{logs, terminal};
 
 /// Serves until a stop signal.
@@ -30,7 +30,10 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         // From before the file is read, so that no change is missed.
         let mut changes =
             reload::watch(sources.path()).await.context("cannot listen for signals")?;
-        let Loaded { config, warnings } = config::load_to_start(&sources)?;
+        let loading = sources.clone();
+        let loader = Loader::new(1);
+        let loaded = loader.run(move || config::load_to_start(&loading)).await?;
+        let Loaded { config, warnings } = loaded?;
         changes.follow_keys(config.keys_file.as_ref());
         let _log = logs::init(&config.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -48,7 +51,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
                 serve(server, changes, snapshot).await
             }
             StoreConfig::Redis(redis) => {
-                let store = stores::redis(redis).context("store")?;
+                let thread = stores::RedisThread::start().context("cannot begin")?;
+                let store = stores::redis(redis, Some(thread.handle())).context("store")?;
                 let redis = store.inner().redis();
                 let overrides = Persistence::SharedMap(redis.shared_map());
                 let gateways = redis.shared_map_named(&"gateways".parse()?);
@@ -64,7 +68,7 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
 
 /// Finds out whether a store could be made of this; connects to nothing.
 pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
-    stores::redis(config).map(drop)
+    stores::redis(config, None).map(drop)
 }
 
 /// Opens all endpoints, and closes them when it is time.
@@ -82,14 +86,10 @@ async fn serve<S: Store + StoreReport>(
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
 
-    loop {
-        tokio::select! {
-            () = stop.next() => break,
-            cause = changes.next() => {
-                server.reload(cause);
-                changes.follow_keys(server.keys_file());
-            }
-        }
+    // However long a reload takes, signals end the server at once.
+    tokio::select! {
+        () = stop.next() => {}
+        () = reload_repeatedly(&mut server, &mut changes) => {}
     }
     tracing::info!("draining: finishing requests in flight");
     running.shutdown.cancel();
@@ -99,6 +99,15 @@ async fn serve<S: Store + StoreReport>(
     tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
     anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");
     Ok(())
+}
+
+/// Reloads the configuration whenever it is to be. Never ends.
+async fn reload_repeatedly<S: Store + StoreReport>(server: &mut Server<S>, changes: &mut Changes) {
+    loop {
+        let cause = changes.next().await;
+        server.reload(cause).await;
+        changes.follow_keys(server.keys_file());
+    }
 }
 
 /// Waits for requests in flight, then saves the accounts; another signal ends either wait. Returns

@@ -1,13 +1,15 @@
-//! The store that the configuration asks for.
+//! The store that the configuration asks for, and the thread that talks to Redis.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 
 use anyhow::Context;
 use slidegate::MemoryStore;
 use slidegate_redis::{LeasedStore, RedisTls, ResilientStore};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::RedisConfig;
+use crate::file;
 
 /// A store in this process.
 pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
@@ -19,9 +21,36 @@ pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
     .build()
 }
 
+/// The thread that talks to Redis, and on which nothing else runs: whatever keeps another thread busy,
+/// such as a reload, replies are read in time. Ends without waiting for calls in flight.
+#[derive(Debug)]
+pub(crate) struct RedisThread(Option<Runtime>);
+
+impl RedisThread {
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let builder = builder.worker_threads(1).thread_name("slidegate-redis").enable_all();
+        Ok(Self(Some(builder.build()?)))
+    }
+
+    /// Where the tasks of a store are to run.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.0.as_ref().expect("it is taken only when this is dropped").handle()
+    }
+}
+
+impl Drop for RedisThread {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
 /// A store on Redis, which decides by itself while Redis cannot, and from leases where policies let it.
-pub(crate) fn redis(config: &RedisConfig) -> anyhow::Result<LeasedStore> {
+pub(crate) fn redis(config: &RedisConfig, runtime: Option<&Handle>) -> anyhow::Result<LeasedStore> {
     let mut builder = config.builder();
+    if let Some(runtime) = runtime {
+        builder = builder.runtime(runtime.clone());
+    }
     if let Some(tls) = tls(config)? {
         builder = builder.tls(tls);
     }
@@ -48,5 +77,6 @@ fn tls(config: &RedisConfig) -> anyhow::Result<Option<RedisTls>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let read = file::read_pem(path).with_context(|| format!("cannot read {}", path.display()));
+    Ok(read?.bytes)
 }

@@ -1,12 +1,13 @@
 //! What is in force, and how it changes while the server runs.
 
+use std::mem;
 use std::sync::Arc;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
 use slidegate::{Decision, Policies, Store};
 use slidegate_redis::{EventLog, SharedMap};
-use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -19,7 +20,7 @@ use crate::net::Tls;
 use crate::now::{Heartbeats, NowService};
 use crate::observe::{ListenerKind, Observer, RequestOutcome, StoreReport, Trail};
 use crate::overrides::{OverrideService, Persistence};
-use crate::reload::{Cause, Reloader};
+use crate::reload::{self, Cause, Loader, ReloadChanges, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
@@ -50,6 +51,11 @@ pub(crate) struct Server<S> {
     /// Reads accounts for the log of the last reload.
     inspection: Option<JoinHandle<()>>,
 }
+
+/// Reloads that may be under way: one, and others before it that wait for a file for ever.
+const MAX_RELOADS: usize = 4;
+/// The same of plans.
+const MAX_PLANS: usize = 2;
 
 /// What gateways tell each other through Redis, besides overrides.
 pub(crate) struct SharedState {
@@ -92,7 +98,10 @@ impl<S: Store + StoreReport> Server<S> {
             observer: observer.clone(),
             config: config.clone(),
             sources,
-            planning: Mutex::default(),
+            files: Mutex::new(config.files.clone()),
+            loader: Loader::new(MAX_RELOADS),
+            plan_loader: Loader::new(MAX_PLANS),
+            planning: tokio::sync::Mutex::default(),
         });
         Ok(Self {
             live,
@@ -166,12 +175,13 @@ impl<S: Store + StoreReport> Server<S> {
         RouterService(rls::router(service, token).await)
     }
 
-    /// Reads the configuration again and puts it in force, or leaves everything as it is.
-    pub(crate) fn reload(&mut self, cause: Cause) {
-        match self.reloader.load() {
-            Ok(loaded) => {
+    /// Reads the configuration again, on another thread, and puts it in force, or leaves everything as
+    /// it is.
+    pub(crate) async fn reload(&mut self, cause: Cause) {
+        match self.reloader.load().await {
+            Ok((loaded, changes)) => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                self.apply(loaded.config);
+                self.apply(loaded.config, &changes);
             }
             Err(problems) => {
                 let texts = problems.downcast_ref().map(ConfigErrors::texts);
@@ -181,7 +191,7 @@ impl<S: Store + StoreReport> Server<S> {
             }
         }
         if cause == Cause::Signal {
-            self.reload_certificate();
+            self.reload_certificates().await;
         }
     }
 
@@ -196,10 +206,10 @@ impl<S: Store + StoreReport> Server<S> {
         self.keys_file.as_ref()
     }
 
-    fn apply(&mut self, mut config: Config) {
-        let changes = self.reloader.compare(&config);
+    fn apply(&mut self, mut config: Config, changes: &ReloadChanges) {
         let before = self.live.gate().policies();
         self.keys_file = config.keys_file.take();
+        *self.reloader.files.lock() = mem::take(&mut config.files);
         if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {
             gateway.reroute(config);
         }
@@ -207,8 +217,9 @@ impl<S: Store + StoreReport> Server<S> {
         self.observer.reloaded(&changes.changes, changes.restart.clone());
         changes.log();
         if !changes.changes.is_empty() {
-            self.inspect_accounts(before);
+            self.inspect_accounts(before.clone());
         }
+        tokio::spawn(reload::free_unused(before));
     }
 
     /// Logs which accounts are over the quotas that are new. The reload does not wait for it, and the
@@ -221,9 +232,11 @@ impl<S: Store + StoreReport> Server<S> {
         }
     }
 
-    fn reload_certificate(&self) {
+    async fn reload_certificates(&self) {
         for tls in self.tls.iter().chain(&self.rls_tls) {
-            match tls.reload() {
+            let loading = tls.clone();
+            let loaded = self.reloader.loader.run(move || loading.reload()).await;
+            match loaded.flatten() {
                 Ok(()) => tracing::info!("reloaded the certificate"),
                 Err(error) => {
                     tracing::error!(
