@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
+use super::Settings;
 use super::bind::{SocketFile, Sockets};
 use super::connection::Socket;
 use super::connections::{ConnectionTable, count};
@@ -25,6 +28,7 @@ pub(super) struct Acceptor {
     tcp: Vec<TcpListener>,
     unix: Vec<(UnixListener, Arc<SocketFile>)>,
     connections: Arc<ConnectionTable>,
+    uses_reserve: bool,
     /// Taken, but there was no room yet.
     waiting: Option<Socket>,
     paused_until: Option<Instant>,
@@ -32,14 +36,15 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(super) fn new(sockets: Sockets, connections: &Arc<ConnectionTable>) -> io::Result<Self> {
+    pub(super) fn new(sockets: Sockets, settings: &Settings) -> io::Result<Self> {
         let tcp = sockets.tcp.into_iter().map(TcpListener::from_std);
         let unix = sockets.unix.into_iter();
         let unix = unix.map(|(socket, file)| Ok((UnixListener::from_std(socket)?, file)));
         Ok(Self {
             tcp: tcp.collect::<io::Result<_>>()?,
             unix: unix.collect::<io::Result<_>>()?,
-            connections: Arc::clone(connections),
+            connections: Arc::clone(&settings.connections),
+            uses_reserve: settings.uses_reserve,
             waiting: None,
             paused_until: None,
             quiet_until: None,
@@ -83,12 +88,21 @@ impl Acceptor {
                 sleep_until(paused_until).await;
                 self.paused_until = None;
             }
-            match poll_fn(|cx| self.poll_accept(cx)).await {
+            match poll_fn(|cx| self.poll_accept_with_reserve(cx)).await {
                 Ok(socket) => return socket,
                 // The client has left again.
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => self.pause(&error),
             }
+        }
+    }
+
+    fn poll_accept_with_reserve(&self, cx: &mut Context<'_>) -> Poll<io::Result<Socket>> {
+        match self.poll_accept(cx) {
+            Poll::Ready(Err(error)) if self.uses_reserve && is_out_of_descriptors(&error) => {
+                beyond_soft_limit(|| self.poll_accept(cx))
+            }
+            polled => polled,
         }
     }
 
@@ -127,6 +141,26 @@ fn accepted_unix(stream: io::Result<std::os::unix::net::UnixStream>) -> Option<S
     let stream = stream.ok()?;
     stream.set_nonblocking(true).ok()?;
     Some(Socket::unix(UnixStream::from_std(stream).ok()?))
+}
+
+/// Whether this process has as many open files as its soft limit lets it have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Accepts while the hard limit of open files applies. It does for microseconds, in which another
+/// thread may open a file too: the reserve is larger than that can happen often.
+fn beyond_soft_limit<T>(accept: impl FnOnce() -> T) -> T {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        return accept();
+    }
+    let accepted = accept();
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot lower the limit of open files again");
+    }
+    accepted
 }
 
 fn is_of_one_connection(error: &io::Error) -> bool {

@@ -88,6 +88,8 @@ pub(crate) struct Settings {
     needs_proxy_header: bool,
     trusted: Option<TrustedPeers>,
     tls: Option<Tls>,
+    /// Connections are accepted even if there are no descriptors left for others.
+    uses_reserve: bool,
     connections: Arc<ConnectionTable>,
 }
 
@@ -100,6 +102,7 @@ impl Settings {
             needs_proxy_header: false,
             trusted: None,
             tls: None,
+            uses_reserve: false,
             connections: Arc::new(ConnectionTable::new(bounds)),
         }
     }
@@ -121,6 +124,12 @@ impl Settings {
     #[must_use]
     pub(crate) fn with_tls(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// Connections are accepted beyond the soft limit of open files, up to the hard one.
+    #[must_use]
+    pub(crate) fn with_reserve(self) -> Self {
+        Self { uses_reserve: true, ..self }
     }
 
     pub(crate) fn connections(&self) -> &Arc<ConnectionTable> {

@@ -47,7 +47,7 @@ async fn run(
     server: impl Protocol,
     shutdown: CancellationToken,
 ) -> io::Result<usize> {
-    let mut acceptor = Acceptor::new(sockets, server.settings().connections())?;
+    let mut acceptor = Acceptor::new(sockets, server.settings())?;
     let mut worker = ListenerWorker::new(server);
     loop {
         select! {

@@ -174,7 +174,7 @@ fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<(Vec<ListenAddress>, DropGuard)> {
-    let settings = internal_settings(ListenerKind::Admin, server);
+    let settings = internal_settings(ListenerKind::Admin, server).with_reserve();
     let mut bound =
         BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();

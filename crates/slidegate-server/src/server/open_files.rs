@@ -7,12 +7,18 @@ use crate::config::GatewayConfig;
 /// Open files besides connections: logs, listeners, Redis, the runtime's own.
 const OTHER_FILES: u64 = 128;
 
-/// Raises the soft limit to the hard one. Many systems start services with a soft limit of 1,024,
-/// for programs that use `select`.
+/// Kept for the admin endpoint, which alone goes beyond the soft limit: enough for probes, scrapes and
+/// an operator while clients have all others.
+const RESERVED: u64 = 64;
+
+/// Raises the soft limit to the hard one, but for the reserve. Many systems start services with a soft
+/// limit of 1,024, for programs that use `select`.
 pub(super) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    // Of a limit that is low all the same, most is for clients.
+    let wanted = maximum.map(|maximum| maximum - RESERVED.min(maximum / 4));
+    if current != wanted
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum })
     {
         tracing::warn!(%error, ?current, ?maximum, "cannot raise the limit of open files");
     }

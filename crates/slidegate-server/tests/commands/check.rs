@@ -136,7 +136,10 @@ fn files_that_cannot_be_read_exit_with_1() {
         (PathBuf::from("/does/not/exist.toml"), "cannot be read: No such file"),
         (folder.clone(), "cannot be read: "),
         (write("bytes.toml", b"[log]\n\xff\xfe"), "bytes.toml:2: this is not UTF-8 text"),
-        (write("large.toml", &vec![b'#'; 2 << 20]), "large.toml: expected at most 1048576 bytes"),
+        (
+            write("large.toml", &vec![b'#'; 2 << 20]),
+            "large.toml: cannot be read: it is too large: expected at most 1048576 bytes",
+        ),
     ] {
         let output = slidegate(&["check", path.to_str().unwrap()]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{path:?}");

@@ -1,8 +1,10 @@
 //! `slidegate plan`: what a reload would change, and that the reload's own log says the same.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use slidegate_testbed::RedisServer;
 
 use crate::support::{Front, Place, Setup, Upstream, options, wait_until};
@@ -244,4 +246,42 @@ fn a_plan_needs_the_token_and_goes_by_the_servers_environment_and_files() {
     let (code, said) = run("hunter2");
     assert!(code == 0 && said.contains("  API keys added: 1\n"), "{said}");
     assert!(!said.contains("policy api"), "the variable still sets its quota: {said}");
+}
+
+#[test]
+fn without_a_token_a_plan_tells_nothing_of_other_files() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let in_force = place.path("keys.csv");
+    let before = |keys: &Path| format!("keys_file = {keys:?}\n{}", before(&upstream).text());
+    fs::write(&in_force, "key,plan\nhunter2,free\n").unwrap();
+    let front = Front::of(options().configuration(&before(&in_force)).start());
+    let operator = Operator::of(&front);
+    let plan = |text: &str| {
+        let (status, answer) =
+            operator.ask("POST", "/v1/plan", &json!({ "config": text }).to_string());
+        (status, answer.to_string())
+    };
+    let (status, answer) = plan(&before(&in_force));
+    assert_eq!(status, 200, "{answer}");
+
+    // The same of what is there and what is not, and a pipe holds nothing up.
+    let secret = place.path("secret.csv");
+    fs::write(&secret, "key,plan\nhunter2,hunter3\n").unwrap();
+    let pipe = place.path("pipe.csv");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&secret, &pipe, &place.path("absent.csv")] {
+        let (status, answer) = plan(&before(path));
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.contains("the file is not read: without admin.token"), "{answer}");
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(!answer.replace(&name(path), "").contains("hunter"), "{answer}");
+        let key = format!("[[api_key]]\nkey_file = {path:?}\nplan = \"free\"");
+        let (status, answer) = plan(&(before(&in_force) + &key));
+        assert!(status == 400 && answer.contains("the file is not read"), "{answer}");
+    }
+    // Nor of what is in a file that may be read.
+    fs::write(&in_force, "key,plan\nhunter2,hunter3\n").unwrap();
+    let (status, answer) = plan(&before(&in_force));
+    assert!(status == 400 && answer.contains("what is in it does not fit"), "{answer}");
+    assert!(!answer.contains("hunter"), "{answer}");
 }

@@ -1,10 +1,13 @@
 //! A gateway in front of an upstream.
 
+use std::fs;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use slidegate_testbed::{Certificates, Slidegate, SlidegateOptions};
 
+use super::place::Place;
 use super::upstream::Upstream;
 use super::wire::{Message, Wire};
 
@@ -98,6 +101,14 @@ impl Setup {
 /// The program under test.
 pub(crate) fn options() -> SlidegateOptions {
     Slidegate::options(env!("CARGO_BIN_EXE_slidegate"))
+}
+
+/// The same after lines of a shell, such as `ulimit -n 200`, by a script in this place.
+pub(crate) fn options_after(place: &Place, lines: &str) -> SlidegateOptions {
+    let (script, program) = (place.path("program"), env!("CARGO_BIN_EXE_slidegate"));
+    fs::write(&script, format!("#!/bin/sh\n{lines}\nexec {program} \"$@\"\n")).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    Slidegate::options(&script)
 }
 
 impl Front {

@@ -9,7 +9,7 @@ mod wire;
 
 use std::time::Duration;
 
-pub(crate) use self::front::{Front, Setup, front, gateway, options};
+pub(crate) use self::front::{Front, Setup, front, gateway, options, options_after};
 pub(crate) use self::http2::{Http2Client, Http2Upstream, data, frames, trailer};
 pub(crate) use self::place::Place;
 pub(crate) use self::upstream::Upstream;
