@@ -74,7 +74,7 @@ mod tests {
         for _ in 0..2 {
             let (end, ended) = mpsc::channel::<()>();
             stuck.push(end);
-            let load = loader.run(move || drop(ended.recv()));
+            let load = loader.run(move || ended.recv());
             // The clock does not go on by itself while a thread is blocked.
             let (error, ()) = tokio::join!(load, tokio::time::advance(DEADLINE));
             assert!(error.unwrap_err().to_string().contains("within 20 s"));
