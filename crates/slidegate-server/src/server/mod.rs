@@ -20,7 +20,7 @@ use self::wiring::SharedState;
 use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
 use crate::observe::StoreReport;
 use crate::overrides::Persistence;
-use crate::reload::{self, Changes, Loader};
+use crate::reload::{self, Changes};
 use crate::{logs, terminal};
 
 /// Serves until a stop signal.
@@ -30,10 +30,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         // From before the file is read, so that no change is missed.
         let mut changes =
             reload::watch(sources.path()).await.context("cannot listen for signals")?;
-        let loading = sources.clone();
-        let loader = Loader::new(1);
-        let loaded = loader.run(move || config::load_to_start(&loading)).await?;
-        let Loaded { config, warnings } = loaded?;
+        // Nothing is served yet, and SIGTERM ends the process, so it may take as long as it takes.
+        let Loaded { config, warnings } = config::load_to_start(&sources)?;
         changes.follow_keys(config.keys_file.as_ref());
         let _log = logs::init(&config.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
