@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::idle::IdleTimeout;
+use super::joined_frames::JoinedFrames;
 use crate::config::{Bounds, Timeouts};
 
 /// For how long a body may be slower than it has to be.
@@ -125,7 +126,7 @@ impl Received {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         loop {
-            if let Some(frame) = self.joined.take_complete() {
+            if let Some(frame) = self.joined.take_trailers() {
                 return Poll::Ready(Some(Ok(frame)));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
@@ -259,73 +260,6 @@ async fn drain(mut body: Incoming) -> bool {
         false
     };
     timeout(DRAIN_TIMEOUT, all).await.unwrap_or(false)
-}
-
-/// Joins small frames: each costs upstream and us a write and a chunk header, and a client can send
-/// a chunk for every byte.
-#[derive(Debug, Default)]
-struct JoinedFrames {
-    data: BytesMut,
-    trailers: Option<HeaderMap>,
-    has_waited: bool,
-}
-
-/// Frames of at least this size are passed on as they are; smaller ones are joined up to it.
-const JOINED_BYTES: usize = 4096;
-
-impl JoinedFrames {
-    /// Returns what can be passed on.
-    fn push(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(frame) if self.data.is_empty() => return Some(frame),
-            Err(frame) => {
-                self.trailers = frame.into_trailers().ok();
-                return self.take();
-            }
-        };
-        if self.data.is_empty() && (is_last || data.len() >= JOINED_BYTES) {
-            return Some(Frame::data(data));
-        }
-        self.has_waited = false;
-        self.data.extend_from_slice(&data);
-        if is_last || self.data.len() >= JOINED_BYTES { self.take() } else { None }
-    }
-
-    fn take(&mut self) -> Option<Frame<Bytes>> {
-        self.has_waited = false;
-        (!self.data.is_empty()).then(|| Frame::data(self.data.split().freeze()))
-    }
-
-    /// The trailers that came behind joined frames.
-    fn take_complete(&mut self) -> Option<Frame<Bytes>> {
-        self.trailers.take().map(Frame::trailers)
-    }
-
-    /// There is nothing to read now. What was joined waits once, because the connection hands out
-    /// one frame at a time and may have read more.
-    fn poll_incomplete(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
-        if self.data.is_empty() || self.has_waited {
-            return Poll::Ready(self.take());
-        }
-        self.has_waited = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    fn is_empty(&self) -> bool {
-        self.data.is_empty() && self.trailers.is_none()
-    }
-
-    fn add_to(&self, left: SizeHint) -> SizeHint {
-        let joined = self.data.len() as u64;
-        let mut hint = SizeHint::new();
-        hint.set_lower(left.lower() + joined);
-        if let Some(upper) = left.upper() {
-            hint.set_upper(upper + joined);
-        }
-        hint
-    }
 }
 
 /// Drops trailers that would be more than that: that say how to read a message, whose it is or

@@ -13,6 +13,7 @@ mod body;
 mod connection;
 mod connections;
 mod idle;
+mod joined_frames;
 mod proxy_header;
 mod raw;
 mod serve;
