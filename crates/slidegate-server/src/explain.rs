@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Policies;
 
@@ -81,8 +81,7 @@ pub(crate) fn explanation(
     reading: &RequestReading,
     request: &DescribedRequest,
 ) -> String {
-    let other_paths = reading.other_paths(request);
-    let facts = reading.facts(request, &other_paths);
+    let facts = reading.facts(request);
     match policies.check(&facts) {
         Ok(()) => policies.explain(&facts).to_string(),
         Err(error) => format!("it is refused with 400: {error}\n"),
@@ -91,11 +90,8 @@ pub(crate) fn explanation(
 
 impl ExplainArguments {
     fn explain(&self, rules: &LimiterConfig) -> anyhow::Result<String> {
-        if !self.path.starts_with('/') {
-            bail!("--path {:?}: expected a path that starts with /", self.path);
-        }
         let (request, reading) = (self.request()?, RequestReading::of(rules));
-        let readings = reading.other_paths(&request);
+        let readings = rules.policies.other_paths(&request.path);
         let client = reading.explain_client(&request);
         let client = client.unwrap_or("unknown, as neither --client nor --peer says".to_owned());
         let mut text = format!("request: {} {}\n", self.method, self.path);

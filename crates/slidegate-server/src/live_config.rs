@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
+use slidegate::policy::PathReading;
 use slidegate::{Gate, Store};
-use slidegate_tower::{ClientAddress, PathReading, RequestLimiter, Responder};
+use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 
 use crate::config::LimiterConfig;
 use crate::shared_bans::BanQueue;
@@ -62,13 +63,13 @@ impl<S: Store> LiveConfig<S> {
 
 impl<S: Store> HttpSettings<S> {
     fn new(gate: &Arc<Gate<S>>, rules: &LimiterConfig) -> Self {
-        let paths = rules.paths;
+        let policies = gate.policies();
+        let paths = policies.path_reading();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
         let limiter = RequestLimiter::new(gate.clone())
             .responder(answers.clone())
-            .client_address(client_address.clone())
-            .paths(paths);
-        let identity_headers = gate.policies().identity_headers().cloned().collect();
+            .client_address(client_address.clone());
+        let identity_headers = policies.identity_headers().cloned().collect();
         Self { answers, client_address, paths, identity_headers, limiter }
     }
 }

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use http::{HeaderMap, Method};
-use slidegate::policy::{BadRequest, without_query};
+use slidegate::policy::BadRequest;
 use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, StoreError, Timestamp};
-use slidegate_tower::{AddressSource, ClientAddress, PathReading};
+use slidegate_tower::{AddressSource, ClientAddress};
 
 use crate::config::LimiterConfig;
 
@@ -30,17 +30,11 @@ pub(crate) struct DescribedRequest {
 #[derive(Debug, Clone)]
 pub(crate) struct RequestReading {
     pub(crate) client_address: ClientAddress,
-    pub(crate) paths: PathReading,
 }
 
 impl RequestReading {
     pub(crate) fn of(rules: &LimiterConfig) -> Self {
-        Self { client_address: rules.client_address.clone(), paths: rules.paths }
-    }
-
-    /// How else the path of the request can be read.
-    pub(crate) fn other_paths(&self, request: &DescribedRequest) -> Vec<String> {
-        self.paths.readings(without_query(&request.path))
+        Self { client_address: rules.client_address.clone() }
     }
 
     /// The client's address, if it can be known.
@@ -67,14 +61,8 @@ impl RequestReading {
     }
 
     /// What policies are matched with.
-    pub(crate) fn facts<'f>(
-        &self,
-        request: &'f DescribedRequest,
-        other_paths: &'f [String],
-    ) -> Facts<'f> {
-        let mut facts = Facts::new(&request.method, &request.path)
-            .headers(&request.headers)
-            .other_paths(other_paths);
+    pub(crate) fn facts<'f>(&self, request: &'f DescribedRequest) -> Facts<'f> {
+        let mut facts = Facts::new(&request.method, &request.path).headers(&request.headers);
         let peer = request.peer.or(request.client);
         if peer.is_some_and(|peer| self.client_address.trusts(peer)) {
             facts = facts.headers_trusted();
@@ -127,8 +115,7 @@ impl Simulation {
         at: Timestamp,
         request: &DescribedRequest,
     ) -> Result<Decision, Undecided> {
-        let other_paths = self.reading.other_paths(request);
-        self.decide_facts(at, &self.reading.facts(request, &other_paths))
+        self.decide_facts(at, &self.reading.facts(request))
     }
 
     /// The same of facts that are made already.

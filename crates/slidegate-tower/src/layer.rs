@@ -13,7 +13,6 @@ use crate::client_address::ClientAddress;
 use crate::future::{ResponseBody, ResponseFuture};
 use crate::headers::Headers;
 use crate::limiter::RequestLimiter;
-use crate::path::PathReading;
 use crate::refusal::Refusal;
 use crate::request::RequestHead;
 use crate::responder::Responder;
@@ -45,12 +44,6 @@ impl<S: Store> RateLimitLayer<S> {
     #[must_use]
     pub fn client_address(self, client_address: ClientAddress) -> Self {
         self.map(|limiter| limiter.client_address(client_address))
-    }
-
-    /// How paths are read: [`RequestLimiter::paths`]. The inner service gets the request as it came.
-    #[must_use]
-    pub fn paths(self, paths: PathReading) -> Self {
-        self.map(|limiter| limiter.paths(paths))
     }
 
     /// Which headers responses get, and how requests are refused.

@@ -67,8 +67,8 @@
 //! # What is where
 //! - [`RequestLimiter`] is all of it without Tower: the head of a request in, out comes that it may
 //!   pass or the response that refuses it. [`RateLimitLayer`] is the middleware around it.
-//! - [`ClientAddress`] finds the client behind proxies; [`PathReading`] normalizes paths, so that no
-//!   spelling of a path evades a policy.
+//! - [`ClientAddress`] finds the client behind proxies. How paths are read is a part of the policies:
+//!   [`PathReading`](slidegate::policy::PathReading).
 //! - [`User`], [`Identity`], [`Identities`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what
 //!   an application can put into the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
@@ -89,7 +89,6 @@ mod headers;
 mod layer;
 mod limiter;
 mod outgoing;
-mod path;
 mod refusal;
 mod request;
 mod responder;
@@ -104,7 +103,6 @@ pub use crate::limiter::{LimiterOutcome, RequestLimiter};
 pub use crate::outgoing::{
     OutgoingError, OutgoingLayer, OutgoingQueue, OutgoingService, RateLimited,
 };
-pub use crate::path::PathReading;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
 pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;

@@ -10,7 +10,6 @@ use slidegate::{Decision, Facts, Gate, MemoryStore, Store};
 
 use crate::client_address::ClientAddress;
 use crate::detector::Detectors;
-use crate::path::PathReading;
 use crate::refusal::bad_request;
 use crate::request::RequestHead;
 use crate::responder::Responder;
@@ -52,7 +51,6 @@ use crate::responder::Responder;
 pub struct RequestLimiter<S = MemoryStore> {
     gate: Arc<Gate<S>>,
     client_address: ClientAddress,
-    paths: PathReading,
     pub(crate) responder: Responder,
     detectors: Arc<Detectors>,
 }
@@ -74,7 +72,6 @@ impl<S: Store> RequestLimiter<S> {
         Self {
             gate: gate.into(),
             client_address: ClientAddress::default(),
-            paths: PathReading::default(),
             responder: Responder::default(),
             detectors: Arc::default(),
         }
@@ -88,15 +85,6 @@ impl<S: Store> RequestLimiter<S> {
     #[must_use]
     pub fn client_address(self, client_address: ClientAddress) -> Self {
         Self { client_address, ..self }
-    }
-
-    /// How paths are read beside how they were sent; by default, by [`PathReading::normal`].
-    ///
-    /// A policy is for a request if it is for its path in any reading, and a path is exempt only if
-    /// it is so in all.
-    #[must_use]
-    pub fn paths(self, paths: PathReading) -> Self {
-        Self { paths, ..self }
     }
 
     /// Which headers responses get, and how requests are refused.
@@ -115,8 +103,7 @@ impl<S: Store> RequestLimiter<S> {
         if head.is_exempt() {
             return LimiterOutcome::Pass(None);
         }
-        let other_paths = self.paths.readings(head.path());
-        let facts = self.facts(&head).other_paths(&other_paths);
+        let facts = self.facts(&head);
         if let Err(error) = self.gate.check(&facts) {
             return LimiterOutcome::Refuse(bad_request(&error));
         }
@@ -178,7 +165,6 @@ impl<S> Clone for RequestLimiter<S> {
         Self {
             gate: self.gate.clone(),
             client_address: self.client_address.clone(),
-            paths: self.paths,
             responder: self.responder.clone(),
             detectors: self.detectors.clone(),
         }

@@ -78,11 +78,6 @@ impl<'r> RequestHead<'r> {
         Self { plain_http: true, ..self }
     }
 
-    /// The path, as it was sent.
-    pub(crate) fn path(&self) -> &'r str {
-        self.path
-    }
-
     pub(crate) fn is_exempt(&self) -> bool {
         self.extension::<Exempt>().is_some()
     }

@@ -14,6 +14,7 @@ mod memory;
 mod model;
 mod named;
 mod overrides;
+mod paths;
 mod policies;
 mod snapshot;
 mod stories;

@@ -86,12 +86,10 @@ pub(super) async fn explain<S: Store>(
 impl<S: Store> Operator<S> {
     async fn explain(&self, request: &DescribedRequest) -> ExplainView {
         let (gate, settings) = (self.live.gate(), self.live.settings());
-        let reading = RequestReading {
-            client_address: settings.client_address.clone(),
-            paths: settings.paths,
-        };
-        let other_paths = reading.other_paths(request);
-        let facts = reading.facts(request, &other_paths);
+        let reading = RequestReading { client_address: settings.client_address.clone() };
+        let facts = reading.facts(request);
+        let policies = self.policies();
+        let other_paths = policies.other_paths(&request.path);
         let client = reading.explain_client(request);
         let client =
             client.unwrap_or_else(|| "unknown, as neither client nor peer says".to_owned());
@@ -100,7 +98,6 @@ impl<S: Store> Operator<S> {
             let (blocked, exempt, policies) = (None, None, Vec::new());
             return ExplainView { client, other_paths, blocked, exempt, policies, decision };
         }
-        let policies = self.policies();
         let Explanation { blocked, exempt, policies: each } = policies.explain(&facts);
         let (blocked, exempt) = (blocked.map(|b| b.to_string()), exempt.map(|e| e.to_string()));
         let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-use slidegate::policy::{PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
+use slidegate::policy::{PathReading, PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
 use slidegate::{Policies, Policy};
-use slidegate_tower::{ClientAddress, PathReading, Responder};
+use slidegate_tower::{ClientAddress, Responder};
 
 use crate::config::api_keys::IssuedKey;
 use crate::config::endpoints::RespConfig;
@@ -19,8 +19,6 @@ pub(crate) struct LimiterConfig {
     pub(crate) policies: Policies,
     pub(crate) answers: Responder,
     pub(crate) client_address: ClientAddress,
-    /// How paths are read, beside how they were sent.
-    pub(crate) paths: PathReading,
     /// False if the operator has switched all policies off. Then `policies` has none.
     pub(crate) enforced: bool,
     /// A summary of policies and plans.
@@ -28,13 +26,14 @@ pub(crate) struct LimiterConfig {
 }
 
 /// The keys of `[gateway]` that are about all endpoints.
-pub(super) const GATEWAY_KEYS: [&str; 6] = [
+pub(super) const GATEWAY_KEYS: [&str; 7] = [
     "trusted_proxies",
     "client_address",
     "user_header",
-    "encoded_slashes",
-    "path_parameters",
     "ignore_case",
+    "encoded_slashes",
+    "backslashes",
+    "path_parameters",
 ];
 
 /// What is written for the limiter, before its policies are checked together.
@@ -59,6 +58,7 @@ impl<'t> LimiterSections<'t> {
         let mut builder = Policies::builder()
             .exempt(access_list(&root.section("exempt")))
             .blocked(access_list(&root.section("blocked")))
+            .path_reading(path_reading(&gateway))
             .api_keys(api_keys.iter().map(|issued| issued.key.clone()));
         let mut plans = root.key("plans").names();
         plans.retain(|(_, value)| value.table().is_some());
@@ -89,7 +89,6 @@ impl<'t> LimiterSections<'t> {
             policies: Policies::default(),
             answers: responder(root, &policies),
             client_address: ClientAddress::new(source, trusted),
-            paths: paths(&gateway),
             enforced,
             outline: ConfigSummary::default(),
         };
@@ -172,16 +171,21 @@ impl<'t> LimiterSections<'t> {
     }
 }
 
-fn paths(gateway: &Value<'_>) -> PathReading {
-    let mut paths = PathReading::normal();
-    if gateway.key("ignore_case").is_true() {
-        paths = paths.ignoring_case();
+/// In which ways paths are read: in all, but for those that are switched off.
+fn path_reading(gateway: &Value<'_>) -> PathReading {
+    let mut reading = PathReading::default();
+    if gateway.key("ignore_case").boolean() == Some(false) {
+        reading = reading.matching_case();
     }
-    if gateway.key("path_parameters").one_of(&[("cut", false), ("keep", true)]) == Some(true) {
-        paths = paths.keeping_parameters();
+    let is_off = |key, on| gateway.key(key).one_of(&[(on, false), ("keep", true)]);
+    if is_off("encoded_slashes", "decode") == Some(true) {
+        reading = reading.keeping_encoded_slashes();
     }
-    if gateway.key("encoded_slashes").one_of(&[("keep", false), ("decode", true)]) == Some(true) {
-        paths = paths.decoding_slashes();
+    if is_off("backslashes", "slash") == Some(true) {
+        reading = reading.keeping_backslashes();
     }
-    paths
+    if is_off("path_parameters", "cut") == Some(true) {
+        reading = reading.keeping_parameters();
+    }
+    reading
 }

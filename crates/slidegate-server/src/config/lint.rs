@@ -27,6 +27,7 @@ pub(super) struct Lint<'c> {
 impl<'c> Lint<'c> {
     pub(super) fn run(&self) {
         self.lint_addresses();
+        self.lint_path_reading();
         self.lint_policies();
         self.lint_invented();
         self.lint_plans();
@@ -71,6 +72,23 @@ impl<'c> Lint<'c> {
         }
         if self.has_gateway && !self.has_decisions && self.policies.user_header().is_none() {
             self.lint_users();
+        }
+    }
+
+    /// Readings of paths that are switched off.
+    fn lint_path_reading(&self) {
+        let gateway = self.root.named("gateway");
+        let is_kept = |key| gateway.named(key).text() == Some("keep");
+        for (key, is_off, spelling) in [
+            ("ignore_case", gateway.named("ignore_case").is_false(), "/LOGIN"),
+            ("encoded_slashes", is_kept("encoded_slashes"), "/x%2F..%2Flogin"),
+            ("backslashes", is_kept("backslashes"), "/x\\..\\login"),
+            ("path_parameters", is_kept("path_parameters"), "/login;x=1"),
+        ] {
+            let text = format!(
+                "{spelling} evades a policy for /login, unless it is another path to your service"
+            );
+            gateway.named(key).warn_if(is_off, text);
         }
     }
 
@@ -163,7 +181,7 @@ impl<'c> Lint<'c> {
         }
     }
 
-    /// Paths that are all exempt or blocked, and patterns of paths that no request has.
+    /// Paths that are all exempt or blocked.
     fn lint_paths(&self, table: &Value<'_>) {
         let matched = table.named("match");
         let mut paths = matched.named("path").elements();
@@ -177,23 +195,6 @@ impl<'c> Lint<'c> {
             let is_covered = |path: &Value<'_>| path.text().is_some_and(|path| covers(&list, path));
             let text = format!("it never takes part: its paths are {what}");
             table.warn_if(!paths.is_empty() && paths.iter().all(is_covered), text);
-        }
-        let ignores_case = self.root.named("gateway").named("ignore_case").is_true();
-        for value in paths {
-            let path = value.text().unwrap_or_default();
-            let has_dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
-            let mut fixed = path.split('/').filter(|segment| !segment.contains('{'));
-            let has_capitals = fixed.any(|s| s.contains(|c: char| c.is_ascii_uppercase()));
-            let text = if path.contains(['?', '#']) {
-                "no path has it: paths are matched without their query"
-            } else if has_dots || path.contains("//") {
-                "it matches only if it is sent exactly like this: paths are matched without dots and double slashes"
-            } else if ignores_case && has_capitals {
-                "it matches only if it is sent exactly like this: with ignore_case, write patterns in small letters"
-            } else {
-                continue;
-            };
-            value.warn_if(true, text);
         }
     }
 

@@ -210,8 +210,7 @@ impl<S: Store> Decisions<S> {
 
     async fn decide_request(&self, request: &Question, mode: DecideMode) -> Answer {
         let (gate, settings) = (self.live.gate(), Arc::clone(&self.live.settings()));
-        let other_paths = settings.paths.readings(request.path());
-        let facts = request.facts(&other_paths);
+        let facts = request.facts();
         if let Err(error) = gate.check(&facts) {
             return Answer::bad_request(bad_request(&error));
         }

@@ -119,10 +119,9 @@ impl Question {
         self.path.as_deref().unwrap_or("/")
     }
 
-    /// The facts about the request, with the other ways to read its path.
-    pub(super) fn facts<'f>(&'f self, other_paths: &'f [String]) -> Facts<'f> {
+    /// The facts about the request.
+    pub(super) fn facts(&self) -> Facts<'_> {
         let mut facts = Facts::new(&self.method, self.path()).headers(&self.headers);
-        facts = facts.other_paths(other_paths);
         if let Some(client) = self.client {
             facts = facts.client(client);
         }
@@ -164,10 +163,6 @@ pub(crate) fn path<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>,
     match path.as_deref() {
         Some(path) if path.len() > MAX_PATH_BYTES => {
             Err(Error::custom(format_args!("longer than {MAX_PATH_BYTES} bytes")))
-        }
-        Some(path) if !path.starts_with('/') && path != "*" => {
-            let shown = shortened(path);
-            Err(Error::custom(format_args!("expected a path that begins with /, not {shown:?}")))
         }
         _ => Ok(path),
     }

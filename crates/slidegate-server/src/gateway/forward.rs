@@ -10,7 +10,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use hyper::upgrade::OnUpgrade;
-use slidegate_tower::{PathReading, ResolvedClient};
+use slidegate::policy::PathReading;
+use slidegate_tower::ResolvedClient;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -160,7 +161,7 @@ impl Forward<'_> {
     }
 
     fn route<'r>(&self, routes: &'r Routes, path: &str) -> Option<&'r Route> {
-        match self.paths.read(path) {
+        match self.paths.normal_form(path) {
             // Of the service as a whole.
             path if path == "*" => routes.find("/"),
             path => routes.find(&path),

@@ -105,7 +105,7 @@ impl<S: Store + StoreReport> Reloader<S> {
         } else if old.client_address != new.client_address {
             changes.push("the list of trusted proxies has changed".to_owned());
         }
-        if old.paths != new.paths {
+        if old.paths != new.policies.path_reading() {
             changes.push("how paths are read has changed".to_owned());
         }
         changes

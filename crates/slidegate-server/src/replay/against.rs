@@ -48,8 +48,7 @@ impl Comparison {
         candidate: &Decision,
         matched: &MatchedPolicies<'_>,
     ) {
-        let other_paths = self.rules.other_paths(entry);
-        let facts = self.rules.facts(entry, &other_paths);
+        let facts = self.rules.facts(entry);
         let Ok(other) = self.rules.simulation.decide_facts(entry.at, &facts) else { return };
         self.refused += u64::from(!other.is_allowed());
         match (candidate.is_allowed(), other.is_allowed()) {

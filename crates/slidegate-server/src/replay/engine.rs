@@ -64,13 +64,9 @@ impl ReplayedRules {
     }
 
     /// The facts of a request. What the log has of headers was written by the operator's own server.
-    pub(super) fn facts<'f>(&self, entry: &'f LogEntry, other_paths: &'f [String]) -> Facts<'f> {
-        let facts = self.simulation.reading.facts(&entry.request, other_paths);
+    pub(super) fn facts<'f>(&self, entry: &'f LogEntry) -> Facts<'f> {
+        let facts = self.simulation.reading.facts(&entry.request);
         facts.headers_trusted().identities(&entry.identities)
-    }
-
-    pub(super) fn other_paths(&self, entry: &LogEntry) -> Vec<String> {
-        self.simulation.reading.other_paths(&entry.request)
     }
 }
 
@@ -91,8 +87,7 @@ impl ReplayEngine {
     /// Decides a request, which is no earlier than the last.
     pub(super) fn decide(&mut self, entry: &LogEntry) {
         let at = entry.at;
-        let other_paths = self.rules.other_paths(entry);
-        let facts = self.rules.facts(entry, &other_paths);
+        let facts = self.rules.facts(entry);
         self.tallies.totals.add(at);
         let decision = match self.rules.simulation.decide_facts(at, &facts) {
             Ok(decision) => decision,

@@ -433,6 +433,22 @@ async fn requests_are_checked_by_the_policies_for_requests() {
 }
 
 #[tokio::test]
+async fn a_spelling_of_a_path_is_that_path_and_what_is_none_is_refused() {
+    let envoy = envoy().await;
+    let code = async |path| {
+        let answer = envoy.check("203.0.113.9", path, &[]).await;
+        Grpc::from_i32(answer.status.unwrap().code)
+    };
+    assert_eq!(code("/limited#x").await, Grpc::Ok);
+    for path in ["/limited", "/limited#x", "/LIMITED", "/x%2F..%2Flimited", "/x\\..\\limited"] {
+        assert_eq!(code(path).await, Grpc::ResourceExhausted, "{path}");
+    }
+    for path in ["limited", "", "#x"] {
+        assert_eq!(code(path).await, Grpc::PermissionDenied, "{path:?}");
+    }
+}
+
+#[tokio::test]
 async fn health_and_reflection_answer_and_a_token_is_asked_for() {
     let token = Secret::new("t0ken");
     let envoy = Envoy::new(policies(), MemoryStore::new(), Some(&token)).await;

@@ -290,3 +290,36 @@ fn a_file_with_secrets_that_everybody_may_read_is_warned_of() {
     }
     std::fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn a_pattern_that_nothing_matches_is_an_error_with_one_that_does() {
+    for (pattern, meant) in [("/a/../b", "/b"), ("/a//b", "/a/b"), ("/login?x", "/login")] {
+        let output =
+            check(&GOOD.replace("path = \"/login\"", &format!("path = \"{pattern}\"")), &[]);
+        let told = text(output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("did you mean {meant:?}?")), "{told}");
+    }
+    for pattern in ["/login/", "/Login", "/café", "/caf%c3%a9", "/a b"] {
+        let output =
+            check(&GOOD.replace("path = \"/login\"", &format!("path = \"{pattern}\"")), &[]);
+        let told = text(output.stdout);
+        assert!(told.contains("good, with no warnings"), "{pattern}: {told}");
+    }
+}
+
+#[test]
+fn a_reading_that_is_switched_off_is_warned_of() {
+    for key in [
+        "ignore_case = false",
+        "encoded_slashes = \"keep\"",
+        "backslashes = \"keep\"",
+        "path_parameters = \"keep\"",
+    ] {
+        let upstream = "upstream = \"http://127.0.0.1:3000\"";
+        let file = GOOD.replace(upstream, &format!("{upstream}\n{key}"));
+        let output = check(&file, &["--deny-warnings"]);
+        assert_eq!(output.status.code(), Some(1), "{key}");
+        assert!(text(output.stdout).contains("evades a policy for /login"), "{key}");
+    }
+}

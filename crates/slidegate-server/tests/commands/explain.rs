@@ -177,7 +177,7 @@ fn a_path_that_is_written_in_a_roundabout_way() {
     check(
         &["--method", "POST", "--path", "/a/..//%6cogin?x=1", "--client", "203.0.113.7"],
         "request: POST /a/..//%6cogin?x=1\n\
-         path: also read as /a/../login, /login\n\
+         path: also read as //login, /a/..//login, /a/../login, /login\n\
          client: 203.0.113.7, as given\n\n\
          flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
          api: takes 1 unit of 60/min, 10000/day from ip:203.0.113.7, plan free, having no user, api-key\n\
@@ -206,7 +206,6 @@ fn what_is_wrong_is_told_without_secrets() {
             1,
             "--header number 2: ",
         ),
-        (&["--path", "login"], 1, "--path \"login\": expected a path that starts with /"),
         (&["--path", "/", "--client", "localhost"], 2, "--client"),
         (&["--path", "/", "--cost", "0"], 2, "--cost"),
         (&[], 2, "--path"),
@@ -229,5 +228,41 @@ fn a_malformed_request_is_said_to_be_refused() {
         let output = explain(arguments);
         let told = String::from_utf8(output.stdout).expect("text");
         assert!(told.contains("refused with 400") && told.contains(why), "{told}");
+    }
+}
+
+/// A pattern with a slash at the end is for every spelling of its path.
+#[test]
+fn a_slash_at_the_end_of_a_pattern_is_no_difference() {
+    let file = FILE.replace("path = \"/login\"", "path = \"/Login/\"");
+    for path in [
+        "/login",
+        "/login/",
+        "//login/",
+        "/%6cogin/",
+        "/login//",
+        "/./login/",
+        "/LOGIN",
+        "/login#x",
+        "/login\\",
+        "/login%5c",
+        "/login%2f",
+        "/login;x",
+        "/x%2f..%2flogin",
+    ] {
+        let arguments = ["explain", "--config", "-", "--method", "POST", "--path", path];
+        let output = run_with(&file, &[&arguments[..], &["--client", "1.2.3.4"]].concat());
+        let told = String::from_utf8(output.stdout).expect("text");
+        assert!(told.contains("login: takes 1 unit of 5/min from ip:1.2.3.4"), "{path}: {told}");
+    }
+}
+
+#[test]
+fn what_is_no_path_is_refused_as_everywhere() {
+    for path in ["login", "", "http://a/login"] {
+        let output = explain(&["--path", path]);
+        let told = String::from_utf8(output.stdout).expect("text");
+        let refused = "it is refused with 400: the path does not begin with a slash";
+        assert!(told.contains(refused), "{path}: {told}");
     }
 }

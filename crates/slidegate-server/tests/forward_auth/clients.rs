@@ -11,12 +11,12 @@ use reqwest::blocking::{Client, Response};
 use slidegate_testbed::wait_until;
 
 use crate::application::Application;
-use crate::program::{Directory, Program, free_address, run};
+use crate::program::{Directory, Program, free_address, run, send_raw};
 use crate::site::{Site, TOKEN, header};
 
-const NODE: &str = "as root: apt-get install --yes --no-install-recommends nodejs";
-const PYTHON: &str = "as root: apt-get install --yes --no-install-recommends python3";
-const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-go";
+pub(crate) const NODE: &str = "as root: apt-get install --yes --no-install-recommends nodejs";
+pub(crate) const PYTHON: &str = "as root: apt-get install --yes --no-install-recommends python3";
+pub(crate) const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-go";
 
 /// Far more than an answer takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ fn example(path: &str) -> PathBuf {
 }
 
 /// What `scripts/tools` has put into the target directory, which this test is somewhere below.
-fn installed(path: &str) -> PathBuf {
+pub(crate) fn installed(path: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let found = test.ancestors().map(|above| above.join(path)).find(|place| place.exists());
     found.unwrap_or_else(|| panic!("{path} is missing; install it: scripts/tools"))
@@ -93,6 +93,11 @@ fn check_limits(address: SocketAddr, user: &str) {
     let body = refused.text().unwrap();
     assert!(body.contains(r#""violated-policies":["reports"]"#), "{user}: {body}");
     assert_eq!(get(address, "/reports?x=%20y", user).status(), 429, "{user}");
+    for spelling in ["/reports#x", "/reports#/../x", "/REPORTS", "/x%2f..%2freports", "//reports/"]
+    {
+        let response = send_raw(address, "GET", spelling, &format!("x-user: {user}\r\n"));
+        assert!(!response.contains("hello"), "{user}, {spelling}: {response}");
+    }
     assert_eq!(get(address, "/private", user).status(), 403, "{user}");
 
     // Slidegate does not take so many header lines; some servers do not either.

@@ -9,6 +9,7 @@ mod caddy;
 mod clients;
 mod envoy;
 mod envoy_grpc;
+mod frameworks;
 mod haproxy;
 mod nginx;
 mod program;

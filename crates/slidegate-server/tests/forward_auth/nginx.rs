@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::Program;
+use crate::program::{Program, send_raw};
 use crate::proxy::Proxy;
 use crate::site::Site;
 
@@ -38,4 +38,20 @@ fn start(site: &Site) -> Program {
     nginx.arg("-p").arg(site.directory.path()).args(["-c", "nginx.conf", "-e", "errors"]);
     nginx.args(["-g", "daemon off; master_process off; pid nginx.pid;"]);
     Program::start(&mut nginx, INSTALL, site.proxy)
+}
+
+/// nginx passes a fragment on, to Slidegate and to the application, which cuts it.
+#[test]
+fn no_spelling_of_a_path_evades_a_policy() {
+    let site = Site::new();
+    let _nginx = start(&site);
+    let status = |path| send_raw(site.proxy, "POST", path, "").split(' ').nth(1).map(str::to_owned);
+    for path in ["/login#x", "/LOGIN"] {
+        assert_eq!(status(path).as_deref(), Some("200"), "{path}");
+    }
+    for path in ["/login", "/login#x", "/login#/../x", "/Login/", "/x%2f..%2flogin", "//login;x#y"]
+    {
+        assert_eq!(status(path).as_deref(), Some("429"), "{path}");
+    }
+    assert_eq!(site.application.seen().len(), 2);
 }

@@ -1,11 +1,12 @@
 //! Programs that run while a test does.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use slidegate_testbed::wait_until;
 
@@ -47,6 +48,20 @@ fn missing<T>(command: &Command, install: &str, error: &std::io::Error) -> T {
         }
         _ => panic!("{:?} cannot be started: {error}", command.get_program()),
     }
+}
+
+/// Sends a request whose target no client library would send, and returns the whole response.
+pub(crate) fn send_raw(address: SocketAddr, method: &str, target: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n{headers}\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    // A server may end a connection with a reset after its response.
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 /// An address on loopback that nobody listens on.

@@ -26,6 +26,7 @@ mod limits;
 mod operation;
 mod paths;
 #[path = "../forward_auth/program.rs"]
+#[allow(dead_code, reason = "shared with the tests of forward-auth, which use more of it")]
 mod program;
 mod redis;
 mod reload;

@@ -2,7 +2,7 @@
 
 use crate::support::{Http2Client, Upstream, front, gateway};
 
-const DODGES: [&str; 20] = [
+const DODGES: [&str; 27] = [
     "/login",
     "/api/../login",
     "//login",
@@ -23,6 +23,13 @@ const DODGES: [&str; 20] = [
     "/login%3Bx",
     "/login%20",
     "/login%20;x/",
+    "/LOGIN",
+    "/%4cogin",
+    "/%2Flogin",
+    "/api%2f..%2flogin",
+    "/api/..%5clogin",
+    "/x//../%2e/login%23x",
+    "/API%2F..//./Login;x=1/",
 ];
 
 #[test]
@@ -77,14 +84,15 @@ fn a_target_with_a_host_counts_too() {
 }
 
 #[test]
-fn case_and_encoded_slashes_are_as_configured() {
+fn readings_can_be_switched_off() {
     let upstream = Upstream::simple();
     for (key, value, path, counts) in [
         ("ignore_case", "false", "/LOGIN", false),
         ("ignore_case", "true", "/LOGIN", true),
         ("encoded_slashes", "\"keep\"", "/api/..%2Flogin", false),
         ("encoded_slashes", "\"decode\"", "/api/..%2Flogin", true),
-        ("encoded_slashes", "\"decode\"", "/%5clogin", true),
+        ("backslashes", "\"slash\"", "/%5clogin", true),
+        ("backslashes", "\"keep\"", "/%5clogin", false),
         ("path_parameters", "\"cut\"", "/login;x=1", true),
         ("path_parameters", "\"keep\"", "/login;x=1", false),
     ] {
@@ -111,6 +119,18 @@ fn control_characters_in_a_path_are_refused() {
     }
     assert_eq!(upstream.heard().len(), 0);
     assert_eq!(front.status("/a%20b?c=%00"), 200, "a query is upstream's");
+}
+
+#[test]
+fn a_path_that_can_be_read_in_too_many_ways_is_refused() {
+    let upstream = Upstream::simple();
+    let front = front(&upstream);
+    let path =
+        "/e%20;z%20/..;x%20/..%20/c%2f..%5c%20;/c%20//%20/e%5c%20;z%23/d%20;z/..%20;/..;x/..";
+    let answer = front.get(path, "");
+    assert_eq!(answer.problem(), 400);
+    assert!(answer.text().contains("read in too many ways"), "{}", answer.text());
+    assert_eq!(upstream.heard().len(), 0);
 }
 
 #[test]
@@ -144,14 +164,15 @@ fn an_exemption_covers_no_path_that_leaves_it() {
 #[test]
 fn routes_go_by_the_same_reading() {
     let (open, inner) = (Upstream::simple(), Upstream::simple());
-    let front = gateway(&open)
-        .key("ignore_case", "true")
-        .key("encoded_slashes", "\"decode\"")
-        .route("/inner", &[&inner])
-        .start();
-    for path in ["/inner/x", "/x/../inner/x", "/INNER/x", "/x%2f..%2finner/x"] {
+    let front = gateway(&open).route("/inner", &[&inner]).start();
+    for path in ["/inner/x", "/x/../inner/x", "/%69nner//x", "/inner;y/x"] {
         assert_eq!(front.status(path), 200);
         assert_eq!(inner.last().target(), path);
     }
     assert_eq!(open.heard().len(), 0);
+    // Case counts, and an encoded slash separates nothing.
+    for path in ["/INNER/x", "/x%2f..%2finner/x"] {
+        assert_eq!(front.status(path), 200);
+        assert_eq!(open.last().target(), path);
+    }
 }

@@ -191,8 +191,9 @@ fn a_described_request_is_explained_and_spends_nothing() {
     assert_eq!(said["client"], "10.0.0.7, by x-forwarded-for of the trusted proxy 127.0.0.1");
     let (_, said) = explain(json!({"method": "post", "path": "/"}));
     assert_eq!(said["decision"]["reason"], "bad-request", "{said}");
+    let (_, said) = explain(json!({"path": "x"}));
+    assert_eq!(said["decision"]["reason"], "bad-request", "{said}");
     for (body, expected) in [
-        (json!({"path": "x"}), "path: expected a path that begins with /, not \"x\""),
         (json!({"client": "nowhere"}), "client: invalid IP address syntax"),
         (json!({"cost": 0}), "cost: invalid value: integer `0`, expected a nonzero u32"),
         (json!([]), "expected an object, not a list"),

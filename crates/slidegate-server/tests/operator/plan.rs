@@ -53,7 +53,7 @@ const HISTORY: [&str; 5] = [
 /// The new configuration, written beside the one in force.
 fn write_new(front: &Front, upstream: &Upstream) -> String {
     let text = after(upstream).text();
-    let text = text.replace("\"x-forwarded-for\"", "\"peer\"\nignore_case = true");
+    let text = text.replace("\"x-forwarded-for\"", "\"peer\"\nignore_case = false");
     let file = front.directory().join("planned.toml");
     fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()

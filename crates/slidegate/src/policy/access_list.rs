@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::policy::builder::InvalidValues;
 use crate::policy::credentials::{self, Credentials};
-use crate::policy::paths::{Paths, has_one_meaning};
+use crate::policy::paths::Paths;
 use crate::policy::source::has_credentials;
 use crate::policy::{Facts, Identity, Network, Source};
 
@@ -17,7 +17,8 @@ pub struct AccessList {
     /// Where the listed identities would be read from.
     pub(crate) sources: Vec<Source>,
     networks: Vec<Network>,
-    paths: Paths,
+    pub(crate) paths: Paths,
+    /// Credentials that no request can have.
     pub(crate) invalid: InvalidValues,
 }
 
@@ -63,9 +64,7 @@ impl AccessList {
     /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`. A text that is no
     /// pattern is an error when the policies are built.
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
-        let pattern = pattern.into();
-        let inserted = self.paths.insert(&pattern);
-        self.invalid.accept("path", pattern, inserted);
+        self.paths.patterns.push(pattern.into());
         self
     }
 
@@ -92,15 +91,14 @@ impl AccessList {
     /// The entry that the request is on the list for, if there is no doubt.
     #[inline]
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<ListMatch> {
-        let by_path =
-            || facts.paths().all(|path| self.paths.contains(path)) && has_one_meaning(facts.path);
+        let by_path = || facts.readings.is_some_and(|path| self.paths.contain_all(path));
         self.search(facts, by_path, |source, listed| source.read(facts).filter(listed))
     }
 
     /// The entry that the request may be on the list for.
     #[inline]
     pub(crate) fn find_any(&self, facts: &Facts<'_>) -> Option<ListMatch> {
-        let by_path = || facts.paths().any(|path| self.paths.contains(path));
+        let by_path = || facts.readings.is_some_and(|path| self.paths.contain_any(path));
         self.search(facts, by_path, |source, listed| source.find_listed(facts, listed))
     }
 

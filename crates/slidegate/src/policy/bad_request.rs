@@ -21,6 +21,13 @@ pub enum BadRequest {
         /// The method that it looks like.
         known: String,
     },
+    /// The path does not begin with a slash. Servers differ in what they make of it, and no pattern
+    /// matches it. `OPTIONS *` and `CONNECT` have no path to read.
+    #[error("the path does not begin with a slash")]
+    NoPath,
+    /// The path can be read in more ways than are looked at.
+    #[error("the path can be read in too many ways")]
+    TooManyReadings,
     /// The path has a control character, encoded or not, at which some servers end it.
     #[error("the path has a control character, such as %00")]
     ControlCharacter,
@@ -46,7 +53,7 @@ impl Policies {
     /// See [`Gate::check`](crate::Gate::check).
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         self.check_method(facts.method)?;
-        check_path(facts.path)?;
+        self.check_path(facts)?;
         self.check_headers(facts.headers)?;
         let sources = self.policies.iter().flat_map(|policy| &policy.identity);
         let lists = self.policies.iter().map(|policy| &policy.exempt);
@@ -78,6 +85,20 @@ impl Policies {
             Some(name) => Err(BadRequest::RepeatedHeader { name: name.clone() }),
             None => Ok(()),
         }
+    }
+
+    fn check_path(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
+        if *facts.method == Method::CONNECT || facts.path == "*" {
+            return Ok(());
+        }
+        if !facts.path.starts_with('/') {
+            return Err(BadRequest::NoPath);
+        }
+        let readings = self.path_reading.readings_of(facts.path);
+        if !readings.is_plain() && has_control_character(readings.sent) {
+            return Err(BadRequest::ControlCharacter);
+        }
+        if readings.is_complete { Ok(()) } else { Err(BadRequest::TooManyReadings) }
     }
 
     /// Known are the methods of [`methods::KNOWN`], and those that policies name.
@@ -112,7 +133,7 @@ pub(crate) fn check_credentials<'s>(
     Ok(())
 }
 
-fn check_path(path: &str) -> Result<(), BadRequest> {
+pub(super) fn has_control_character(path: &str) -> bool {
     let bytes = path.as_bytes();
     let is_control = |(i, byte): (usize, &u8)| match byte {
         b'%' => match bytes.get(i + 1..i + 3) {
@@ -122,10 +143,7 @@ fn check_path(path: &str) -> Result<(), BadRequest> {
         },
         byte => byte.is_ascii_control(),
     };
-    if bytes.iter().enumerate().any(is_control) {
-        return Err(BadRequest::ControlCharacter);
-    }
-    Ok(())
+    bytes.iter().enumerate().any(is_control)
 }
 
 fn named_header(source: &Source) -> Option<&HeaderName> {

@@ -13,8 +13,9 @@ use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::descriptors::Descriptors;
+use crate::policy::paths::Paths;
 use crate::policy::source::API_KEY;
-use crate::policy::{AccessList, Ban, CheckedPlan, Identity, Plan, Policies};
+use crate::policy::{AccessList, Ban, CheckedPlan, Identity, PathReading, Plan, Policies};
 use crate::policy::{Consistency, Cost, Policy, Scope, Source, join};
 
 /// A set of policies in the making.
@@ -26,6 +27,7 @@ pub struct PoliciesBuilder {
     api_keys: Vec<ApiKey>,
     unknown_keys: Option<UnknownKeys>,
     user_header: Option<HeaderName>,
+    path_reading: PathReading,
     exempt: AccessList,
     blocked: AccessList,
     identities_per_address: Option<NonZeroU32>,
@@ -74,6 +76,11 @@ impl PoliciesBuilder {
         Self { user_header: Some(name), ..self }
     }
 
+    /// In which ways paths are read; by default, in all that some server may read them.
+    pub fn path_reading(self, reading: PathReading) -> Self {
+        Self { path_reading: reading, ..self }
+    }
+
     /// Requests that no policy is for.
     pub fn exempt(self, list: AccessList) -> Self {
         Self { exempt: list, ..self }
@@ -108,13 +115,15 @@ impl PoliciesBuilder {
     }
 
     /// [`build`](Self::build) for callers that tell of [`Policies::evaded`] themselves.
-    pub fn build_silently(self) -> Result<Policies, PolicyErrors> {
-        let mut checker = Checker::default();
+    pub fn build_silently(mut self) -> Result<Policies, PolicyErrors> {
+        let mut checker = Checker { path_reading: self.path_reading, ..Checker::default() };
         self.plans.into_iter().for_each(|plan| checker.plan(plan));
         let api_keys = checker.api_keys(self.api_keys);
         let policies = checker.policies(self.policies);
         checker.add_all("exempt", &self.exempt.invalid);
         checker.add_all("blocked", &self.blocked.invalid);
+        checker.paths("exempt", "path", &mut self.exempt.paths);
+        checker.paths("blocked", "path", &mut self.blocked.paths);
         checker.user_header(self.user_header.as_ref());
         let unknown_keys = self.unknown_keys.unwrap_or(match api_keys.is_empty() {
             true => UnknownKeys::Own,
@@ -134,6 +143,7 @@ impl PoliciesBuilder {
             api_keys,
             unknown_keys,
             user_header: self.user_header,
+            path_reading: self.path_reading,
             exempt: self.exempt,
             blocked: self.blocked,
             bound,
@@ -146,6 +156,7 @@ impl PoliciesBuilder {
 struct Checker {
     errors: Vec<PolicyError>,
     plans: BTreeMap<Name, Arc<CheckedPlan>>,
+    path_reading: PathReading,
 }
 
 impl Checker {
@@ -163,6 +174,12 @@ impl Checker {
     fn add_all(&mut self, place: &str, InvalidValues(errors): &InvalidValues) {
         let placed = |error| PolicyError { place: place.to_owned(), ..PolicyError::clone(error) };
         self.errors.extend(errors.iter().map(placed));
+    }
+
+    fn paths(&mut self, place: &str, key: &'static str, paths: &mut Paths) {
+        for (pattern, problem) in paths.compile(self.path_reading) {
+            self.add(place, key, pattern, problem);
+        }
     }
 
     /// User ids appear in keys and logs, so a header with credentials cannot be one.
@@ -228,9 +245,10 @@ impl Checker {
         checked
     }
 
-    fn policy(&mut self, place: &str, policy: Policy) -> Option<CheckedPolicy> {
+    fn policy(&mut self, place: &str, mut policy: Policy) -> Option<CheckedPolicy> {
         let name = self.name(place, &policy.name);
         self.add_all(place, &policy.invalid);
+        self.paths(place, "path", &mut policy.paths);
         let of_descriptors = policy.descriptors.as_ref().map(Descriptors::identity);
         let by_default = || vec![of_descriptors.unwrap_or_else(Source::ip)];
         let identity = policy.sources.clone().unwrap_or_else(by_default);
@@ -246,6 +264,7 @@ impl Checker {
             let problem = "expected to last more than no time and at most 366 days";
             self.add(place, "ban", ban, problem);
         }
+        self.paths(place, "exempt", &mut policy.exempt.paths);
         for error in &policy.exempt.invalid.0 {
             self.add(place, "exempt", &error.value, &error.problem);
         }

@@ -12,8 +12,8 @@ use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, Policies, Prefixes, Scope,
-    Source,
+    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, PathReading, Policies,
+    Prefixes, Scope, Source,
 };
 
 /// A policy that has been checked.
@@ -132,7 +132,9 @@ impl CheckedPolicy {
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
             return Some(Skip::Method);
         }
-        if !self.paths.is_empty() && !facts.paths().any(|path| self.paths.contains(path)) {
+        if !self.paths.is_empty()
+            && !facts.readings.is_some_and(|path| self.paths.contain_any(path))
+        {
             return Some(Skip::Path);
         }
         self.exempt.find(facts).map(Skip::Exempt)
@@ -194,6 +196,18 @@ impl Policies {
     /// What becomes of API keys that nobody has issued.
     pub fn unknown_keys(&self) -> UnknownKeys {
         self.unknown_keys
+    }
+
+    /// In which ways paths are read.
+    pub fn path_reading(&self) -> PathReading {
+        self.path_reading
+    }
+
+    /// The ways in which a path is read, if not only as it was sent. Policies match any of them.
+    pub fn other_paths(&self, path: &str) -> Vec<String> {
+        let readings = self.path_reading.readings_of(path);
+        let others = readings.iter().filter(|read| *read != readings.sent);
+        others.map(str::to_owned).collect()
     }
 
     /// The header in which a trusted peer names the user.

@@ -32,7 +32,8 @@ pub struct ExplainedPolicy {
 impl Policies {
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        let facts = &facts.user_header(self.user_header.as_ref());
+        let readings = self.path_reading.readings_of(facts.path);
+        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings);
         Explanation {
             blocked: self.blocked.find_any(facts),
             exempt: self.exempt.find(facts),

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::policy::identity::Identity;
+use crate::policy::path_reading::PathReadings;
 
 /// What is known of a request, borrowed from it.
 ///
@@ -23,7 +24,8 @@ use crate::policy::identity::Identity;
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
-    pub(crate) other_paths: &'a [String],
+    /// Set by the policies, which say in which ways a path is read.
+    pub(crate) readings: Option<&'a PathReadings<'a>>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) headers_trusted: bool,
     pub(crate) client: Option<IpAddr>,
@@ -37,13 +39,13 @@ pub struct Facts<'a> {
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
 impl<'a> Facts<'a> {
-    /// A request for a path. The path is matched as it is, without its query; if it can be read in
-    /// other ways too, see [`other_paths`](Self::other_paths).
+    /// A request for a path, as the client has sent it, with or without its query. Policies match
+    /// all [readings](crate::policy::PathReading) of it.
     pub fn new(method: &'a Method, path: &'a str) -> Self {
         Self {
             method,
-            path: without_query(path),
-            other_paths: &[],
+            path,
+            readings: None,
             headers: &NO_HEADERS,
             headers_trusted: false,
             client: None,
@@ -53,13 +55,6 @@ impl<'a> Facts<'a> {
             plan: None,
             cost: None,
         }
-    }
-
-    /// How else the path can be read, if whoever answers the request may read it so. Whichever is
-    /// meant, nobody gets around a policy: it is for the request if it is for any of the paths, and
-    /// a path is exempt only if all are.
-    pub fn other_paths(self, paths: &'a [String]) -> Self {
-        Self { other_paths: paths, ..self }
     }
 
     /// The request's headers. API keys and `Authorization` are read from them, nothing else
@@ -113,11 +108,6 @@ impl<'a> Facts<'a> {
         Self { cost: Some(units), ..self }
     }
 
-    /// Every reading of the path.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &'a str> {
-        std::iter::once(self.path).chain(self.other_paths.iter().map(String::as_str))
-    }
-
     /// The value of a header without the white space around it, which HTTP/2 and callers of the
     /// library may have left there. None if it is empty or repeated: which of two values another
     /// program would take is anybody's guess, so neither counts.
@@ -146,6 +136,10 @@ impl<'a> Facts<'a> {
         self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
     }
 
+    pub(crate) fn readings(self, readings: &'a PathReadings<'a>) -> Self {
+        Self { readings: Some(readings), ..self }
+    }
+
     /// Names the user if the application does not.
     pub(crate) fn user_header(self, name: Option<&'a HeaderName>) -> Self {
         Self { user_header: name, ..self }
@@ -165,9 +159,4 @@ impl<'a> Facts<'a> {
     pub(crate) fn trusted_header(&self, name: &HeaderName) -> Option<&'a [u8]> {
         self.headers_trusted.then(|| self.header(name)).flatten()
     }
-}
-
-/// The part of a request's target that policies are matched with: all before a `?`.
-pub fn without_query(path: &str) -> &str {
-    path.split_once('?').map_or(path, |(path, _)| path)
 }

@@ -1,7 +1,7 @@
 //! Policies that a client evades by inventing credentials.
 
 use crate::policy::api_key::UnknownKeys;
-use crate::policy::{CheckedPolicy, Policies, Source};
+use crate::policy::{CheckedPolicy, PathReading, Policies, Source};
 
 impl Policies {
     /// The policies that a client evades by sending a new API key or `Authorization` header with each
@@ -55,7 +55,9 @@ impl CheckedPolicy {
             None => segment.to_owned(),
         };
         let path = pattern.split('/').map(sample).collect::<Vec<_>>().join("/");
-        self.paths().iter().any(|own| own == pattern) || self.paths.contains(&path)
+        let reading = PathReading::default();
+        self.paths().iter().any(|own| own == pattern)
+            || self.paths.contain_any(&reading.readings_of(&path))
     }
 
     fn is_for_requests(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::overrides::{OverrideEffect, OverridesAt};
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PoliciesBuilder, Source,
+    AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PoliciesBuilder, Source,
 };
 
 /// A set of policies that can be enforced: everything in it has been checked.
@@ -41,6 +41,7 @@ pub struct Policies {
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,
+    pub(crate) path_reading: PathReading,
     pub(crate) exempt: AccessList,
     pub(crate) blocked: AccessList,
     /// How many identities that clients choose an address may have.
@@ -175,7 +176,8 @@ impl Policies {
         overrides: Option<OverridesAt<'_>>,
         admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
-        let facts = &facts.user_header(self.user_header.as_ref());
+        let readings = self.path_reading.readings_of(facts.path);
+        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings);
         let mut matches = Matches::default();
         matches.blocked = self.blocked.find_any(facts).is_some();
         matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
@@ -211,12 +213,15 @@ impl Policies {
         &'p self,
         facts: &Facts<'f>,
     ) -> impl Iterator<Item = MatchedPolicy<'p>> {
+        let readings = self.path_reading.readings_of(facts.path);
         let facts = facts.user_header(self.user_header.as_ref());
-        let is_listed =
-            self.blocked.find_any(&facts).is_some() || self.exempt.find(&facts).is_some();
+        let is_listed = {
+            let facts = facts.readings(&readings);
+            self.blocked.find_any(&facts).is_some() || self.exempt.find(&facts).is_some()
+        };
         let policies = if is_listed { &[][..] } else { &self.policies[..] };
         policies.iter().filter_map(move |policy| {
-            let matched = self.draft(policy, &facts, |_| true).ok()?;
+            let matched = self.draft(policy, &facts.readings(&readings), |_| true).ok()?;
             let Cow::Borrowed(quotas) = matched.quotas else { return None };
             let (identity, cost) = (matched.identity, matched.cost);
             let plan = matched.plan.map(|plan| &**plan);

@@ -19,6 +19,8 @@ pub(crate) mod matching;
 mod methods;
 pub(crate) mod network;
 pub(crate) mod overrides;
+mod path_pattern;
+pub(crate) mod path_reading;
 mod paths;
 pub(crate) mod plan;
 pub(crate) mod source;
@@ -42,11 +44,12 @@ pub use self::builder::{PoliciesBuilder, PolicyError, PolicyErrors};
 pub use self::checked::CheckedPolicy;
 pub use self::descriptors::Descriptors;
 pub use self::explain::{ExplainedPolicy, Explanation};
-pub use self::facts::{Facts, without_query};
+pub use self::facts::Facts;
 pub use self::identity::Identity;
 pub use self::matching::{AccountError, MatchedPolicy, NamedCharge, Policies};
 pub use self::network::{Network, PrefixError, Prefixes};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
+pub use self::path_reading::{PathReading, without_query};
 pub use self::plan::{CheckedPlan, Plan};
 pub use self::source::Source;
 
@@ -137,12 +140,10 @@ impl Policy {
     }
 
     /// Only requests for paths of this pattern, such as `/users/{id}` or `/static/{*rest}`;
-    /// repeat it for several. Stars and colons are no wildcards: `/static/*` is an error when the
-    /// policies are built.
+    /// repeat it for several. Other spellings of a path count too: see [`PathReading`]. Stars and
+    /// colons are no wildcards: `/static/*` is an error when the policies are built.
     pub fn path(mut self, pattern: impl Into<String>) -> Self {
-        let pattern = pattern.into();
-        let inserted = self.paths.insert(&pattern);
-        self.invalid.accept("path", pattern, inserted);
+        self.paths.patterns.push(pattern.into());
         self
     }
 

@@ -5,12 +5,18 @@ use std::borrow::Cow;
 use matchit::Router;
 use percent_encoding::percent_decode;
 
+use crate::policy::path_pattern::{Pattern, insert};
+use crate::policy::path_reading::{PathReading, PathReadings};
+
 /// A set of path patterns such as `/users/{id}` and `/static/{*rest}`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     /// As they were written.
     pub(crate) patterns: Vec<String>,
-    router: Router<()>,
+    /// In the normal form of [`PathReading`].
+    normal: Router<()>,
+    /// With their own letter case and slashes at the end, for exemptions.
+    exact: Router<()>,
 }
 
 impl PartialEq for Paths {
@@ -24,24 +30,39 @@ impl Paths {
         self.patterns.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, pattern: &str) -> Result<(), String> {
-        if !pattern.starts_with('/') {
-            return Err("expected a path that starts with /, such as /users/{id}".to_owned());
+    /// Brings all patterns to the form in which they are matched, and tells what is wrong with which
+    /// of them.
+    pub(crate) fn compile(&mut self, reading: PathReading) -> Vec<(String, String)> {
+        (self.normal, self.exact) = (Router::new(), Router::new());
+        let mut problems = Vec::new();
+        for written in &self.patterns {
+            let inserted = Pattern::parse(written, reading).and_then(|pattern| {
+                insert(&mut self.exact, &pattern.exact)?;
+                insert(&mut self.normal, &pattern.normal)
+            });
+            if let Err(problem) = inserted {
+                problems.push((written.clone(), problem));
+            }
         }
-        if let Some(problem) = foreign_syntax(pattern) {
-            return Err(problem);
-        }
-        self.router.insert(pattern, ()).map_err(|error| {
-            format!(
-                "{error}; expected a pattern such as /login, /users/{{id}} or /static/{{*rest}}"
-            )
-        })?;
-        self.patterns.push(pattern.to_owned());
-        Ok(())
+        problems
     }
 
-    pub(crate) fn contains(&self, path: &str) -> bool {
-        self.router.at(path).is_ok()
+    /// Whether any reading of a path is in the set.
+    pub(crate) fn contain_any(&self, path: &PathReadings<'_>) -> bool {
+        path.iter().any(|path| self.normal.at(path).is_ok())
+    }
+
+    /// Whether every reading of a path is in the set, and it was sent as the pattern is written.
+    pub(crate) fn contain_all(&self, path: &PathReadings<'_>) -> bool {
+        // Patterns have no slash at the end in their normal form.
+        let bare = |path: &str| match path.strip_suffix('/') {
+            Some(bare) if !bare.is_empty() => bare.len(),
+            _ => path.len(),
+        };
+        self.exact.at(path.sent).is_ok()
+            && path.iter().all(|path| self.normal.at(&path[..bare(path)]).is_ok())
+            && path.is_complete
+            && has_one_meaning(path.sent)
     }
 }
 
@@ -84,56 +105,6 @@ fn decode_all(path: &[u8]) -> Option<Cow<'_, [u8]>> {
         }
     }
     None
-}
-
-/// What is wrong with a pattern in the syntax of other routers. It would match only a request whose
-/// path has the star or the colon in it, so the policy would limit nothing.
-fn foreign_syntax(pattern: &str) -> Option<String> {
-    let segments: Vec<&str> = pattern.split('/').collect();
-    if !segments.iter().any(|segment| is_foreign(segment)) {
-        return None;
-    }
-    let last = segments.len() - 1;
-    let meant: Vec<String> =
-        segments.iter().enumerate().map(|(i, segment)| translated(segment, i, i == last)).collect();
-    let meant = meant.join("/");
-    let is_good = Router::new().insert(&meant, ()).is_ok();
-    let what = "* and : are no wildcards here";
-    Some(match is_good {
-        true => format!("{what}: did you mean {meant:?}?"),
-        false => format!("{what}: expected {{name}} for one segment, or {{*rest}} at the end"),
-    })
-}
-
-/// A star outside braces, or a segment that begins with a colon. A colon further on, as in
-/// `/jobs/7:cancel`, is an ordinary character.
-fn is_foreign(segment: &str) -> bool {
-    let mut depth = 0_i32;
-    let mut has_star = false;
-    for byte in segment.bytes() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            b'*' => has_star |= depth <= 0,
-            _ => {}
-        }
-    }
-    segment.starts_with(':') || has_star
-}
-
-fn translated(segment: &str, index: usize, is_last: bool) -> String {
-    match segment.strip_prefix(':') {
-        Some(name) if !name.is_empty() => {
-            // A star after a name, as in `:path*`, is the rest of the path.
-            match name.strip_suffix('*') {
-                Some(name) => format!("{{*{name}}}"),
-                None => format!("{{{name}}}"),
-            }
-        }
-        _ if !is_foreign(segment) => segment.to_owned(),
-        _ if is_last => segment.trim_end_matches('*').to_owned() + "{*rest}",
-        _ => format!("{{segment{index}}}"),
-    }
 }
 
 #[cfg(test)]
@@ -190,35 +161,6 @@ mod tests {
             "/static/%ff",
         ] {
             assert!(!has_one_meaning(path), "{path}");
-        }
-    }
-
-    #[test]
-    fn the_syntax_of_other_routers_is_translated() {
-        for (pattern, meant) in [
-            ("/api/*", "/api/{*rest}"),
-            ("/api/**", "/api/{*rest}"),
-            ("/*", "/{*rest}"),
-            ("/users/:id", "/users/{id}"),
-            ("/users/:id/posts/:post", "/users/{id}/posts/{post}"),
-            ("/files/:path*", "/files/{*path}"),
-            ("/users/*/posts", "/users/{segment2}/posts"),
-            ("/users/{id}/*", "/users/{id}/{*rest}"),
-        ] {
-            let problem = Paths::default().insert(pattern).unwrap_err();
-            assert!(problem.ends_with(&format!("did you mean {meant:?}?")), "{pattern}: {problem}");
-            Paths::default().insert(meant).unwrap();
-        }
-        for pattern in ["/:", "/a*b/*.js", "/:id*/x", "/{a}*"] {
-            let problem = Paths::default().insert(pattern).unwrap_err();
-            assert!(problem.starts_with("* and : are no wildcards"), "{pattern}: {problem}");
-        }
-    }
-
-    #[test]
-    fn colons_that_are_part_of_a_path_stay_so() {
-        for pattern in ["/jobs/7:cancel", "/v1/{name}:batch", "/static/{*rest}", "/a/{id}"] {
-            assert_eq!(Paths::default().insert(pattern), Ok(()), "{pattern}");
         }
     }
 }

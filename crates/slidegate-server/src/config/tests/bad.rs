@@ -94,7 +94,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[gateway]\nupstream = 'http://a'\nencoded_slashes = 'drop'",
-        "test.toml:3: gateway.encoded_slashes = \"drop\": expected keep or decode",
+        "test.toml:3: gateway.encoded_slashes = \"drop\": expected decode or keep",
     ),
     (
         "[gateway]\nupstream = 'http://a'\npath_parameters = 'drop'",

@@ -125,14 +125,19 @@ fn policies_that_never_take_part() {
         "its paths are exempt from it",
         &format!("{API}match = {{ paths = ['/a', '/b'] }}\nexempt = {{ paths = '/a' }}"),
     );
-    check(&policy("/a?b=c"), "paths are matched without their query", &policy("/a"));
-    check(&policy("/a//b"), "without dots and double slashes", &policy("/a/b"));
-    let ignoring = format!("{GATEWAY}ignore_case = true\n");
-    check(
-        &format!("{ignoring}{}", policy("/Login")),
-        "in small letters",
-        &format!("{ignoring}{}", policy("/login/{userId}")),
-    );
+}
+
+#[test]
+fn readings_of_paths_that_are_switched_off() {
+    for (key, off, on, spelling) in [
+        ("ignore_case", "false", "true", "/LOGIN"),
+        ("encoded_slashes", "'keep'", "'decode'", "/x%2F..%2Flogin"),
+        ("backslashes", "'keep'", "'slash'", "/x\\..\\login"),
+        ("path_parameters", "'keep'", "'cut'", "/login;x=1"),
+    ] {
+        let file = |value| format!("{GATEWAY}{key} = {value}\n{API}");
+        check(&file(off), &format!("gateway.{key}: {spelling} evades a policy"), &file(on));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod page;
 mod precedence;
 
 use slidegate::Policies;
-use slidegate_tower::{ClientAddress, PathReading, Responder};
+use slidegate_tower::{ClientAddress, Responder};
 
 use crate::config::sources::Environment;
 use crate::config::{ConfigSummary, File, Flags, LimiterConfig, Loaded, Sources, load};
@@ -32,8 +32,8 @@ impl LimiterConfig {
         answers: Responder,
         client_address: ClientAddress,
     ) -> Self {
-        let (paths, outline) = (PathReading::normal(), ConfigSummary::default());
-        Self { policies, answers, client_address, paths, enforced: true, outline }
+        let outline = ConfigSummary::default();
+        Self { policies, answers, client_address, enforced: true, outline }
     }
 }
 

@@ -347,3 +347,35 @@ async fn an_address_that_guesses_tokens_is_not_listened_to_and_others_are() {
     }
     assert_eq!(present("203.0.113.9", "a token of the test").await.status, 200);
 }
+
+/// Proxies pass on what clients send, and a fragment is no part of it to a server.
+#[tokio::test]
+async fn no_spelling_evades_a_policy() {
+    for path in
+        ["/login#x", "/LOGIN", "/x%2F..%2Flogin", "/x\\..\\login", "/login/#/../x", "//login/"]
+    {
+        let api = api();
+        assert_eq!(forwarded(&api, "POST", path, "203.0.113.7").await.status, 200, "{path}");
+        assert_eq!(forwarded(&api, "POST", "/login", "203.0.113.7").await.status, 429, "{path}");
+        let got = original(&api, "POST", path, "203.0.113.7").await;
+        assert_eq!(got.header("x-slidegate-status"), Some("429"), "{path}");
+    }
+}
+
+/// As `/v1/decide` does.
+#[tokio::test]
+async fn what_is_no_path_is_refused() {
+    let api = api();
+    for path in ["api/login", "", "#x"] {
+        assert_eq!(forwarded(&api, "POST", path, "203.0.113.7").await.status, 400, "{path:?}");
+        let got = original(&api, "POST", path, "203.0.113.7").await;
+        let status = got.header("x-slidegate-status");
+        assert_eq!((got.status.as_u16(), status), (403, Some("400")), "{path:?}");
+        let question = serde_json::json!({"method": "POST", "path": path}).to_string();
+        let request = Request::post("/v1/decide").header("content-type", "application/json");
+        let got = api.send("127.0.0.1", request.body(Full::from(question)).unwrap()).await;
+        assert_eq!(got.status, 400, "{path:?}");
+        assert!(got.text().contains("bad-request"), "{}", got.text());
+    }
+    assert_eq!(forwarded(&api, "OPTIONS", "*", "203.0.113.7").await.status, 200);
+}

@@ -19,7 +19,6 @@ async fn the_first_mistake_is_named() {
         (json!({"methode": "GET"}), "methode", "unknown field `methode`, expected one of `method`"),
         (json!({"method": "G T"}), "method", "expected a method such as GET, not \"G T\""),
         (json!({"method": 1}), "method", "integer `1`, expected a string"),
-        (json!({"path": "login"}), "path", "expected a path that begins with /, not \"login\""),
         (json!({"path": ["/"]}), "path", "sequence, expected a string"),
         (json!({"client": "localhost"}), "client", "invalid IP address"),
         (json!({"client": 7}), "client", "integer `7`, expected IP address"),
