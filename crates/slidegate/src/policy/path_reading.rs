@@ -81,7 +81,7 @@ type Segments<'p> = Vec<&'p str>;
 
 /// What a server may do to a path.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum PathStep {
     DropEmpty,
     ResolveDots,
     CutParameters,
@@ -130,8 +130,8 @@ impl PathReading {
         }
         let decoded = self.matching_case().decode(path);
         let mut read = segments(&decoded);
-        let cut = self.cuts_parameters.then_some(Step::CutParameters);
-        let others = [Step::TrimEnd(DECODED.space), Step::DropEmpty, Step::ResolveDots];
+        let cut = self.cuts_parameters.then_some(PathStep::CutParameters);
+        let others = [PathStep::TrimEnd(DECODED.space), PathStep::DropEmpty, PathStep::ResolveDots];
         for step in cut.into_iter().chain(others) {
             read = step.apply(&read).unwrap_or(read);
         }
@@ -256,28 +256,28 @@ impl PathReading {
     }
 
     /// The steps that may change one of the paths.
-    fn steps(self, paths: &[Segments<'_>], forms: &Spellings) -> Vec<Step> {
+    fn steps(self, paths: &[Segments<'_>], forms: &Spellings) -> Vec<PathStep> {
         let has = |text: &str| paths.iter().flatten().any(|segment| has(segment, text));
         let has_any = |texts: &[&str]| texts.iter().any(|text| has(text));
         let Spellings { tails, space, slashes, backslashes } = *forms;
-        let mut steps = vec![Step::DropEmpty];
+        let mut steps = vec![PathStep::DropEmpty];
         if has(".") {
-            steps.push(Step::ResolveDots);
+            steps.push(PathStep::ResolveDots);
         }
         if self.cuts_parameters && has(";") {
-            steps.push(Step::CutParameters);
+            steps.push(PathStep::CutParameters);
         }
         if has_any(tails) {
-            steps.push(Step::CutTail(tails));
+            steps.push(PathStep::CutTail(tails));
         }
         if has(space) {
-            steps.push(Step::TrimEnd(space));
+            steps.push(PathStep::TrimEnd(space));
         }
         if self.decodes_slashes && has_any(slashes) {
-            steps.push(Step::SplitAt(slashes));
+            steps.push(PathStep::SplitAt(slashes));
         }
         if self.converts_backslashes && has_any(backslashes) {
-            steps.push(Step::SplitAt(backslashes));
+            steps.push(PathStep::SplitAt(backslashes));
         }
         steps
     }
@@ -332,7 +332,7 @@ const DECODED: Spellings =
 
 const PARAMETERS: char = ';';
 
-impl Step {
+impl PathStep {
     /// What the step makes of a path; none if it changes nothing.
     fn apply<'p>(self, path: &[&'p str]) -> Option<Segments<'p>> {
         let changes = |segment: &&str| match self {

@@ -44,7 +44,8 @@ fn written(units: &[Unit]) -> String {
 fn steps<T: Copy + PartialEq>(
     path: &[T],
     is: impl Fn(T, &[u8]) -> bool,
-    (slash, encoded_slash): (T, &dyn Fn(&[T]) -> Vec<T>),
+    slash: T,
+    decode_slashes: impl Fn(&[T]) -> Vec<T>,
 ) -> [Vec<T>; 7] {
     let split = || path[1..].split(|unit| *unit == slash);
     let join = |segments: Vec<&[T]>| {
@@ -74,7 +75,7 @@ fn steps<T: Copy + PartialEq>(
         join(trimmed.collect()),
         path.split(|unit| is(*unit, b"#?")).next().unwrap().to_vec(),
         backslashed.collect(),
-        encoded_slash(path),
+        decode_slashes(path),
     ]
 }
 
@@ -86,7 +87,7 @@ fn model(path: &str) -> BTreeSet<String> {
             let text = String::from_utf8(path.to_vec()).unwrap();
             text.replace("%2f", "/").into_bytes()
         };
-        steps(path, |byte, set| set.contains(&byte), (b'/', &decode))
+        steps(path, |byte, set| set.contains(&byte), b'/', decode)
     });
     let fold =
         |(byte, encoded): Unit| (if encoded { byte } else { byte.to_ascii_lowercase() }, encoded);
@@ -95,7 +96,7 @@ fn model(path: &str) -> BTreeSet<String> {
         let decode = |path: &[Unit]| {
             path.iter().map(|unit| if unit.0 == b'/' { (b'/', false) } else { *unit }).collect()
         };
-        steps(path, |(byte, _), set| set.contains(&byte), ((b'/', false), &decode))
+        steps(path, |(byte, _), set| set.contains(&byte), (b'/', false), decode)
     });
     all.iter().map(|units| written(units)).collect()
 }
@@ -162,8 +163,11 @@ fn detour() -> impl Strategy<Value = String> {
     )
 }
 
+/// What a server does, in words, and what it makes of a path.
+type Server = (&'static str, fn(&str) -> String);
+
 /// Servers as they are: each reads a path from beginning to end in one order.
-const SERVERS: [(&str, fn(&str) -> String); 12] = [
+const SERVERS: [Server; 12] = [
     ("as it came", str::to_owned),
     ("decodes, then resolves", |path| resolved(&merged(&percent_decoded(path)))),
     ("resolves, then decodes", |path| percent_decoded(&resolved(&merged(path)))),
