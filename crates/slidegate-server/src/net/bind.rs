@@ -108,7 +108,7 @@ fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(sharing == Sharing::Workers)?;
-    // ConnectionTable inherit these, which saves two calls for each.
+    // Connections inherit these, which saves two calls for each.
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     socket.bind(&address.into())?;

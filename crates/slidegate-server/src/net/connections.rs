@@ -39,7 +39,7 @@ struct OpenConnections {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// ConnectionTable since the start, and those open now.
+/// Connections since the start, and those open now.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounts {
     pub(crate) open: AtomicU64,
@@ -82,7 +82,7 @@ impl ConnectionTable {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
-    /// Waits for room. ConnectionTable without a request in flight are closed to make some, those that
+    /// Waits for room. Connections without a request in flight are closed to make some, those that
     /// were idle longest first.
     pub(super) async fn admit(&self) -> OwnedSemaphorePermit {
         loop {

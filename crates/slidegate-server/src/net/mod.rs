@@ -108,7 +108,7 @@ impl Settings {
         }
     }
 
-    /// ConnectionTable of trusted peers are not counted by address.
+    /// Connections of trusted peers are not counted by address.
     #[must_use]
     pub(crate) fn with_trusted_peers(self, trusted: TrustedPeers) -> Self {
         Self { trusted: Some(trusted), ..self }

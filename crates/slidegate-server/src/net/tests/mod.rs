@@ -1,4 +1,4 @@
-//! ConnectionTable over real sockets.
+//! Connections over real sockets.
 
 mod addresses;
 mod bounds;
