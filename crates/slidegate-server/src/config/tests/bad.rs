@@ -161,7 +161,10 @@ const BAD: &[(&str, &str)] = &[
         "[decisions]\nlisten = '127.0.0.1:8081'\ntoken = '  '",
         "test.toml:3: decisions.token = (hidden): expected a token that is not white space",
     ),
-    ("[blocked]\nauthorizations = ['Basic bWFsbG9yeTpzdG9sZW4']", "blocked.authorizations"),
+    (
+        "[blocked]\nauthorizations = ['Basic bWFsbG9yeTpzdG9sZW4']",
+        "test.toml:2: blocked.authorizations",
+    ),
     ("unknown_keys = 'reject'", "test.toml:1: unknown_keys = \"reject\": expected"),
     ("identities_per_address = 0", "test.toml:1: identities_per_address = 0: expected"),
     ("[admin]\ntoken = ['hunter2']", "test.toml:2: admin.token = (hidden): expected a string"),
