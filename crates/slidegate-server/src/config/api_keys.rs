@@ -1,14 +1,16 @@
 //! `[[api_key]]` and the file of `keys_file`.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slidegate::Identity;
 use slidegate::policy::{ApiKey, PolicyError};
+use slidegate::{AccessList, Identity};
 
 use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::reader::{Reader, Value, nearest};
 use crate::config::tree::{Content, Node, Table};
+use crate::config::values::Secret;
 use crate::file::FileContents;
 use crate::reload;
 
@@ -16,6 +18,20 @@ use crate::reload;
 pub(super) struct IssuedKey<'t> {
     pub(super) key: ApiKey,
     pub(super) table: Value<'t>,
+}
+
+/// The keys that were issued, by the names and identities that lists may refer to them by.
+pub(super) struct IssuedKeys<'k> {
+    by_name: HashMap<&'k str, Identity>,
+    identities: HashSet<Identity>,
+}
+
+/// An entry of `api_keys` in `[exempt]`, `[blocked]` or the exemptions of a policy.
+pub(super) enum ListedKey {
+    /// The name or the digest of a key that was issued.
+    Issued(Identity),
+    /// The key itself.
+    Raw(Secret),
 }
 
 /// A file of API keys as it was read.
@@ -80,11 +96,63 @@ impl<'t> IssuedKey<'t> {
         Some(Self { key: name.into_iter().fold(key, ApiKey::name), table })
     }
 
+    fn name(&self) -> Option<&'t str> {
+        self.table.named("name").node.and_then(Node::text)
+    }
+
     /// What an error is about, if it is about this key.
     pub(super) fn find(&self, error: &PolicyError) -> Option<Value<'t>> {
         match error.value.as_str() {
             "" => Some(self.table.clone()),
             value => self.table.named(error.key).find(value),
+        }
+    }
+}
+
+impl<'k> IssuedKeys<'k> {
+    pub(super) fn new(keys: &'k [IssuedKey<'_>]) -> Self {
+        let named = |issued: &'k IssuedKey<'_>| Some((issued.name()?, *issued.key.identity()));
+        Self {
+            by_name: keys.iter().filter_map(named).collect(),
+            identities: keys.iter().map(|issued| *issued.key.identity()).collect(),
+        }
+    }
+
+    /// The key that an entry of a list means: by name, by digest, or as it is sent. A name or a digest
+    /// is no secret, so it does not count as the key that has the same text.
+    pub(super) fn find(&self, value: &Value<'_>) -> Option<ListedKey> {
+        let secret = value.secret()?;
+        let text = secret.reveal();
+        let by_digest = || {
+            let key = ApiKey::from_digest(text, "").ok()?;
+            self.identities.get(key.identity()).copied()
+        };
+        if let Some(issued) = self.by_name.get(text).copied().or_else(by_digest) {
+            return Some(ListedKey::Issued(issued));
+        }
+        let is_issued = self.identities.contains(&Identity::api_key(text.as_bytes()));
+        let text = "no API key has this name or digest, and it is none of the keys: requests match \
+                    only if they have this very text as their key";
+        value.warn_if(!self.identities.is_empty() && !is_issued, text);
+        Some(ListedKey::Raw(secret))
+    }
+}
+
+impl ListedKey {
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self, Self::Raw(_))
+    }
+
+    pub(super) fn add_to(self, list: AccessList) -> AccessList {
+        match self {
+            Self::Issued(identity) => list.api_key_digest(identity.value()),
+            Self::Raw(key) => {
+                let key = key.reveal();
+                // Without a list of keys, a digest looks like a key of 32 hexadecimal digits.
+                let is_digest = ApiKey::from_digest(key, "").is_ok();
+                let list = if is_digest { list.api_key_digest(key) } else { list };
+                list.api_key(key)
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use slidegate::policy::{PathReading, PoliciesBuilder, PolicyError, PolicyErrors,
 use slidegate::{Policies, Policy};
 use slidegate_tower::{ClientAddress, Responder};
 
-use crate::config::api_keys::IssuedKey;
+use crate::config::api_keys::{IssuedKey, IssuedKeys};
 use crate::config::endpoints::RespConfig;
 use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, responder};
 use crate::config::reader::Value;
@@ -52,12 +52,14 @@ pub(super) struct LimiterSections<'t> {
 impl<'t> LimiterSections<'t> {
     pub(super) fn read(root: &Value<'t>, resp: Option<&RespConfig>, enforced: bool) -> Self {
         let gateway = root.section("gateway");
-        let policies = root.key("policy").each(Value::table);
-        let policies: Vec<_> = policies.into_iter().map(PolicyConfig::read).collect();
         let api_keys = IssuedKey::read_all(root);
+        let issued = IssuedKeys::new(&api_keys);
+        let policies = root.key("policy").each(Value::table);
+        let policies: Vec<_> =
+            policies.into_iter().map(|table| PolicyConfig::read(table, &issued)).collect();
         let mut builder = Policies::builder()
-            .exempt(access_list(&root.section("exempt")))
-            .blocked(access_list(&root.section("blocked")))
+            .exempt(access_list(&root.section("exempt"), &issued))
+            .blocked(access_list(&root.section("blocked"), &issued))
             .path_reading(path_reading(&gateway))
             .api_keys(api_keys.iter().map(|issued| issued.key.clone()));
         let mut plans = root.key("plans").names();

@@ -7,6 +7,7 @@ use slidegate::policy::{Network, Prefixes};
 use slidegate::{AccessList, Ban, Consistency, Cost, Plan, Policy, Quota, Scope, Source};
 use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
+use crate::config::api_keys::{IssuedKeys, ListedKey};
 use crate::config::reader::Value;
 use crate::config::values::Period;
 
@@ -19,7 +20,7 @@ pub(super) struct PolicyConfig<'t> {
 }
 
 impl<'t> PolicyConfig<'t> {
-    pub(super) fn read(table: Value<'t>) -> Self {
+    pub(super) fn read(table: Value<'t>, keys: &IssuedKeys<'_>) -> Self {
         let name = table.key("name").required("a name, such as api").string();
         let name = name.unwrap_or_else(|| {
             let key = &table.location.key;
@@ -30,7 +31,7 @@ impl<'t> PolicyConfig<'t> {
             .scope(table.key("scope").one_of(&scopes).unwrap_or_default())
             .consistency(consistency(&table))
             .on_store_error(table.key("on_store_error").parsed().unwrap_or_default())
-            .exempt(access_list(&table.section("exempt")));
+            .exempt(access_list(&table.section("exempt"), keys));
         if let Some(identity) = identity(&table.key("identity")) {
             policy = policy.identity(identity);
         }
@@ -205,19 +206,24 @@ fn ban(value: &Value<'_>) -> Option<Ban> {
 }
 
 /// `[exempt]`, `[blocked]` or the exemptions of a policy.
-pub(super) fn access_list(table: &Value<'_>) -> AccessList {
-    let secrets = |key| {
-        let (value, text) = (table.key(key), "secrets in the file");
-        let secrets = value.each(Value::secret);
-        if !secrets.is_empty() {
-            value.warn_of_secret(format!("{text}: make sure that only the server can read it"));
-        }
-        secrets
+pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_>) -> AccessList {
+    let warn = |value: &Value<'_>| {
+        value.warn_of_secret("secrets in the file: make sure that only the server can read it");
     };
     let mut list = AccessList::new();
     list = table.key("users").each(Value::text).into_iter().fold(list, AccessList::user);
-    list = secrets("api_keys").iter().fold(list, |list, key| list.api_key(key.reveal()));
-    for value in secrets("authorizations") {
+    let api_keys = table.key("api_keys");
+    let listed = api_keys.each(|value| keys.find(value));
+    if listed.iter().any(ListedKey::is_secret) {
+        warn(&api_keys);
+    }
+    list = listed.into_iter().fold(list, |list, key| key.add_to(list));
+    let authorizations = table.key("authorizations");
+    let secrets = authorizations.each(Value::secret);
+    if !secrets.is_empty() {
+        warn(&authorizations);
+    }
+    for value in secrets {
         list = list.authorization(value.reveal());
     }
     for network in table.key("networks").each(Value::parsed::<Network>) {

@@ -193,6 +193,41 @@ fn the_exempt_and_the_blocked() {
     assert!(blocked.ends_with("\n\nblocked for network 198.51.100.0/24\n"), "{blocked}");
 }
 
+/// A name, a digest in either case and the key itself list the same key, and a name or a digest that
+/// is sent as a key lists nothing.
+#[test]
+fn keys_are_listed_by_name_by_digest_and_as_they_are() {
+    let digest = slidegate::Identity::api_key(b"globex-key").value().to_owned();
+    let keys = "[plans.free]\nquotas = '60/min'\n\
+                [[api_key]]\nname = 'globex'\nkey = 'globex-key'\nplan = 'free'\n\
+                [[api_key]]\nname = 'acme'\nkey = 'acme-key'\nplan = 'free'\n\
+                [[policy]]\nname = 'api'\nidentity = ['api-key', 'ip']\nplan = 'free'\n";
+    let explained = |file: &str, key: &str| {
+        let header = format!("x-api-key: {key}");
+        let request = ["explain", "--config", "-", "--path", "/", "--client", "203.0.113.7"];
+        let output = run_with(file, &[&request[..], &["--header", &header]].concat());
+        String::from_utf8(output.stdout).expect("text")
+    };
+    for listed in ["globex", &digest, &digest.to_ascii_uppercase(), "globex-key"] {
+        for (list, expected) in [
+            (format!("[blocked]\napi_keys = '{listed}'"), "\nblocked for identity api-key:"),
+            (format!("[exempt]\napi_keys = ['{listed}']"), "\nexempt for identity api-key:"),
+            (
+                format!("exempt = {{ api_keys = '{listed}' }}"),
+                "\napi: exempt for identity api-key:",
+            ),
+        ] {
+            let file = format!("{keys}{list}\n");
+            let told = explained(&file, "globex-key");
+            assert!(told.contains(expected), "{list}: {told}");
+            for other in ["acme-key", "globex", &digest] {
+                let told = explained(&file, other);
+                assert!(told.contains("api: takes 1 unit"), "{list}, {other}: {told}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_without_secrets() {
     for (arguments, code, expected) in [

@@ -7,7 +7,7 @@ use crate::policy::builder::InvalidValues;
 use crate::policy::credentials::{self, Credentials};
 use crate::policy::paths::Paths;
 use crate::policy::source::has_credentials;
-use crate::policy::{Facts, Identity, Network, Source};
+use crate::policy::{ApiKey, Facts, Identity, Network, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
 #[must_use]
@@ -36,6 +36,17 @@ impl AccessList {
     /// Lists the bearer of an API key.
     pub fn api_key(self, key: &str) -> Self {
         self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
+    }
+
+    /// Lists the bearer of an API key of which only the digest is at hand, as for
+    /// [`ApiKey::from_digest`]. A text that is no digest is an error when the policies are built.
+    pub fn api_key_digest(mut self, digest: &str) -> Self {
+        // It may be the key itself, so it is not repeated.
+        let key = self.invalid.accept("api_keys", String::new(), ApiKey::from_digest(digest, ""));
+        match key {
+            Some(key) => self.identity(Source::ApiKey, key.identity),
+            None => self,
+        }
     }
 
     /// Lists the bearer of an `Authorization` header. Credentials that no request may have in this

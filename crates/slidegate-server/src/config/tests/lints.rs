@@ -305,3 +305,32 @@ fn policies_that_invented_credentials_evade() {
         &format!("unknown_keys = 'refuse'\n{}", api("['api-key']")),
     );
 }
+
+#[test]
+fn listed_keys_that_were_not_issued() {
+    let keys = "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nidentity = ['api-key', 'ip']\n\
+                plan = 'p'\n[[api_key]]\nplan = 'p'\nname = 'acme'\n\
+                digest = 'a2e3ac06bb3a3d74863f2e5db2e3fcbe'\n";
+    let warnings = |rest: &str| {
+        let loaded = file(&format!("{keys}{rest}")).unwrap();
+        loaded.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for list in ["[blocked]", "[exempt]"] {
+        let listed = |key: &str| warnings(&format!("{list}\napi_keys = ['acme', '{key}']\n"));
+        assert_eq!(listed("a2e3ac06bb3a3d74863f2e5db2e3fcbe"), [""; 0], "names are no secrets");
+        assert_eq!(listed("k-123").len(), 1, "a secret that is known");
+        for unknown in ["globex", "00000000000000000000000000000000"] {
+            let warnings = listed(unknown);
+            let place =
+                format!("{}.api_keys[1]: no API key has this name", &list[1..list.len() - 1]);
+            assert!(warnings.iter().any(|told| told.contains(&place)), "{warnings:?}");
+            assert!(!warnings.concat().contains(unknown), "it may be a secret: {warnings:?}");
+        }
+    }
+    let of_policy =
+        keys.replace("plan = 'p'\n[[api", "exempt = { api_keys = 'x' }\nplan = 'p'\n[[api");
+    let warnings = file(&of_policy).unwrap().warnings;
+    assert!(
+        warnings.iter().any(|told| told.to_string().contains("policy[0].exempt.api_keys: no API"))
+    );
+}
