@@ -9,6 +9,7 @@ use crate::support::now;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
+use slidegate::{Policies, Policy, Source};
 use slidegate_tower::{AddressSource, ClientAddress, Peer, RateLimitLayer};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tracing::field::{Field, Visit};
@@ -103,6 +104,23 @@ fn check(warnings: &[String], expected: &[&[&str]]) {
 
 const PUBLIC: &str = "203.0.113.7";
 const PROXY: &str = "10.0.0.1";
+
+/// What is warned of when the policy is built.
+fn building(policy: Policy) -> Vec<String> {
+    let layer = tower::layer::layer_fn(move |inner: Inner| {
+        Policies::builder().policy(policy.clone()).build().unwrap();
+        inner
+    });
+    warnings(layer, [])
+}
+
+#[test]
+fn a_policy_in_which_anonymous_requests_share_an_account() {
+    let users = Policy::new("users").identity(Source::User).quota("5/min");
+    check(&building(users.clone()), &[&["policy=\"users\"", "share one account", "source ip"]]);
+    check(&building(users.clone().skip_anonymous()), &[]);
+    check(&building(users.identity([Source::User, Source::ip()])), &[]);
+}
 
 #[test]
 fn a_sound_setup_is_not_warned_of() {

@@ -30,6 +30,7 @@ impl<'c> Lint<'c> {
         self.lint_path_reading();
         self.lint_policies();
         self.lint_invented();
+        self.lint_anonymous();
         self.lint_plans();
     }
 
@@ -70,7 +71,7 @@ impl<'c> Lint<'c> {
         if self.has_gateway && networks.is_empty() {
             self.lint_headers();
         }
-        if self.has_gateway && !self.has_decisions && self.policies.user_header().is_none() {
+        if self.has_no_users() {
             self.lint_users();
         }
     }
@@ -90,6 +91,11 @@ impl<'c> Lint<'c> {
             );
             gateway.named(key).warn_if(is_off, text);
         }
+    }
+
+    /// Whether requests come only through a gateway that has no source of user ids.
+    fn has_no_users(&self) -> bool {
+        self.has_gateway && !self.has_decisions && self.policies.user_header().is_none()
     }
 
     /// Headers that are read from trusted proxies only, and there are none.
@@ -123,9 +129,12 @@ impl<'c> Lint<'c> {
             let identity = written.table.named("identity");
             let users = policy.identity.iter().filter(|source| **source == Source::User).count();
             let is_all = users == policy.identity.len();
+            let effect = match policy.skip_anonymous {
+                true => "it never takes part",
+                false => "all requests are one anonymous",
+            };
             let text = format!(
-                "all requests are one anonymous: the gateway knows no users; {REMEDY}, or add a \
-                 source such as api-key or ip"
+                "{effect}: the gateway knows no users; {REMEDY}, or add a source such as api-key or ip"
             );
             identity.warn_if(is_all, text);
             let text = format!("nobody is counted by user: the gateway knows no users; {REMEDY}");
@@ -178,6 +187,23 @@ impl<'c> Lint<'c> {
             if let Some((written, _)) = written {
                 written.table.named("identity").warn_if(true, text);
             }
+        }
+    }
+
+    /// Policies in which all requests without an identity share one account.
+    fn lint_anonymous(&self) {
+        let sharing: Vec<_> =
+            self.policies.sharing_anonymous().map(|policy| &policy.name).collect();
+        for (written, policy) in self.policies().filter(|(_, one)| sharing.contains(&&one.name)) {
+            let is_only_users = policy.identity.iter().all(|source| *source == Source::User);
+            let text = format!(
+                "all requests without {} share one account, and a few of them can deny the rest: \
+                 add \"ip\", or say anonymous = \"skip\" if the policy is not for them",
+                policy.identity.iter().map(Source::to_string).collect::<Vec<_>>().join(" or ")
+            );
+            // Where no request has a user, there is a warning already.
+            let is_told = is_only_users && self.has_no_users();
+            written.table.named("identity").warn_if(!is_told, text);
         }
     }
 
@@ -277,6 +303,7 @@ fn lint_sharing(table: &Value<'_>, policy: &CheckedPolicy) {
     let shared = match policy.identity.iter().find(is_decisive) {
         Some(Source::Everyone) => "the account everyone",
         Some(_) => return,
+        None if policy.skip_anonymous => return,
         None => "the account anonymous, if they have none of the identities",
     };
     let ban = table.named("ban");
@@ -313,6 +340,7 @@ fn is_same(one: &CheckedPolicy, other: &CheckedPolicy) -> bool {
         && plan(one) == plan(other)
         && one.plan_header() == other.plan_header()
         && one.identity == other.identity
+        && one.skip_anonymous == other.skip_anonymous
         && one.scope == other.scope
         && one.shadow == other.shadow
 }

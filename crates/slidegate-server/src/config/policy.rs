@@ -35,6 +35,9 @@ impl<'t> PolicyConfig<'t> {
         if let Some(identity) = identity(&table.key("identity")) {
             policy = policy.identity(identity);
         }
+        if table.key("anonymous").one_of(&[("share", false), ("skip", true)]) == Some(true) {
+            policy = policy.skip_anonymous();
+        }
         let matched = table.section("match");
         if let Some((domain, descriptors)) = descriptors(&matched) {
             policy = policy.descriptors(domain, descriptors);

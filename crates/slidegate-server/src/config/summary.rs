@@ -103,6 +103,7 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
     [
         note(is_local, "in this process, before everything else"),
         note(policy.shadow, "only watching"),
+        note(policy.skip_anonymous, "not for requests without an identity"),
         match policy.cost {
             Cost::Units(units) if written.table.named("cost").is_set() => {
                 Some(format!("{units} units a request"))

@@ -53,6 +53,7 @@ fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
         ("path", list(policy.paths())),
         ("descriptors", option(policy.descriptors.as_ref())),
         ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
+        ("anonymous", if policy.skip_anonymous { "skip" } else { "share" }.to_owned()),
         ("quotas", list(policy.quotas())),
         ("candidate", list(policy.candidate.as_ref().map_or(&[][..], Quotas::as_slice))),
         ("default plan", option(policy.default_plan().map(|plan| &plan.name))),

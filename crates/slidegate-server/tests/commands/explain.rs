@@ -229,6 +229,25 @@ fn keys_are_listed_by_name_by_digest_and_as_they_are() {
 }
 
 #[test]
+fn a_policy_that_skips_anonymous_requests() {
+    let file = FILE.replace(
+        "identity = [\"user\", \"api-key\", \"ip\"]",
+        "identity = [\"user\", \"api-key\"]\nanonymous = \"skip\"",
+    );
+    let skipped = "api: not for anonymous requests; this one has no user, api-key";
+    for (given, expected) in [
+        (&[][..], format!("\n{skipped}\n")),
+        (&["--header", "x-api-key: junk"], format!("\n{skipped} (the API key is unknown)\n")),
+        (&["--user", "42"], "\napi: takes 1 unit".to_owned()),
+    ] {
+        let request = ["explain", "--config", "-", "--path", "/", "--client", "203.0.113.7"];
+        let output = run_with(&file, &[&request[..], given].concat());
+        let told = String::from_utf8(output.stdout).expect("text");
+        assert!(told.contains(&expected), "{given:?}: {told}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_told_without_secrets() {
     for (arguments, code, expected) in [
         (

@@ -53,6 +53,28 @@ fn a_user_that_a_trusted_proxy_names_is_counted_and_listed_wherever_it_is() {
 }
 
 #[test]
+fn visitors_without_a_user_share_an_account_or_are_skipped() {
+    let upstream = Upstream::simple();
+    for (anonymous, expected) in [("share", [200, 200, 429, 429]), ("skip", [200; 4])] {
+        let keys = format!("identity = \"user\"\nanonymous = \"{anonymous}\"");
+        let front = gateway(&upstream)
+            .key("trusted_proxies", TRUSTED)
+            .key("client_address", "\"x-forwarded-for\"")
+            .key("user_header", "\"X-User-Id\"")
+            .policy("users", "2/min", &keys)
+            .start();
+        let visitors = [
+            "X-Forwarded-For: 203.0.113.7\r\n",
+            "X-Forwarded-For: 203.0.113.8\r\nX-User-Id:\r\n",
+            "X-Forwarded-For: 203.0.113.9\r\n",
+            "X-Forwarded-For: 203.0.113.10\r\n",
+        ];
+        assert_eq!(statuses(&front, visitors), expected, "{anonymous}");
+        assert_eq!(statuses(&front, ["X-User-Id: ann\r\n"; 3]), [200, 200, 429], "{anonymous}");
+    }
+}
+
+#[test]
 fn a_user_that_anybody_else_names_is_ignored() {
     let upstream = Upstream::simple();
     let front = setup(&upstream, "[\"10.0.0.0/8\"]").start();

@@ -100,7 +100,8 @@ impl PoliciesBuilder {
     }
 
     /// Checks everything; the error has all that is wrong. Logs a warning for each policy that
-    /// [clients can evade](Policies::evaded).
+    /// [clients can evade](Policies::evaded), and for each in which requests without an identity
+    /// [share an account](Policies::sharing_anonymous).
     pub fn build(self) -> Result<Policies, PolicyErrors> {
         let policies = self.build_silently()?;
         for (policy, source) in policies.evaded() {
@@ -111,10 +112,17 @@ impl PoliciesBuilder {
                  add a policy with identity ip for the same requests, or list the API keys"
             );
         }
+        for policy in policies.sharing_anonymous() {
+            tracing::warn!(
+                policy = &*policy.name,
+                "all requests that have none of this policy's identities share one account, so that \
+                 a few can deny the rest: add the source ip, or skip_anonymous()"
+            );
+        }
         Ok(policies)
     }
 
-    /// [`build`](Self::build) for callers that tell of [`Policies::evaded`] themselves.
+    /// [`build`](Self::build) without its warnings.
     pub fn build_silently(mut self) -> Result<Policies, PolicyErrors> {
         let mut checker = Checker { path_reading: self.path_reading, ..Checker::default() };
         self.plans.into_iter().for_each(|plan| checker.plan(plan));
@@ -299,6 +307,7 @@ impl Checker {
             paths: policy.paths,
             descriptors: policy.descriptors,
             identity,
+            skip_anonymous: policy.skip_anonymous,
             limits,
             candidate,
             windows,

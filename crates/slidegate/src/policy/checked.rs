@@ -29,6 +29,8 @@ pub struct CheckedPolicy {
     pub descriptors: Option<Descriptors>,
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
+    /// Whether it passes over requests that have none of them. Else they share one account.
+    pub skip_anonymous: bool,
     pub(crate) limits: Limits,
     /// Quotas that are counted beside those in force and never enforced.
     pub candidate: Option<Quotas>,
@@ -126,7 +128,7 @@ impl CheckedPolicy {
 
     /// Why the policy passes over a request, if it does.
     pub(crate) fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
-        if self.has_given_quotas() || self.descriptors.is_some() {
+        if !self.is_for_requests() {
             return Some(Skip::Request);
         }
         if !self.methods.is_empty() && !self.methods.contains(facts.method) {
@@ -146,6 +148,11 @@ impl CheckedPolicy {
         address.map_or(identity, |address| Identity::ip(address, self.prefixes()))
     }
 
+    /// Whether it counts requests, rather than charges by name or descriptors.
+    pub(crate) fn is_for_requests(&self) -> bool {
+        !self.has_given_quotas() && self.descriptors.is_none()
+    }
+
     /// How many bits of an address it counts by, if it comes to that.
     pub(crate) fn prefixes(&self) -> Prefixes {
         let prefixes = self.identity.iter().find_map(|source| match source {
@@ -160,6 +167,19 @@ impl Policies {
     /// The policies, in order.
     pub fn iter(&self) -> impl Iterator<Item = &CheckedPolicy> {
         self.policies.iter()
+    }
+
+    /// The policies in which all requests that have none of the identities share the account
+    /// `anonymous`: neither the client's address nor everyone is among their sources, and they do not
+    /// [skip](crate::Policy::skip_anonymous) such requests.
+    pub fn sharing_anonymous(&self) -> impl Iterator<Item = &CheckedPolicy> {
+        self.policies.iter().filter(|policy| {
+            let mut sources = policy.identity.iter();
+            let has_fallback =
+                sources.any(|source| matches!(source, Source::Ip(_) | Source::Everyone));
+            let is_counted = policy.is_for_requests() && !policy.shadow;
+            is_counted && !has_fallback && !policy.skip_anonymous
+        })
     }
 
     /// The quotas that an account is counted by, without what operators grant, and the plan that they

@@ -65,6 +65,13 @@ impl Policies {
                 (None, format!("not for this path, only {}", join(policy.paths(), ", ")))
             }
             Err(Skip::Exempt(listed)) => (None, format!("exempt for {listed}")),
+            Err(Skip::Anonymous) => {
+                let sources = join(&policy.identity, ", ");
+                // Of a source that the request has all the same, the key is ignored.
+                let is_unknown = policy.identity.iter().any(|source| source.read(facts).is_some());
+                let why = if is_unknown { " (the API key is unknown)" } else { "" };
+                (None, format!("not for anonymous requests; this one has no {sources}{why}"))
+            }
         };
         ExplainedPolicy { policy: policy.name.clone(), identity, effect }
     }

@@ -59,8 +59,4 @@ impl CheckedPolicy {
         self.paths().iter().any(|own| own == pattern)
             || self.paths.contain_any(&reading.readings_of(&path))
     }
-
-    fn is_for_requests(&self) -> bool {
-        !self.has_given_quotas() && self.descriptors.is_none()
-    }
 }

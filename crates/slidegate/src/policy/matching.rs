@@ -58,6 +58,8 @@ pub(crate) enum Skip {
     Path,
     /// The request is on the policy's own list of exemptions.
     Exempt(ListMatch),
+    /// The request has none of its identities.
+    Anonymous,
 }
 
 /// A charge by name: whoever makes it knows the account and needs no request to find it.
@@ -268,7 +270,7 @@ impl Policies {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
-        let identity = self.identity(policy, facts, admits);
+        let identity = self.identity(policy, facts, admits).ok_or(Skip::Anonymous)?;
         let plan = match &policy.limits {
             Limits::Quotas(_) | Limits::Given(_) => &[],
             Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
@@ -367,24 +369,32 @@ impl Policies {
     }
 
     /// Whose account a request is counted in: the first source's that finds an identity. Those that
-    /// the client chose have to be admitted; where none is, its address counts.
+    /// the client chose have to be admitted; where none is, its address counts. None if there is no
+    /// identity and the policy skips such requests.
     #[inline]
     fn identity(
         &self,
         policy: &CheckedPolicy,
         facts: &Facts<'_>,
         admits: impl Fn(&Identity) -> bool,
-    ) -> Identity {
-        let mut address = None;
+    ) -> Option<Identity> {
+        let mut is_refused = false;
         for source in &policy.identity {
             let Some(identity) = self.read(source, facts) else { continue };
             if !self.is_chosen(source, &identity, facts) || admits(&identity) {
-                return identity;
+                return Some(identity);
             }
-            address = facts.client;
+            is_refused = true;
         }
-        let address = address.map(|address| Identity::ip(address, policy.prefixes()));
-        address.unwrap_or_else(Identity::anonymous)
+        if let Some(address) = facts.client.filter(|_| is_refused) {
+            return Some(Identity::ip(address, policy.prefixes()));
+        }
+        // A header that is sent twice is not read, and does not evade the policy. Nor does a key that
+        // is refused.
+        let is_anonymous =
+            || !is_refused && self.check(facts).is_ok() && !self.refuses_key(policy, facts);
+        let is_skipped = policy.skip_anonymous && is_anonymous();
+        (!is_skipped).then(Identity::anonymous)
     }
 
     /// Whether a client chose its identity, and could choose another with the next request: it is

@@ -75,6 +75,7 @@ pub struct Policy {
     pub(crate) descriptors: Option<Descriptors>,
     /// None is the client's address, and for descriptors their values.
     pub(crate) sources: Option<Vec<Source>>,
+    pub(crate) skip_anonymous: bool,
     pub(crate) quotas: Vec<Quota>,
     pub(crate) candidate: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
@@ -109,6 +110,7 @@ impl Policy {
             paths: Paths::default(),
             descriptors: None,
             sources: None,
+            skip_anonymous: false,
             quotas: Vec::new(),
             candidate: Vec::new(),
             plans: None,
@@ -241,6 +243,23 @@ impl Policy {
     /// [local](Scope::Local) policy too.
     pub fn request_cost(self) -> Self {
         Self { cost: Some(Cost::Request), ..self }
+    }
+
+    /// Only requests that have one of the [identities](Self::identity). Without it, all requests that
+    /// have none share the account `anonymous`, in which a few of them use up what all others have.
+    ///
+    /// ```
+    /// use slidegate::{Facts, Policies, Policy, Source};
+    ///
+    /// let users = Policy::new("users").identity(Source::User).skip_anonymous().quota("60/min");
+    /// let policies = Policies::builder().policy(users).build()?;
+    /// let visitor = Facts::new(&http::Method::GET, "/");
+    /// assert_eq!(policies.matching(&visitor).count(), 0);
+    /// assert_eq!(policies.matching(&visitor.user("42")).count(), 1);
+    /// # Ok::<(), slidegate::PolicyErrors>(())
+    /// ```
+    pub fn skip_anonymous(self) -> Self {
+        Self { skip_anonymous: true, ..self }
     }
 
     /// Counts denied requests too, so that a client that keeps hammering stays out.

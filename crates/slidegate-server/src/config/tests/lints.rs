@@ -7,6 +7,8 @@ use crate::config::Flags;
 const API: &str = "[[policy]]\nname = 'api'\nquotas = '5/min'\n";
 const GATEWAY: &str = "[gateway]\nupstream = 'http://a'\n";
 
+const PROXIES: &str = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
+
 #[track_caller]
 fn check(warned: &str, expected: &str, unwarned: &str) {
     let warnings = |text: &str| {
@@ -157,7 +159,10 @@ fn plans_and_users_that_nobody_can_be() {
     let header = "user_header = 'x-user-id'\n";
     let proxies = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
     for (users, expected) in [
-        (format!("{API}identity = 'user'\n"), "policy[0].identity: all requests are one anonymous"),
+        (
+            format!("{API}identity = 'user'\nanonymous = 'skip'\n"),
+            "policy[0].identity: it never takes part: the gateway knows no users",
+        ),
         (
             format!("{API}identity = ['user', 'ip']\n"),
             "policy[0].identity: nobody is counted by user: the gateway knows no users; say in \
@@ -192,7 +197,11 @@ fn punishments_that_hit_others() {
         &ban("'ip'"),
     );
     let of_keys = |identity: &str| format!("unknown_keys = 'ignore'\n{}", ban(identity));
-    check(&of_keys("['api-key']"), "the account anonymous", &of_keys("['api-key', 'ip']"));
+    let skipping = of_keys("['api-key']\nanonymous = 'skip'");
+    assert_eq!(file(&skipping).unwrap().warnings.len(), 0, "there is no such account");
+    let shared = file(&of_keys("['api-key']")).unwrap().warnings;
+    let shared: Vec<String> = shared.iter().map(ToString::to_string).collect();
+    assert!(shared.len() == 2 && shared[1].contains("the account anonymous"), "{shared:?}");
     let count = |identity: &str| format!("{API}identity = {identity}\ncount_denied = true\n");
     check(
         &count("'everyone'"),
@@ -281,7 +290,7 @@ fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
 
 #[test]
 fn policies_that_invented_credentials_evade() {
-    let api = |identity: &str| format!("{API}identity = {identity}\n");
+    let api = |identity: &str| format!("{API}identity = {identity}\nanonymous = 'skip'\n");
     let guard = "[[policy]]\nname = 'address'\nscope = 'local'\nquotas = '50/s'\n";
     for (identity, expected) in [
         (
@@ -332,5 +341,20 @@ fn listed_keys_that_were_not_issued() {
     let warnings = file(&of_policy).unwrap().warnings;
     assert!(
         warnings.iter().any(|told| told.to_string().contains("policy[0].exempt.api_keys: no API"))
+    );
+}
+
+#[test]
+fn visitors_who_share_one_account() {
+    let policy = |keys: &str| format!("{GATEWAY}user_header = 'x-user'\n{PROXIES}{API}{keys}\n");
+    let expected =
+        "policy[0].identity: all requests without user or header:x-tenant share one account";
+    let by_user = "identity = ['user', 'header:x-tenant']";
+    check(&policy(by_user), expected, &policy("identity = ['user', 'ip']"));
+    check(&policy(by_user), expected, &policy(&format!("{by_user}\nanonymous = 'skip'")));
+    check(
+        &format!("{GATEWAY}{PROXIES}{API}identity = 'user'"),
+        "policy[0].identity: all requests are one anonymous: the gateway knows no users",
+        API,
     );
 }
