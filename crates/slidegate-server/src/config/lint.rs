@@ -1,14 +1,16 @@
 //! Warnings: what is valid, but probably not meant.
 
-use http::Method;
+use http::{Method, Uri};
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
 use slidegate_tower::AddressSource;
 
+use crate::config::gateway::GatewayConfig;
 use crate::config::limiter::LimiterSections;
 use crate::config::policy::PolicyConfig;
 use crate::config::reader::Value;
+use crate::config::values::ListenAddress;
 
 const REMEDY: &str = "say in gateway.user_header which header of a trusted proxy names the user";
 
@@ -18,7 +20,7 @@ pub(super) struct Lint<'c> {
     pub(super) limiter: &'c LimiterSections<'c>,
     /// All policies, whether they are enforced or not.
     pub(super) policies: &'c Policies,
-    pub(super) has_gateway: bool,
+    pub(super) gateway: Option<&'c GatewayConfig>,
     pub(super) has_decisions: bool,
     pub(super) has_rls: bool,
     pub(super) has_redis: bool,
@@ -28,6 +30,8 @@ impl<'c> Lint<'c> {
     pub(super) fn run(&self) {
         self.lint_addresses();
         self.lint_path_reading();
+        self.lint_upstreams();
+        self.lint_exemptions();
         self.lint_policies();
         self.lint_invented();
         self.lint_anonymous();
@@ -68,7 +72,7 @@ impl<'c> Lint<'c> {
         let is_everybody = networks.iter().any(|text| matches!(*text, "0.0.0.0/0" | "::/0"));
         proxies.warn_if(is_everybody, "everybody is trusted, so anybody can pass for any client");
         // Programs that ask can say themselves whose headers are to be believed. A gateway cannot.
-        if self.has_gateway && networks.is_empty() {
+        if self.gateway.is_some() && networks.is_empty() {
             self.lint_headers();
         }
         if self.has_no_users() {
@@ -95,7 +99,37 @@ impl<'c> Lint<'c> {
 
     /// Whether requests come only through a gateway that has no source of user ids.
     fn has_no_users(&self) -> bool {
-        self.has_gateway && !self.has_decisions && self.policies.user_header().is_none()
+        self.gateway.is_some() && !self.has_decisions && self.policies.user_header().is_none()
+    }
+
+    /// Upstreams that are the gateway itself, which then forwards to itself without end.
+    fn lint_upstreams(&self) {
+        let Some(gateway) = self.gateway else { return };
+        let table = self.root.named("gateway");
+        let routes = table.named("route").elements();
+        let tables = std::iter::once(table).chain(routes);
+        for value in tables.flat_map(|table| table.named("upstream").elements()) {
+            let address = value.text().and_then(upstream_address);
+            let is_own = |address| gateway.listen.iter().any(|own| own.is_reached_by(address));
+            let text = "it is this gateway: gateway.listen has the same address";
+            value.warn_if(address.as_ref().is_some_and(is_own), text);
+        }
+    }
+
+    /// Lists of exemptions that every request is on.
+    fn lint_exemptions(&self) {
+        let own = self.limiter.policies.iter().map(|policy| (&policy.table, "this policy"));
+        for (table, limits) in std::iter::once((self.root, "any policy")).chain(own) {
+            let list = table.named("exempt");
+            for network in list.named("networks").elements() {
+                let is_all = matches!(network.text(), Some("0.0.0.0/0" | "::/0"));
+                let text = format!("every client is exempt: {limits} limits none of them");
+                network.warn_if(is_all, text);
+            }
+            let paths = list.named("paths");
+            let is_all = covers(&paths.each(Value::text), "/{any}/{any}/{any}");
+            paths.warn_if(is_all, format!("every path is exempt: {limits} limits no request"));
+        }
     }
 
     /// Headers that are read from trusted proxies only, and there are none.
@@ -154,6 +188,8 @@ impl<'c> Lint<'c> {
             lint_cost(table, policy);
             self.lint_paths(table);
             lint_sharing(table, policy);
+            lint_methods(table, policy);
+            self.lint_key_plans(table, policy);
             let mut others = self.policies().take(i);
             if let Some((twin, _)) = others.find(|(_, other)| is_same(policy, other)) {
                 table.warn_if(true, format!("it says what policy {} says already", twin.name));
@@ -170,6 +206,17 @@ impl<'c> Lint<'c> {
             let text = "it has no keys in Redis: the policy is local";
             template.warn_if(policy.scope == Scope::Local && template.is_set(), text);
         }
+    }
+
+    /// Plans of API keys in a policy that does not count by key.
+    fn lint_key_plans(&self, table: &Value<'_>, policy: &CheckedPolicy) {
+        let mut sources = policy.identity.iter();
+        let is_by_address =
+            sources.all(|source| matches!(source, Source::Ip(_) | Source::Everyone));
+        let text = "API keys have plans, and this policy does not count by key: all keys of an address \
+                    share an account, each with its own plan; put api-key first";
+        let has_keys = !self.limiter.api_keys.is_empty() && policy.default_plan().is_some();
+        table.named("identity").warn_if(has_keys && is_by_address, text);
     }
 
     /// Policies that clients evade by inventing credentials.
@@ -295,6 +342,16 @@ fn lint_cost(table: &Value<'_>, policy: &CheckedPolicy) {
     table.named("cost").warn_if(cost > 1 && cost > units / 2 && cost < units, text);
 }
 
+/// A policy for GET that clients evade with HEAD, which servers answer with the same work.
+fn lint_methods(table: &Value<'_>, policy: &CheckedPolicy) {
+    let has = |method: Method| policy.methods.contains(&method);
+    let matched = table.named("match");
+    let methods = [matched.named("method"), matched.named("methods")];
+    let get = methods.iter().find_map(|value| value.find("GET")).unwrap_or(matched);
+    let text = "HEAD requests are not counted: list GET and HEAD";
+    get.warn_if(has(Method::GET) && !has(Method::HEAD), text);
+}
+
 /// Bans and counted denials of an account that clients of the policy can share.
 fn lint_sharing(table: &Value<'_>, policy: &CheckedPolicy) {
     let is_decisive = |source: &&Source| {
@@ -311,6 +368,13 @@ fn lint_sharing(table: &Value<'_>, policy: &CheckedPolicy) {
     ban.warn_if(ban.is_set(), text);
     let text = format!("one client can keep all others out: they share {shared}");
     table.named("count_denied").warn_if(policy.count_denied, text);
+}
+
+/// The address of an upstream that is not named by a host name other than localhost.
+fn upstream_address(url: &str) -> Option<ListenAddress> {
+    let uri: Uri = url.parse().ok()?;
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    format!("{}:{port}", uri.host()?).parse().ok()
 }
 
 /// Whether the list covers every path of a pattern, judged by an unlikely sample path.

@@ -198,7 +198,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         root,
         limiter: &limiter,
         policies: &policies,
-        has_gateway: gateway.is_some(),
+        gateway: gateway.as_ref(),
         // Redis clients can name users and plans too.
         has_decisions: has_decisions || resp.is_some(),
         has_rls: rls.is_some(),

@@ -292,9 +292,21 @@ fn refusal(value: &Value<'_>) -> Option<Refusal> {
 
 fn template(content_type: &Value<'_>, text: &Value<'_>) -> Option<Refusal> {
     let kind = content_type.text().unwrap_or("text/plain; charset=utf-8");
+    let is_json = kind.starts_with("text/plain") && text.text().is_some_and(looks_like_json);
+    text.warn_if(is_json, "this is JSON, sent as text: say content_type = \"application/json\"");
     let report = |error| match error {
         TemplateError::ContentType(_) => content_type.report(error),
         _ => text.report(error),
     };
     Refusal::template(kind, text.text()?).map_err(report).ok()
+}
+
+/// Whether a template begins as JSON does. A placeholder, such as `{retry_after}`, begins otherwise.
+fn looks_like_json(template: &str) -> bool {
+    let mut start = template.chars().filter(|c| !c.is_whitespace());
+    match (start.next(), start.next()) {
+        (Some('{'), second) => second == Some('"'),
+        (Some('['), second) => matches!(second, Some('{' | '[' | '"')),
+        _ => false,
+    }
 }

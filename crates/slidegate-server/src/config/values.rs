@@ -39,6 +39,14 @@ impl ListenAddress {
         Some(SocketAddr::new(ip, address.port()))
     }
 
+    /// Whether a connection of this machine to an address certainly arrives here.
+    pub(super) fn is_reached_by(&self, address: &Self) -> bool {
+        let (Self::Tcp(own), Self::Tcp(other)) = (self, address) else { return false };
+        let is_local = other.ip().is_loopback() || other.ip().is_unspecified();
+        let is_same = own.ip() == other.ip() || own.ip().is_unspecified() && is_local;
+        own.port() == other.port() && is_same
+    }
+
     /// Whether both cannot be listened on at once. Port 0 is any free one.
     pub(super) fn collides_with(&self, other: &Self) -> bool {
         match (self, other) {

@@ -258,8 +258,8 @@ fn secrets_in_the_file() {
         "exempt.api_keys: secrets in the file",
         "[exempt]\nusers = 'ann'",
     );
-    let key =
-        "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nplan = 'p'\n[[api_key]]\nplan = 'p'\n";
+    let key = "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nplan = 'p'\nidentity = ['api-key', 'ip']\n\
+         [[api_key]]\nplan = 'p'\n";
     let key_file = concat!("key_file = '", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
     check(
         &format!("{key}key = 'hunter2'"),
@@ -357,4 +357,79 @@ fn visitors_who_share_one_account() {
         "policy[0].identity: all requests are one anonymous: the gateway knows no users",
         API,
     );
+}
+
+#[test]
+fn lists_that_exempt_every_request() {
+    let root = |list: &str| format!("{API}[exempt]\n{list}\n");
+    let own = |list: &str| format!("{API}exempt = {{ {list} }}\n");
+    for (all, some, expected) in [
+        ("networks = ['0.0.0.0/0']", "networks = ['10.0.0.0/8']", "every client is exempt"),
+        ("networks = '::/0'", "networks = '::1/128'", "every client is exempt"),
+        ("paths = ['/a', '/{*rest}']", "paths = ['/a/{*rest}', '/{b}']", "every path is exempt"),
+    ] {
+        check(&root(all), &format!("{expected}: any policy limits no"), &root(some));
+        check(&own(all), &format!("{expected}: this policy limits no"), &own(some));
+    }
+}
+
+#[test]
+fn an_upstream_that_is_the_gateway() {
+    let gateway = |listen: &str, upstream: &str| {
+        format!("[gateway]\nlisten = {listen}\nupstream = ['http://10.0.0.9:3000', '{upstream}']\n")
+    };
+    let expected = "gateway.upstream[1]: it is this gateway";
+    for (listen, itself, other) in [
+        ("'127.0.0.1:8080'", "http://127.0.0.1:8080", "http://127.0.0.1:3000"),
+        ("'127.0.0.1:8080'", "http://localhost:8080", "http://localhost:80"),
+        ("'0.0.0.0:80'", "http://127.0.0.1", "https://127.0.0.1"),
+        ("['127.0.0.1:81', '[::]:82']", "http://[::1]:82", "http://10.0.0.8:82"),
+    ] {
+        check(&gateway(listen, itself), expected, &gateway(listen, other));
+    }
+    let route = |port: u16| {
+        let route =
+            format!("[[gateway.route]]\nprefix = '/a'\nupstream = 'http://127.0.0.1:{port}'");
+        format!("{GATEWAY}{route}\n")
+    };
+    check(&route(8080), "gateway.route[0].upstream: it is this gateway", &route(8081));
+}
+
+#[test]
+fn a_policy_for_get_that_head_evades() {
+    let policy = |methods: &str| format!("{API}match = {{ {methods} }}\n");
+    let expected = "HEAD requests are not counted";
+    check(&policy("method = 'GET'"), expected, &policy("method = ['GET', 'HEAD']"));
+    check(
+        &policy("methods = ['POST', 'GET']"),
+        "policy[0].match.methods[1]: HEAD requests",
+        &policy("method = 'POST'"),
+    );
+}
+
+#[test]
+fn plans_of_keys_that_share_the_account_of_their_address() {
+    let policy = |identity: &str| {
+        format!(
+            "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nplan = 'p'\n{identity}\n\
+             [[api_key]]\nplan = 'p'\ndigest = 'a2e3ac06bb3a3d74863f2e5db2e3fcbe'\n"
+        )
+    };
+    let by_key = policy("identity = ['api-key', 'ip']");
+    check(&policy("identity = 'ip'"), "policy[0].identity: API keys have plans", &by_key);
+    check(&policy(""), "policy[0].identity: API keys have plans", &by_key);
+}
+
+#[test]
+fn a_json_template_that_is_sent_as_text() {
+    let refusal = |keys: &str| format!("[refusal]\n{keys}\n");
+    for json in [r#"{"error":"slow down"}"#, r#" { "wait": {retry_after} }"#, r#"[{"a":1}]"#] {
+        check(
+            &refusal(&format!("template = '{json}'")),
+            "refusal.template: this is JSON, sent as text",
+            &refusal(&format!("template = '{json}'\ncontent_type = 'application/json'")),
+        );
+    }
+    let text = refusal("template = '{retry_after} seconds'");
+    assert!(file(&text).unwrap().warnings.is_empty(), "a placeholder");
 }
