@@ -129,7 +129,7 @@ fn a_flood_of_one_address_is_refused_without_asking_redis() {
     let headers = customer("key-of-flood", "enterprise");
     let burst = request("GET /v1/reports", "192.0.2.1", &headers).repeat(100);
     let mut allowed = 0;
-    wait_until("more than 50 a second to be sent", || {
+    wait_until("more than 200 a second to be sent", || {
         let mut wire = front.wire();
         wire.send(&burst);
         let answers: Vec<Message> = (0..100).map(|_| wire.response()).collect();
@@ -144,14 +144,14 @@ fn a_flood_of_one_address_is_refused_without_asking_redis() {
     assert_eq!(upstream.heard().len(), allowed);
     let calls = front.metric("slidegate_store_calls_total", "");
     assert!(calls as usize <= allowed, "{calls} calls for {allowed} requests");
-    // Refused requests count too: a client that goes on as before gets nothing.
-    let (mut wire, began) = (front.wire(), Instant::now());
-    while began.elapsed() < Duration::from_millis(1500) {
-        let sent = Instant::now();
+    // Refused requests do not count: a client that goes on as before gets 200 a second.
+    let (mut wire, began, mut passed) = (front.wire(), Instant::now(), 0);
+    while began.elapsed() < Duration::from_millis(2500) {
         wire.send(&burst);
-        let passed = (0..100).filter(|_| wire.response().status() == 200).count();
-        assert!(passed == 0 || sent.elapsed() > Duration::from_millis(900), "{passed} pass");
+        passed += (0..100).filter(|_| wire.response().status() == 200).count();
     }
+    let most = 200 * (began.elapsed().as_secs() as usize + 1);
+    assert!((200..=most).contains(&passed), "{passed} of {most}");
     // Another address of the same customer is not the flood.
     assert_eq!(send(&mut front.wire(), "GET /v1/reports", "192.0.2.2", &headers).status(), 200);
 }
