@@ -306,9 +306,12 @@ fn lint_quotas(table: &Value<'_>, quotas: &[Quota]) {
         for long in quotas.iter().filter(|long| long.window() > short.window()) {
             let windows = long.window().as_millis().div_ceil(short.window().as_millis());
             let most = windows * u128::from(short.units().get());
+            let units = u128::from(long.units().get());
+            // One unit at a time spaces requests evenly, and the long quota is the rate.
+            let is_spacing = short.units().get() == 1 && units == most;
             if long.units() <= short.units() {
                 warn(short, format!("{short} never matters: {long} is tighter"));
-            } else if u128::from(long.units().get()) >= most {
+            } else if units >= most && !is_spacing {
                 let text =
                     format!("{long} is never reached: {short} allows at most {most} in that time");
                 warn(long, text);

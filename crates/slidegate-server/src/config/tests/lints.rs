@@ -88,6 +88,8 @@ fn quotas_that_do_not_matter() {
         &good,
     );
     check(&policy("['5/min', '7200/day']"), "is never reached", &policy("['5/min', '7199/day']"));
+    let spaced = policy("['600/min', '1/100ms']");
+    check(&policy("['601/min', '1/100ms']"), "601/min is never reached", &spaced);
     let plan = |quotas: &str| {
         format!("[plans.p]\nquotas = {quotas}\n[[policy]]\nname = 'a'\nplan = 'p'\n")
     };
