@@ -46,7 +46,7 @@ pub(crate) struct CheckArguments {
     #[arg(long)]
     deny_warnings: bool,
 
-    /// Leave out certificates and folders, which may be on another machine
+    /// Leave out the files and folders that it names, which may be on another machine
     #[arg(long)]
     skip_files: bool,
 }
@@ -55,10 +55,7 @@ pub(crate) struct CheckArguments {
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     let path = arguments.file.as_ref().or(arguments.config.as_ref());
     let sources = Sources::of_command(path.map(PathBuf::as_path), Flags::default())?;
-    let loaded = match arguments.skip_files {
-        true => config::load(&sources)?,
-        false => config::load_to_start(&sources)?,
-    };
+    let loaded = config::load_to_start(&sources.skipping_files(arguments.skip_files))?;
     terminal::show(&report(&loaded))?;
     if arguments.deny_warnings && !loaded.warnings.is_empty() {
         bail!("{}, and warnings are denied", warnings(&loaded));

@@ -24,6 +24,8 @@ pub(super) struct IssuedKey<'t> {
 pub(super) struct IssuedKeys<'k> {
     by_name: HashMap<&'k str, Identity>,
     identities: HashSet<Identity>,
+    /// Whether there are others, in files that were not read.
+    pub(super) are_incomplete: bool,
 }
 
 /// An entry of `api_keys` in `[exempt]`, `[blocked]` or the exemptions of a policy.
@@ -110,11 +112,12 @@ impl<'t> IssuedKey<'t> {
 }
 
 impl<'k> IssuedKeys<'k> {
-    pub(super) fn new(keys: &'k [IssuedKey<'_>]) -> Self {
+    pub(super) fn new(keys: &'k [IssuedKey<'_>], root: &Value<'_>) -> Self {
         let named = |issued: &'k IssuedKey<'_>| Some((issued.name()?, *issued.key.identity()));
         Self {
             by_name: keys.iter().filter_map(named).collect(),
             identities: keys.iter().map(|issued| *issued.key.identity()).collect(),
+            are_incomplete: are_skipped(root),
         }
     }
 
@@ -133,7 +136,8 @@ impl<'k> IssuedKeys<'k> {
         let is_issued = self.identities.contains(&Identity::api_key(text.as_bytes()));
         let text = "no API key has this name or digest, and it is none of the keys: requests match \
                     only if they have this very text as their key";
-        value.warn_if(!self.identities.is_empty() && !is_issued, text);
+        let are_known = !self.identities.is_empty() && !self.are_incomplete;
+        value.warn_if(are_known && !is_issued, text);
         Some(ListedKey::Raw(secret))
     }
 }
@@ -157,6 +161,13 @@ impl ListedKey {
     }
 }
 
+/// Whether there are keys in files that were not read.
+pub(super) fn are_skipped(root: &Value<'_>) -> bool {
+    let own = root.named("api_key").elements();
+    let mut files = own.iter().map(|table| table.named("key_file"));
+    root.named("keys_file").is_skipped_file() || files.any(|file| file.is_skipped_file())
+}
+
 /// Adds the tables of the keys file to those of the configuration.
 pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFileVersion> {
     let value = reader.root(root).key("keys_file");
@@ -166,6 +177,9 @@ pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFile
         Some("toml") => false,
         _ => return value.reject("expected a file whose name ends in .csv or .toml"),
     };
+    if value.is_skipped_file() {
+        return None;
+    }
     let FileContents { bytes, is_open_to_all } = value.contents(&path, MAX_KEYS_BYTES)?;
     let fingerprint = reload::fingerprint(&bytes);
     let Ok(text) = String::from_utf8(bytes) else {

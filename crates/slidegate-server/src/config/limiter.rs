@@ -53,7 +53,7 @@ impl<'t> LimiterSections<'t> {
     pub(super) fn read(root: &Value<'t>, resp: Option<&RespConfig>, enforced: bool) -> Self {
         let gateway = root.section("gateway");
         let api_keys = IssuedKey::read_all(root);
-        let issued = IssuedKeys::new(&api_keys);
+        let issued = IssuedKeys::new(&api_keys, root);
         let policies = root.key("policy").each(Value::table);
         let policies: Vec<_> =
             policies.into_iter().map(|table| PolicyConfig::read(table, &issued)).collect();

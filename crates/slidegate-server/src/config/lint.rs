@@ -6,6 +6,7 @@ use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
 use slidegate_tower::AddressSource;
 
+use crate::config::api_keys;
 use crate::config::gateway::GatewayConfig;
 use crate::config::limiter::LimiterSections;
 use crate::config::policy::PolicyConfig;
@@ -275,8 +276,9 @@ impl<'c> Lint<'c> {
     fn lint_plans(&self) {
         let defaults: Vec<_> =
             self.policies.iter().filter_map(CheckedPolicy::default_plan).collect();
-        let is_named =
-            self.has_decisions || self.policies.iter().any(|policy| policy.plan_header().is_some());
+        let is_named = api_keys::are_skipped(self.root)
+            || self.has_decisions
+            || self.policies.iter().any(|policy| policy.plan_header().is_some());
         for plan in self.policies.plans() {
             let name = &plan.name;
             let table = self.root.named("plans").named(name);

@@ -113,6 +113,7 @@ pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
 }
 
 fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> {
+    let reader = if sources.skip_files { Reader::skipping_files() } else { reader };
     let file = sources.read().unwrap_or_else(|error| {
         reader.report(error);
         None

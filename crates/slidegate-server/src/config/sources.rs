@@ -19,6 +19,9 @@ pub(crate) struct Sources {
     pub(crate) file: Option<File>,
     pub(crate) flags: Flags,
     pub(crate) environment: Environment,
+    /// Whether files and folders that the configuration names are left out, as they may be on another
+    /// machine.
+    pub(crate) skip_files: bool,
 }
 
 /// A configuration file.
@@ -71,7 +74,13 @@ impl Sources {
     /// Those of a command: the file of a path, or standard input, its flags and the environment.
     pub(crate) fn of_command(path: Option<&Path>, flags: Flags) -> anyhow::Result<Self> {
         let file = path.map(File::or_stdin).transpose()?;
-        Ok(Self { file, flags, environment: Environment::of_this_process() })
+        let environment = Environment::of_this_process();
+        Ok(Self { file, flags, environment, skip_files: false })
+    }
+
+    /// The same, without the files and folders that the configuration names, if it is so.
+    pub(crate) fn skipping_files(self, skip_files: bool) -> Self {
+        Self { skip_files, ..self }
     }
 
     /// The same, but with these quotas in place of those of one policy.
@@ -79,7 +88,7 @@ impl Sources {
         let flags = Flags { quota: quotas, profile: None, ..self.flags.clone() };
         let mut environment = self.environment.clone();
         environment.0.insert(POLICY.to_owned(), policy.to_owned());
-        Self { file: self.file.clone(), flags, environment }
+        Self { file: self.file.clone(), flags, environment, skip_files: self.skip_files }
     }
 
     /// The file to watch, if there is one.

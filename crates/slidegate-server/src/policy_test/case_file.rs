@@ -48,12 +48,17 @@ pub(super) struct CaseStep {
 impl CaseFile {
     /// Reads cases that are for this configuration, else for the one that the file names, else for
     /// the one beside it.
-    pub(super) fn read(path: &Path, config: Option<Sources>) -> anyhow::Result<Self> {
+    pub(super) fn read(
+        path: &Path,
+        config: Option<Sources>,
+        skip_files: bool,
+    ) -> anyhow::Result<Self> {
         let mut config_errors: Option<ConfigErrors> = None;
         let read = config::read_toml(path, |root| {
             let named = root.key("config").file().unwrap_or_else(|| configuration_of(path));
             let config = config
-                .map_or_else(|| Sources::of_command(Some(&named), Flags::default()).ok(), Some)?;
+                .map_or_else(|| Sources::of_command(Some(&named), Flags::default()).ok(), Some)?
+                .skipping_files(skip_files);
             let mut policies = Vec::new();
             match config::load(&config) {
                 Ok(loaded) => policies.extend(loaded.config.rules.policies.names().cloned()),

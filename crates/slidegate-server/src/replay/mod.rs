@@ -109,6 +109,11 @@ pub(crate) struct ReplayArguments {
     /// Fail if more than this part of all requests is refused, such as 0.1%
     #[arg(long, value_name = "PERCENT")]
     fail_above: Option<Percentage>,
+
+    /// Leave out the files that a configuration names, which may be on another machine: none of the API
+    /// keys in them is known
+    #[arg(long)]
+    skip_files: bool,
 }
 
 /// A part of a hundred, such as `0.1%`.
@@ -149,8 +154,8 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
 impl ReplayArguments {
     fn replay(&self) -> anyhow::Result<ReplayReport> {
         self.check_standard_input()?;
-        let (sources, rules) = load(&self.config)?;
-        let against = self.against.as_deref().map(load).transpose()?;
+        let (sources, rules) = self.load(&self.config)?;
+        let against = self.against.as_deref().map(|path| self.load(path)).transpose()?;
         let sweep = self.sweep.as_ref().map(|range| range.load(&sources, &rules.policies));
         let sweep = sweep.transpose()?;
         let mut wanted = WantedHeaders::of(&rules);
@@ -192,10 +197,11 @@ impl ReplayArguments {
             _ => bail!("- is given more than once: expected one file from standard input"),
         }
     }
-}
 
-fn load(path: &Path) -> anyhow::Result<(Sources, LimiterConfig)> {
-    let sources = Sources::of_command(Some(path), Flags::default())?;
-    let rules = config::load(&sources)?.config.rules;
-    Ok((sources, rules))
+    fn load(&self, path: &Path) -> anyhow::Result<(Sources, LimiterConfig)> {
+        let sources = Sources::of_command(Some(path), Flags::default())?;
+        let sources = sources.skipping_files(self.skip_files);
+        let rules = config::load(&sources)?.config.rules;
+        Ok((sources, rules))
+    }
 }

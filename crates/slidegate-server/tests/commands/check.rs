@@ -245,6 +245,62 @@ fn what_serve_refuses_check_refuses_with_the_same_words() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Neither keys nor tokens have to be where a configuration is checked, tested or replayed.
+#[test]
+fn files_that_are_on_another_machine_can_be_left_out() {
+    let folder = slidegate_testbed::Directory::new();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let config = write(
+        "limits.toml",
+        r#"
+keys_file = "none.csv"
+[gateway]
+upstream = "http://127.0.0.1:3000"
+[admin]
+listen = "0.0.0.0:9090"
+token_file = "none.token"
+[plans.free]
+quotas = "60/min"
+[plans.pro]
+quotas = "600/min"
+[[api_key]]
+key_file = "none-1.key"
+plan = "pro"
+[[api_key]]
+key_file = "none-2.key"
+plan = "free"
+[[policy]]
+name = "api"
+identity = ["api-key", "ip"]
+plan = "free"
+[blocked]
+api_keys = ["acme"]
+"#,
+    );
+    let cases = "[[case]]\nname = 'a'\nrequest = { path = '/', client = '203.0.113.7' }\n\
+                 times = 60\nexpect = { verdict = 'allow' }\n";
+    let cases = write("limits.test.toml", cases);
+    let line =
+        "203.0.113.7 - - [18/Nov/2026:02:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
+    let log = write("access.log", line);
+    for command in [
+        &["check", "--deny-warnings", &config][..],
+        &["test", &cases],
+        &["replay", "--config", &config, "--against", &config, &log],
+    ] {
+        let output = slidegate(command).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
+        assert!(text(output.stderr).contains("none.csv"), "{command:?}");
+        let output = slidegate(command).arg("--skip-files").output().unwrap();
+        let told = text(output.stdout) + &text(output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {told}");
+    }
+}
+
 #[test]
 fn no_secret_is_ever_shown() {
     let good = r#"

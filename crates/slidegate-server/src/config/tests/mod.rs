@@ -21,7 +21,7 @@ fn file(text: &str) -> Result<Loaded, String> {
 fn with(text: &str, flags: Flags, variables: &[(&str, &str)]) -> Result<Loaded, String> {
     let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
     let environment = Environment::of(variables.iter().copied());
-    let sources = Sources { file: Some(file), flags, environment };
+    let sources = Sources { file: Some(file), flags, environment, skip_files: false };
     load(&sources).map_err(|problems| problems.to_string())
 }
 

@@ -357,7 +357,7 @@ fn what_is_printed_for_debugging_has_no_secret() {
     let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
     let loaded = with(text, flags.clone(), &variables).unwrap();
     assert!(!format!("{loaded:?}").contains("hunter2"));
-    let sources = Sources { file: None, flags, environment: Environment::of(variables) };
+    let sources = Sources { flags, environment: Environment::of(variables), ..Sources::default() };
     assert!(!format!("{sources:?}").contains("hunter2"));
     assert!(!format!("{file:?}").contains("hunter2"));
 }
