@@ -411,3 +411,87 @@ fn the_shipped_configurations_decide_as_their_cases_say() {
     assert_eq!(code, 0, "{said}");
     assert_eq!(said.matches("test result: ok. ").count(), files.len(), "{said}");
 }
+
+/// A block of docs/how-to.md.
+fn recipe(part: &str) -> &'static str {
+    let page = include_str!("../../../../docs/how-to.md");
+    let blocks = page.split("```").skip(1).step_by(2);
+    let mut bodies = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
+    bodies.find(|block| block.contains(part)).unwrap()
+}
+
+#[test]
+fn a_login_that_was_retried_for_minutes_is_free_after_a_pause_of_one() {
+    let cases = Cases::new("");
+    fs::write(cases.path("login.toml"), recipe("name = \"login\"")).unwrap();
+    let text = r#"
+[[case]]
+name = "four minutes of retries, and a minute's pause"
+request = { method = "POST", path = "/login", client = "203.0.113.7" }
+[[case.step]]
+times = 5
+every = "4s"
+expect = { verdict = "allow", policy = "login" }
+[[case.step]]
+times = 55
+every = "4s"
+expect = { verdict = "deny", policy = "login" }
+[[case.step]]
+at = "297s"
+times = 5
+expect = { verdict = "allow", policy = "login" }
+[[case.step]]
+request = { path = "/password-reset" }
+expect = { verdict = "deny", policy = "login" }
+
+[[case]]
+name = "a guesser is banned for ten minutes"
+request = { method = "POST", path = "/login", client = "203.0.113.7" }
+[[case.step]]
+times = 5
+expect = { verdict = "allow" }
+[[case.step]]
+times = 20
+expect = { verdict = "deny", policy = "login" }
+[[case.step]]
+at = "9min"
+expect = { verdict = "block", reason = "banned" }
+[[case.step]]
+at = "11min"
+expect = { verdict = "allow" }
+"#;
+    fs::write(cases.path("login.test.toml"), text).unwrap();
+    let (code, said) = cases.run(&["login.toml"]);
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn a_customer_that_sends_83_a_second_has_its_plan_and_the_keys_of_the_page() {
+    let cases = Cases::new("");
+    fs::write(cases.path("plans.toml"), recipe("[plans.pro]")).unwrap();
+    let text = r#"
+[[case]]
+name = "600 a minute"
+request = { path = "/", client = "203.0.113.7", headers = { x-api-key = "k-123" } }
+[[case.step]]
+times = 600
+every = "12ms"
+expect = { verdict = "allow", policy = "api" }
+[[case.step]]
+times = 4400
+every = "12ms"
+expect = { verdict = "deny", policy = "api" }
+[[case.step]]
+times = 600
+every = "12ms"
+expect = { verdict = "allow", policy = "api" }
+"#;
+    fs::write(cases.path("plans.test.toml"), text).unwrap();
+    let (code, said) = cases.run(&["plans.toml"]);
+    assert!(code == 1 && said.contains("keys.csv"), "there is no file of keys yet: {said}");
+    let (code, said) = cases.run(&["--skip-files", "plans.toml"]);
+    assert!(code == 1 && said.contains("60/min"), "no key is known: {said}");
+    fs::write(cases.path("keys.csv"), recipe("name,digest,plan")).unwrap();
+    let (code, said) = cases.run(&["plans.toml"]);
+    assert_eq!(code, 0, "{said}");
+}
