@@ -42,7 +42,7 @@ impl<S: Store> World<S> {
         let entry = Override {
             identity: Identity::user("ann"),
             policy: None,
-            action: Action::Grant(NonZeroU32::new(units).unwrap()),
+            action: Action::Grant { units: NonZeroU32::new(units).unwrap(), window: None },
             until: self.clock.now() + lasting,
         };
         self.gate.admin().replace_overrides(Overrides::new([entry]).unwrap());

@@ -34,8 +34,8 @@ pub struct Inspection {
     pub banned: Option<Duration>,
     /// How much longer an operator has exempted it.
     pub exempt: Option<Duration>,
-    /// The units that an operator has granted on top of each quota.
-    pub granted: u32,
+    /// How many units of each quota in force an operator has granted.
+    pub granted: Vec<u32>,
     /// Whether a store's trouble had a part in the standings.
     pub degraded: bool,
     /// The plan that the quotas come from.
@@ -66,7 +66,7 @@ impl<S: Store> Admin<'_, S> {
         quotas: Option<&Quotas>,
     ) -> Result<Inspection, AccountError> {
         let rules = self.gate.rules.load();
-        let (matched, effect) = self.matched(&rules.policies, account, plan, quotas)?;
+        let (matched, effect, granted) = self.matched(&rules.policies, account, plan, quotas)?;
         let policy = matched.policy;
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let counted = Account { policy: policy.name.clone(), identity: matched.identity };
@@ -76,7 +76,7 @@ impl<S: Store> Admin<'_, S> {
             standings: matched.standings(&receipt.standings).into_vec(),
             banned: begun.filter(|_| policy.ban.is_some()).max(effect.banned),
             exempt: effect.exempt,
-            granted: effect.granted,
+            granted,
             degraded: receipt.degraded,
             plan: matched.plan.map(|plan| plan.name.clone()),
         })
@@ -100,7 +100,7 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountReading, AccountError> {
-        let (matched, _) = self.matched(policies, account, plan, None)?;
+        let (matched, ..) = self.matched(policies, account, plan, None)?;
         let (policy, charge) = (matched.policy, matched.charge());
         let mut reading = match policy.scope {
             Scope::Local => self.gate.local.read_now(charge),
@@ -116,14 +116,15 @@ impl<S: Store> Admin<'_, S> {
         Ok(reading)
     }
 
-    /// How a request of one unit is charged to the account now, and what overrides do to it.
+    /// How a request of one unit is charged to the account now, what overrides do to it, and how
+    /// many units they grant to each quota.
     fn matched<'p>(
         &self,
         policies: &'p Policies,
         account: &'p Account,
         plan: Option<&'p str>,
         quotas: Option<&'p Quotas>,
-    ) -> Result<(Match<'p>, OverrideEffect), AccountError> {
+    ) -> Result<(Match<'p>, OverrideEffect, Vec<u32>), AccountError> {
         let policy = policies.find(&account.policy)?;
         let of_key = policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
         let charge = NamedCharge {
@@ -139,10 +140,13 @@ impl<S: Store> Admin<'_, S> {
         let own = overrides.everywhere(&matched.identity);
         let own = own.and(overrides.under(policy, &matched.identity));
         let effect = own.and(overrides.around(&account.identity));
+        let grants = overrides.grants(&policy.name, &matched.identity);
         if quotas.is_none() {
-            matched.raise(effect.granted);
+            matched.raise(grants);
         }
-        Ok((matched, effect))
+        let quotas = matched.quotas.as_slice().iter();
+        let granted = quotas.map(|quota| grants.units(quota.window())).collect();
+        Ok((matched, effect, granted))
     }
 
     /// Peeks in the store that has the account, or in the gate's own if that store cannot tell and

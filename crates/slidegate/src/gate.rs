@@ -277,7 +277,10 @@ impl<S: Store> Gate<S> {
         units: NonZeroU32,
     ) -> Result<(), StoreError> {
         let overrides = rules.overrides.at(self.now());
-        let granted = overrides.everywhere(identity).and(overrides.under(policy, identity)).granted;
+        let grants = overrides.grants(&policy.name, identity);
+        // The windows of leased ledgers are longer than those of the quotas.
+        let lease = policy.lease.unwrap_or_default();
+        let granted = |window: Duration| grants.units(window.saturating_sub(lease));
         for quota in quotas.raised(granted).as_slice() {
             let quotas = Quotas::from(*quota);
             let charge = Charge::new(&policy.name, identity, &quotas);

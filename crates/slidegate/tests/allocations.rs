@@ -151,7 +151,11 @@ fn decisions_under_overrides(gate: &Gate) {
         entry("ip:2001:db8:4::/48", None, Action::Exempt),
         entry("user:42", None, Action::Ban),
         entry(Identity::api_key(KEY.as_bytes()).as_str(), None, Action::Exempt),
-        entry("ip:203.0.113.7", Some("login"), Action::Grant(NonZeroU32::MIN)),
+        entry(
+            "ip:203.0.113.7",
+            Some("login"),
+            Action::Grant { units: NonZeroU32::MIN, window: None },
+        ),
     ];
     gate.admin().replace_overrides(Overrides::new(overrides).unwrap());
     let cases = [

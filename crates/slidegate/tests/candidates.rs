@@ -112,7 +112,7 @@ fn an_operator_sees_it_and_resets_and_grants_apply_to_it() {
     let grant = Override {
         identity: account.identity,
         policy: None,
-        action: Action::Grant(NonZeroU32::MIN),
+        action: Action::Grant { units: NonZeroU32::MIN, window: None },
         until: gate.now() + SECOND,
     };
     gate.admin().replace_overrides(Overrides::new([grant]).unwrap());

@@ -13,15 +13,16 @@ use proptest::test_runner::FileFailurePersistence;
 use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder, TooManyOverrides};
 use slidegate::{
-    AccessList, Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity,
-    Inspection, ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies, Policy, Quota,
-    Scope, Source, Standing, Store, StoreError, Timestamp, Verdict,
+    AccessList, Account, AccountError, Ban, Block, Clock, Consistency, Decision, Facts, Gate,
+    Identity, Inspection, ManualClock, MemoryStore, NamedCharge, OnStoreError, Plan, Policies,
+    Policy, Quota, Scope, Source, Standing, Store, StoreError, Timestamp, Verdict,
 };
 
 use crate::model::{Charge as ModelCharge, Kind, Limit, Model};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
 const NANO: Duration = Duration::from_nanos(1);
 
 /// A gate in virtual time, which begins at zero.
@@ -151,7 +152,11 @@ fn account(policy: &str, identity: &str) -> Account {
 }
 
 fn grant(units: u32) -> Action {
-    Action::Grant(units.try_into().unwrap())
+    Action::Grant { units: units.try_into().unwrap(), window: None }
+}
+
+fn grant_for(units: u32, window: Duration) -> Action {
+    Action::Grant { units: units.try_into().unwrap(), window: Some(window) }
 }
 
 fn banned(retry_after: Duration) -> Verdict {
@@ -479,6 +484,31 @@ fn a_grant_is_for_an_account_and_not_for_who_has_another() {
 }
 
 #[test]
+fn a_grant_for_one_window_raises_that_quota_alone() {
+    let quotas = |policy: Policy| policy.quota(Quota::per_minute(3)).quota(Quota::per_hour(4));
+    let leased = Policy::new("leased").identity([Source::User]).consistency(Consistency::ASYNC);
+    let stage = Stage::new([quotas(Policy::new("api").identity([Source::User])), quotas(leased)]);
+    stage.apply([
+        ("user:ann", "", grant_for(5, HOUR), DAY),
+        ("user:ann", "api", grant_for(1, MINUTE), DAY),
+        ("user:ann", "api", grant_for(90, DAY), DAY),
+    ]);
+    let granted = |policy| {
+        let found = stage.inspect(policy, "user:ann");
+        let quotas = found.standings.iter().map(|standing| standing.quota().to_string());
+        (found.granted, quotas.collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(granted("api"), (vec![1, 5], "4/min 9/h".to_owned()));
+    assert_eq!(granted("leased"), (vec![0, 5], "3/min 9/h".to_owned()));
+    let allowed = |at| stage.at(at).allowed(user("ann"));
+    let minutes = [0, 2, 4, 6].map(|minute| allowed(minute * MINUTE));
+    assert_eq!(minutes, [3, 3, 3, 0], "nine in an hour, three a minute");
+    now(stage.gate.admin().refund_units(&account("leased", "user:ann"), cost(9))).unwrap();
+    let room = |policy| stage.inspect(policy, "user:ann").standings[1].remaining();
+    assert_eq!((room("api"), room("leased")), (0, 9));
+}
+
+#[test]
 fn grants_without_measure_stop_at_what_can_be_counted() {
     let stage = Stage::new([api()]);
     stage.apply([
@@ -489,7 +519,7 @@ fn grants_without_measure_stop_at_what_can_be_counted() {
     assert!(decision.is_allowed());
     let standing = decision.policies()[0].standings[0];
     assert_eq!((standing.quota().units().get(), standing.remaining()), (u32::MAX, 0));
-    assert_eq!(stage.inspect("api", "user:ann").granted, u32::MAX);
+    assert_eq!(stage.inspect("api", "user:ann").granted, [u32::MAX]);
     assert_eq!(stage.at(MINUTE - NANO).allowed(user("ann")), 0);
     assert_eq!(stage.at(2 * MINUTE).allowed(user("ann")), 3);
 }
@@ -657,7 +687,7 @@ fn an_inspection_tells_all_and_spends_nothing() {
         let fresh = stage.inspect("api", "user:ann");
         let untouched = [Quota::per_minute(3), Quota::per_hour(50)].map(Standing::untouched);
         assert_eq!(fresh.standings, untouched);
-        assert_eq!((fresh.banned, fresh.exempt, fresh.granted), (None, None, 0));
+        assert_eq!((fresh.banned, fresh.exempt, fresh.granted), (None, None, vec![0, 0]));
         assert_eq!((fresh.degraded, fresh.plan), (false, None));
     }
     assert_eq!(stage.allowed(user("ann")), 3);
@@ -679,10 +709,10 @@ fn an_inspection_tells_all_and_spends_nothing() {
     let effect = stage.inspect("api", "user:ann");
     assert_eq!(effect.banned, Some(HOUR - Duration::from_secs(1)));
     assert_eq!(effect.exempt, Some(2 * MINUTE - Duration::from_secs(1)));
-    assert_eq!((effect.granted, effect.standings[0].quota()), (7, Quota::per_minute(10)));
+    assert_eq!((effect.granted, effect.standings[0].quota()), (vec![7, 7], Quota::per_minute(10)));
     assert_eq!(effect.standings[0].remaining(), 7);
     let later = stage.at(2 * HOUR).inspect("api", "user:ann");
-    assert_eq!((later.banned, later.exempt, later.granted), (None, None, 0));
+    assert_eq!((later.banned, later.exempt, later.granted), (None, None, vec![0, 0]));
 }
 
 #[test]
@@ -753,7 +783,7 @@ fn an_account_is_read_as_policies_would_count_it_that_are_not_in_force() {
     assert_eq!(of(Some("unheard-of")), of(None));
 
     let key = account.identity.to_string();
-    stage.apply([(key.as_str(), "", Action::Grant(cost(4)), MINUTE)]);
+    stage.apply([(key.as_str(), "", grant(4), MINUTE)]);
     assert_eq!(read(&new, None)[0], ("9/min".to_owned(), 8), "with what is granted");
     assert_eq!(stage.inspect("api", &key).standings[0].remaining(), 16, "nothing has changed");
     let unknown = self::account("gone", "user:ann");
@@ -836,7 +866,7 @@ fn overrides_hold_when_the_store_is_down() {
     assert_eq!(allowed.count(), 5);
     let found = now(gate.admin().inspect(&account("api", "user:ann"), None)).unwrap();
     assert!(found.degraded);
-    assert_eq!((found.standings[0].remaining(), found.granted), (0, 2));
+    assert_eq!((found.standings[0].remaining(), found.granted), (0, vec![2]));
     let failed = now(gate.admin().inspect(&account("deny", "ip:203.0.113.7"), None));
     assert!(matches!(failed, Err(AccountError::Store(StoreError::Deadline(_)))), "{failed:?}");
 }
@@ -883,7 +913,7 @@ fn steps(
 ) -> impl Strategy<Value = Vec<Step>> {
     let wait_ns = prop_oneof![Just(0), 0..3_000_000u64, 0..400_000_000u64];
     let lasting_ns = prop_oneof![0..5_000_000u64, 0..900_000_000u64];
-    let list = prop::collection::vec((grants, lasting_ns), 0..3);
+    let list = prop::collection::vec((grants, lasting_ns), 0..4);
     let step = (wait_ns, prop::option::weighted(0.3, list), costs)
         .prop_map(|(wait_ns, grants, cost)| Step { wait_ns, grants, cost });
     prop::collection::vec(step, 1..60)
@@ -894,8 +924,14 @@ struct Granting {
     stage: Stage,
     limits: Vec<Limit>,
     now_ns: u64,
-    /// Units, and until when.
-    grants: Vec<(u32, u64)>,
+    grants: Vec<GrantInForce>,
+}
+
+struct GrantInForce {
+    units: u32,
+    until_ns: u64,
+    /// Of the quota that it raises; `None` for both.
+    window_ms: Option<u64>,
 }
 
 impl Granting {
@@ -914,12 +950,18 @@ impl Granting {
         self.now_ns += step.wait_ns;
         self.stage.at(Duration::from_nanos(self.now_ns));
         if let Some(grants) = &step.grants {
-            let until = |lasting_ns| self.now_ns + lasting_ns;
-            self.grants = grants.iter().map(|(units, ns)| (*units, until(ns))).collect();
+            // One in three for both quotas.
+            let windows = [Some(100), None, Some(1000)].into_iter().cycle();
+            let in_force = grants.iter().zip(windows).map(|((units, ns), window_ms)| {
+                GrantInForce { units: *units, until_ns: self.now_ns + ns, window_ms }
+            });
+            self.grants = in_force.collect();
             // Half of them for all policies.
             let policies = ["api", ""].into_iter().cycle();
-            let overrides = self.grants.iter().zip(policies).map(|((units, until_ns), policy)| {
-                ("user:ann", policy, grant(*units), Duration::from_nanos(*until_ns))
+            let overrides = self.grants.iter().zip(policies).map(|(granted, policy)| {
+                let window = granted.window_ms.map(Duration::from_millis);
+                let action = Action::Grant { units: cost(granted.units), window };
+                ("user:ann", policy, action, Duration::from_nanos(granted.until_ns))
             });
             self.stage.apply(overrides);
         }
@@ -927,9 +969,13 @@ impl Granting {
     }
 
     fn limits_in_force(&self) -> Vec<Limit> {
-        let in_force = self.grants.iter().filter(|(_, until_ns)| self.now_ns < *until_ns);
-        let granted: u32 = in_force.map(|(units, _)| units).sum();
-        let raised = |limit: &Limit| Limit { units: limit.units + granted, ..*limit };
+        let granted = |limit: &Limit| -> u32 {
+            let in_force = self.grants.iter().filter(|grant| self.now_ns < grant.until_ns);
+            let here = in_force
+                .filter(|grant| grant.window_ms.is_none_or(|window| window == limit.window_ms));
+            here.map(|grant| grant.units).sum()
+        };
+        let raised = |limit: &Limit| Limit { units: limit.units + granted(limit), ..*limit };
         self.limits.iter().map(raised).collect()
     }
 }

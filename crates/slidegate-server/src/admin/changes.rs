@@ -1,10 +1,12 @@
 //! Changes to accounts: resets, and overrides that hold until a time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -12,8 +14,9 @@ use axum::extract::{Path, Query, Request, State};
 use http::StatusCode;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use slidegate::policy::Action;
-use slidegate::{Name, Store};
+use slidegate::limit::Quotas;
+use slidegate::policy::{Action, CheckedPolicy};
+use slidegate::{Account, Name, Policies, Quota, Store};
 
 use super::Operator;
 use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
@@ -22,7 +25,9 @@ use crate::config::Period;
 use crate::json_body;
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
-use crate::overrides::{Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target};
+use crate::overrides::{
+    Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,
+};
 use crate::problem::{Problem, shortened};
 
 /// Longer reasons belong into a ticket, which the reason can name.
@@ -52,12 +57,37 @@ struct OverrideBody {
     policy: Option<Name>,
     /// Of a grant.
     units: Option<NonZeroU32>,
+    /// Of a grant, if there are several.
+    #[serde(default, deserialize_with = "parsed")]
+    quota: Option<QuotaChoice>,
     #[serde(default, deserialize_with = "parsed")]
     r#for: Option<Period>,
     #[serde(default, deserialize_with = "parsed")]
     until: Option<Rfc3339>,
     #[serde(deserialize_with = "reason")]
     reason: String,
+}
+
+/// Which quotas a grant raises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QuotaChoice {
+    All,
+    /// The one with this window.
+    Window(Duration),
+}
+
+impl FromStr for QuotaChoice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let quota: Result<Quota, _> = format!("1/{text}").parse();
+        quota
+            .map(|quota| Self::Window(quota.window()))
+            .map_err(|_| "expected the window of a quota, such as \"min\" or \"1d\", or \"all\"")
+    }
 }
 
 #[derive(Deserialize)]
@@ -100,9 +130,15 @@ pub(super) async fn create<S: Store>(
         return Err(Problem::not_found(detail));
     }
     let identity = super::accounts::identity(&identity, &operator.policies())?;
-    let (by, OverrideBody { policy, units, r#for, until, reason }) = read(request).await?;
+    let (by, OverrideBody { policy, units, quota, r#for, until, reason }) = read(request).await?;
+    let target = Target { identity, policy };
+    if action != "grant" && quota.is_some() {
+        return Err(Problem::invalid_member("quota", "only a grant has a quota"));
+    }
     let action = match (action.as_str(), units) {
-        ("grant", Some(units)) => Action::Grant(units),
+        ("grant", Some(units)) => {
+            Action::Grant { units, window: granted_window(quota, &target, &operator.policies())? }
+        }
         ("grant", None) => return Err(Problem::invalid_member("units", "missing from a grant")),
         (_, Some(_)) => return Err(Problem::invalid_member("units", "only a grant has units")),
         ("exempt", None) => Action::Exempt,
@@ -117,12 +153,12 @@ pub(super) async fn create<S: Store>(
             return Err(Problem::invalid_member("for", example));
         }
     };
-    let target = Target { identity, policy };
     let (kind, actor) = (OperatorAction::Override(action), Actor { by, reason });
     let operation = Operation {
         override_id: Some(OverrideRecord::id_of(action, &target)),
         kind: Some(kind.name().to_owned()),
         units: kind.units(),
+        quota: kind.quota(),
         ..operator.operation(kind, Some(&target), &actor)
     };
     let created = operator.overrides.create(action, target, expiry, actor).await;
@@ -153,10 +189,58 @@ pub(super) async fn lift<S: Store>(
         identity: view.map(|view| view.identity.clone()),
         policy: view.and_then(|view| view.policy.clone()),
         units: view.and_then(|view| view.units),
+        quota: view.and_then(|view| view.quota.clone()),
         until: view.map(|view| view.until),
         ..operation
     };
     operator.finish(operation, lifted).map(Json)
+}
+
+/// The window of the quota that a grant raises; `None` for all quotas. A grant must name it if the
+/// target has several, under one policy or under different ones.
+fn granted_window(
+    quota: Option<QuotaChoice>,
+    target: &Target,
+    policies: &Policies,
+) -> Result<Option<Duration>, Problem> {
+    let by_window = quotas_by_window(target, policies);
+    match quota {
+        Some(QuotaChoice::All) => return Ok(None),
+        Some(QuotaChoice::Window(window))
+            if by_window.is_empty() || by_window.contains_key(&window) =>
+        {
+            return Ok(Some(window));
+        }
+        None if by_window.len() <= 1 => return Ok(None),
+        Some(QuotaChoice::Window(_)) | None => {}
+    }
+    let choice = |(window, quotas): (&Duration, &BTreeSet<String>)| {
+        let quotas: Vec<&str> = quotas.iter().map(String::as_str).collect();
+        format!("{} ({})", window_text(*window), quotas.join(", "))
+    };
+    let choices: Vec<String> = by_window.iter().map(choice).collect();
+    let problem = format_args!("expected the one to raise: {}, or all", choices.join(", "));
+    Err(Problem::invalid_member("quota", problem))
+}
+
+/// The quotas that the target may be counted by, under every plan.
+fn quotas_by_window(target: &Target, policies: &Policies) -> BTreeMap<Duration, BTreeSet<String>> {
+    let mut by_window = BTreeMap::<Duration, BTreeSet<String>>::new();
+    let is_meant = |policy: &&CheckedPolicy| match &target.policy {
+        Some(name) => *name == policy.name,
+        None => super::accounts::counts(policy, &target.identity),
+    };
+    for policy in policies.iter().filter(is_meant) {
+        let account = Account { policy: policy.name.clone(), identity: target.identity };
+        let plans = match policy.default_plan() {
+            Some(_) => policies.plans().iter().map(|plan| plan.quotas.clone()).collect(),
+            None => Vec::from_iter(policies.quotas_of(&account, None).map(|(quotas, _)| quotas)),
+        };
+        for quota in plans.iter().flat_map(Quotas::as_slice) {
+            by_window.entry(quota.window()).or_default().insert(quota.to_string());
+        }
+    }
+    by_window
 }
 
 /// The operator's address and the body.

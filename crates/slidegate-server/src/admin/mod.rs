@@ -70,7 +70,7 @@ GET    /v1/accounts/IDENTITY                where one stands, such as ip:203.0.1
 GET    /v1/accounts/IDENTITY/density        its spends over each window; ?buckets=60, ?policy=, ?plan=
 GET    /v1/accounts/IDENTITY/audit          its last lines in the audit trail
 POST   /v1/accounts/IDENTITY/reset          forgets what was spent      {\"reason\": \"...\"}
-POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"for\": \"1h\"
+POST   /v1/accounts/IDENTITY/grant          adds units                  and \"units\": 100, \"quota\": \"1d\", \"for\": \"1h\"
 POST   /v1/accounts/IDENTITY/exempt         lets all pass               and \"for\", or \"until\": \"2026-01-01T12:00:00Z\"
 POST   /v1/accounts/IDENTITY/ban            refuses all                 \"policy\": \"...\" for one policy only
 GET    /v1/overrides                        grants, exemptions and bans in force

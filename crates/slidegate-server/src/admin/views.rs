@@ -59,9 +59,6 @@ pub(crate) struct AccountView {
     pub(crate) banned_for_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exempt_for_ms: Option<u64>,
-    /// Units that an operator has added to each quota.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) granted: u32,
     /// Whether the store failed and these are the process's own ledgers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) degraded: bool,
@@ -79,6 +76,9 @@ pub(crate) struct AccountView {
 pub(crate) struct QuotaView {
     pub(crate) quota: String,
     pub(crate) units: u32,
+    /// How many of the units an operator has granted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) granted: u32,
     pub(crate) spent: u32,
     pub(crate) remaining: u32,
     pub(crate) retry_after_ms: u64,
@@ -114,6 +114,9 @@ pub(crate) struct OverrideView {
     pub(crate) policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) units: Option<NonZeroU32>,
+    /// Of a grant: the window of the quota that it raises, such as `day`, or `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<String>,
     pub(crate) until: Rfc3339,
     pub(crate) ends_in_ms: u64,
     pub(crate) reason: String,
@@ -154,7 +157,9 @@ pub(crate) struct AccountsReset {
 impl AccountView {
     pub(crate) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
         let shadow = policies.iter().any(|p| p.name == account.policy && p.shadow);
-        let quotas: Vec<QuotaView> = inspection.standings.iter().map(QuotaView::of).collect();
+        let standings = inspection.standings.iter().zip(&inspection.granted);
+        let quotas: Vec<QuotaView> =
+            standings.map(|(standing, granted)| QuotaView::of(standing, *granted)).collect();
         let shares = quotas.iter().map(|quota| f64::from(quota.spent) / f64::from(quota.units));
         let used = shares.fold(0.0, f64::max);
         Self {
@@ -168,7 +173,6 @@ impl AccountView {
             candidate: inspection.candidate.iter().map(CandidateView::of).collect(),
             banned_for_ms: inspection.banned.map(ceil_ms),
             exempt_for_ms: inspection.exempt.map(ceil_ms),
-            granted: inspection.granted,
             degraded: inspection.degraded,
             denials: None,
             denials_overcount: None,
@@ -177,18 +181,19 @@ impl AccountView {
 
     /// Whether nothing was spent and no override applies.
     pub(crate) fn is_untouched(&self) -> bool {
-        let spent = self.quotas.iter().any(|quota| quota.spent > 0);
+        let touched = self.quotas.iter().any(|quota| quota.spent > 0 || quota.granted > 0);
         let overridden = self.banned_for_ms.is_some() || self.exempt_for_ms.is_some();
-        !spent && !overridden && self.granted == 0
+        !touched && !overridden
     }
 }
 
 impl QuotaView {
-    fn of(standing: &Standing) -> Self {
+    fn of(standing: &Standing, granted: u32) -> Self {
         let units = standing.quota().units().get();
         Self {
             quota: standing.quota().to_string(),
             units,
+            granted,
             spent: units.saturating_sub(standing.remaining()),
             remaining: standing.remaining(),
             retry_after_ms: ceil_ms(standing.retry_after()),
@@ -212,6 +217,7 @@ impl OverrideView {
             identity: policies.shown(&record.target.identity).into_owned(),
             policy: record.target.policy.as_ref().map(ToString::to_string),
             units: record.action.units(),
+            quota: record.action.quota(),
             until: Rfc3339::from_millis(record.until_ms),
             ends_in_ms: record.until_ms.saturating_sub(now_ms),
             reason: record.actor.reason.clone(),

@@ -241,7 +241,7 @@ fn encode_overrides(active: &[Action], page: &mut Page<'_>) -> fmt::Result {
         "slidegate_overrides",
         "Overrides in force at this gateway, by action.",
         [
-            ([("action", "grant")], count(|action| matches!(action, Action::Grant(_)))),
+            ([("action", "grant")], count(|action| matches!(action, Action::Grant { .. }))),
             ([("action", "exempt")], count(|action| *action == Action::Exempt)),
             ([("action", "ban")], count(|action| *action == Action::Ban)),
         ],

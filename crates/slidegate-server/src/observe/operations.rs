@@ -28,6 +28,9 @@ pub(crate) struct Operation {
     pub(crate) policy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) units: Option<NonZeroU32>,
+    /// The window of the quota that has them more, or `all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<String>,
     /// The end of the override.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) until: Option<Rfc3339>,

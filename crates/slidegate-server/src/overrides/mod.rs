@@ -21,7 +21,7 @@ use slidegate_redis::{EventLogError, MapVersion, SharedMap, SharedMapError};
 use tokio::sync::Mutex;
 
 pub(crate) use self::persistence::Persistence;
-pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target};
+pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target, window_text};
 pub(crate) use self::shared::Outage;
 use self::shared::{LIFT_TTL, RESET_TTL};
 use crate::admin::views::{
@@ -117,7 +117,7 @@ impl<S: Store> OverrideService<S> {
         expiry: Expiry,
         actor: Actor,
     ) -> Result<OverrideCreated, OverrideError> {
-        if target.policy.is_some() || matches!(action, Action::Grant(_)) {
+        if target.policy.is_some() || matches!(action, Action::Grant { .. }) {
             target.accounts(&self.gate.policies())?;
         }
         let mut state = self.state.lock().await;

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use slidegate::policy::{Action, CheckedPolicy, Network, Prefixes};
-use slidegate::{Account, Identity, Name, Policies, Source};
+use slidegate::{Account, Identity, Name, Policies, Quota, Source};
 
 use super::OverrideError;
 
@@ -78,7 +79,7 @@ impl OperatorAction {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reset => "reset",
-            Self::Override(Action::Grant(_)) => "grant",
+            Self::Override(Action::Grant { .. }) => "grant",
             Self::Override(Action::Exempt) => "exempt",
             Self::Override(Action::Ban) => "ban",
             Self::Lift => "lift",
@@ -88,21 +89,56 @@ impl OperatorAction {
     /// The units of a grant.
     pub(crate) fn units(self) -> Option<NonZeroU32> {
         match self {
-            Self::Override(Action::Grant(units)) => Some(units),
+            Self::Override(Action::Grant { units, .. }) => Some(units),
             _ => None,
+        }
+    }
+
+    /// The window of the quota that a grant raises, such as `day`, or `all`.
+    pub(crate) fn quota(self) -> Option<String> {
+        match self {
+            Self::Override(Action::Grant { window, .. }) => {
+                Some(window.map_or_else(|| "all".to_owned(), window_text))
+            }
+            _ => None,
+        }
+    }
+
+    /// The units of a grant, and the window after a slash if it is for one.
+    fn units_text(self) -> String {
+        match self {
+            Self::Override(Action::Grant { units, window: Some(window) }) => {
+                format!("{units}/{}", window_text(window))
+            }
+            action => action.units().map(|units| units.to_string()).unwrap_or_default(),
         }
     }
 
     fn parse(name: &str, units: &str) -> Option<Self> {
         Some(match name {
             "reset" => Self::Reset,
-            "grant" => Self::Override(Action::Grant(units.parse().ok()?)),
+            "grant" => Self::Override(parse_grant(units)?),
             "exempt" => Self::Override(Action::Exempt),
             "ban" => Self::Override(Action::Ban),
             "lift" => Self::Lift,
             _ => return None,
         })
     }
+}
+
+/// Parses what [`units_text`](OperatorAction::units_text) wrote.
+fn parse_grant(text: &str) -> Option<Action> {
+    if text.contains('/') {
+        let quota: Quota = text.parse().ok()?;
+        return Some(Action::Grant { units: quota.units(), window: Some(quota.window()) });
+    }
+    Some(Action::Grant { units: text.parse().ok()?, window: None })
+}
+
+/// The window of a quota as the quota's text has it, after the slash.
+pub(crate) fn window_text(window: Duration) -> String {
+    let quota = Quota::new(NonZeroU32::MIN, window).expect("the window of a quota");
+    quota.to_string().split_off("1/".len())
 }
 
 impl Target {
@@ -149,18 +185,23 @@ impl Target {
 
 impl OverrideRecord {
     /// The id. A second ban of the same identity replaces the first, and a command that is repeated
-    /// because its answer was lost has no second effect.
+    /// because its answer was lost has no second effect. Grants for different quotas stand beside
+    /// each other.
     pub(crate) fn id_of(action: Action, target: &Target) -> String {
         let name = OperatorAction::Override(action).name();
         let policy = target.policy.as_deref().unwrap_or_default();
-        let digest = Sha256::digest(format!("{name}\n{}\n{policy}", target.identity));
+        let quota = match action {
+            Action::Grant { window: Some(window), .. } => format!("\n{}", window_text(window)),
+            _ => String::new(),
+        };
+        let digest = Sha256::digest(format!("{name}\n{}\n{policy}{quota}", target.identity));
         digest[..ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The text form: one line for each part, because no part can contain a line break. With the
     /// longest reason it is shorter than a value in Redis may be.
     pub(super) fn text(&self) -> String {
-        let units = self.action.units().map(|units| units.to_string()).unwrap_or_default();
+        let units = self.action.units_text();
         let by = self.actor.by.map(|by| by.to_string()).unwrap_or_default();
         [
             FORMAT,
@@ -214,11 +255,13 @@ mod tests {
 
     #[test]
     fn texts_read_back() {
-        let grant = OperatorAction::Override(Action::Grant(NonZeroU32::MAX));
+        let grant =
+            |window| OperatorAction::Override(Action::Grant { units: NonZeroU32::MAX, window });
         let anonymous = Actor { by: None, reason: "a: b, \"c\" \u{fc}".to_owned() };
         for record in [
             filed(OperatorAction::Override(Action::Ban), None, "scraper"),
-            filed(grant, Some("api"), "a launch"),
+            filed(grant(None), Some("api"), "a launch"),
+            filed(grant(Some(Duration::from_millis(1500))), Some("api"), "a launch"),
             filed(OperatorAction::Reset, Some("api"), "x"),
             filed(OperatorAction::Lift, None, "x"),
             OverrideRecord {
@@ -231,9 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_written_before_it_could_name_a_quota_is_for_all() {
+        let text = "1\ngrant\nuser:42\napi\n500\n10.0.0.1\n1\nx";
+        let units = NonZeroU32::new(500).unwrap();
+        let grant = OperatorAction::Override(Action::Grant { units, window: None });
+        assert_eq!(OverrideRecord::parse("7", text, 2), Some(filed(grant, Some("api"), "x")));
+    }
+
+    #[test]
     fn the_longest_text_fits_a_notice() {
         let mut longest = filed(
-            OperatorAction::Override(Action::Grant(NonZeroU32::MAX)),
+            OperatorAction::Override(Action::Grant {
+                units: NonZeroU32::MAX,
+                window: Some(Quota::MAX_WINDOW - Duration::from_millis(1)),
+            }),
             Some(&"p".repeat(64)),
             &"\u{1f600}".repeat(200),
         );
@@ -252,6 +306,7 @@ mod tests {
             text.replacen('1', "2", 1),
             text.replace("ban", "banish"),
             text.replace("ban", "grant"),
+            text.replace("ban", "grant").replace("\n\n\n", "\n\n5/fortnight\n"),
             text.replace("user:42", "nobody"),
             format!("{text}\nmore"),
         ] {
@@ -268,9 +323,15 @@ mod tests {
         let one = OverrideRecord::id_of(Action::Ban, &target("user:42", None));
         assert_eq!(one.len(), 16);
         assert_eq!(one, OverrideRecord::id_of(Action::Ban, &target("user:42", None)));
-        let grant = |units| Action::Grant(NonZeroU32::new(units).unwrap());
         let own = target("user:42", Some("api"));
-        assert_eq!(OverrideRecord::id_of(grant(1), &own), OverrideRecord::id_of(grant(2), &own));
+        let grant = |units, window| {
+            let action = Action::Grant { units: NonZeroU32::new(units).unwrap(), window };
+            OverrideRecord::id_of(action, &own)
+        };
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(grant(1, None), grant(2, None));
+        assert_eq!(grant(1, minute), grant(2, minute));
+        assert_ne!(grant(1, None), grant(1, minute));
         for (action, target) in [
             (Action::Exempt, target("user:42", None)),
             (Action::Ban, target("user:43", None)),

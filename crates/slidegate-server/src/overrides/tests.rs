@@ -67,7 +67,7 @@ async fn an_override_takes_the_place_of_its_like_and_tells_of_the_others() {
         let given = overrides.create(action, target(Some("api")), after(HOUR * hours), actor());
         given.await.unwrap()
     };
-    let units = |units| Action::Grant(NonZeroU32::new(units).unwrap());
+    let units = |units| Action::Grant { units: NonZeroU32::new(units).unwrap(), window: None };
     let first = give(units(1), 1).await;
     assert!(first.replaced.is_none() && first.others.is_empty());
     let second = give(units(5), 2).await;

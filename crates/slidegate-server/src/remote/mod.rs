@@ -75,11 +75,13 @@ Examples:
 
     /// Grant an identity more units until a time
     #[command(after_help = help("\
-Each quota has that many units more until then. A second grant for the same identity and policy takes
-the place of the first. With Redis it holds at all gateways, within a second.
+The quota has that many units more until then. If there are several, --quota says which of them. A
+second grant for the same identity, policy and quota takes the place of the first. With Redis it
+holds at all gateways, within a second.
 
 Examples:
   slidegate grant user:42 500 --for 1h --reason 'import, ticket 1234'
+  slidegate grant api-key:acme 5000 --quota 1d --for 1d --reason 'their sale'
   slidegate grant user:42 500 --policy api --until 2026-01-01T06:00:00Z --reason 'launch night'"))]
     Grant(Grant),
 
@@ -237,8 +239,14 @@ pub(crate) struct Grant {
     #[serde(flatten)]
     timed: TimedChange,
 
-    /// How many units more, in each quota
+    /// How many units more
     units: NonZeroU32,
+
+    /// The window of the quota that gets them, such as min or 1d, or `all`; needed if there are
+    /// several
+    #[arg(long, value_name = "WINDOW")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
 }
 
 /// The body of `DELETE /v1/overrides/ID`.

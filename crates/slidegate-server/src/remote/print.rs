@@ -72,7 +72,9 @@ impl AccountView {
         let mut all = Vec::new();
         all.extend(self.banned_for_ms.map(|ms| format!("banned for {}", time(ms))));
         all.extend(self.exempt_for_ms.map(|ms| format!("exempt for {}", time(ms))));
-        all.extend((self.granted > 0).then(|| format!("{} granted", self.granted)));
+        for quota in self.quotas.iter().filter(|quota| quota.granted > 0) {
+            all.push(format!("{} of {} granted", quota.granted, quota.quota));
+        }
         for candidate in &self.candidate {
             let room = format!("{} left of {}", candidate.remaining, candidate.quota);
             all.push(format!("candidate {room}"));
@@ -179,10 +181,14 @@ impl Display for ReloadPlan {
 impl OverrideView {
     fn sentence(&self) -> String {
         let identity = &self.identity;
+        let quota = match self.quota.as_deref() {
+            None | Some("all") => "each quota".to_owned(),
+            Some(window) => format!("the quota per {window}"),
+        };
         let what = match (self.action.as_str(), self.units) {
             ("ban", _) => format!("{identity} is banned"),
             ("exempt", _) => format!("{identity} is exempt"),
-            (_, Some(units)) => format!("{identity} has {units} more units in each quota"),
+            (_, Some(units)) => format!("{identity} has {units} more units in {quota}"),
             (other, None) => format!("{other} of {identity}"),
         };
         format!("{what} under {}", self.policy.as_deref().unwrap_or("every policy"))
@@ -197,6 +203,7 @@ fn override_table(overrides: &[OverrideView]) -> String {
             ("ACTION", format!("{}{units}", entry.action)),
             ("IDENTITY", entry.identity.clone()),
             ("POLICY", entry.policy.clone().unwrap_or_else(|| "all".to_owned())),
+            ("QUOTA", entry.quota.clone().unwrap_or_default()),
             ("ENDS IN", time(entry.ends_in_ms)),
             ("UNTIL", entry.until.to_string()),
             ("BY", entry.by.map(|by| by.to_string()).unwrap_or_default()),

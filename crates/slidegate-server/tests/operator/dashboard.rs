@@ -381,7 +381,7 @@ impl Page<'_> {
         assert_eq!(passing(), 5);
         self.goes_to("account/ip:10.0.0.8");
         for (action, outcome, passed) in [
-            ("grant", "ip:10.0.0.8 has 3 more until ", 3),
+            ("grant", "ip:10.0.0.8 has 3 more per min until ", 3),
             ("reset", "ip:10.0.0.8 is reset under api, login.", 8),
             ("exempt", "ip:10.0.0.8 is exempt until ", 9),
         ] {
@@ -389,13 +389,16 @@ impl Page<'_> {
             self.browser.fill("#act [name=reason]", "a test");
             if action == "grant" {
                 self.browser.fill("#act [name=units]", "3");
+                self.browser.click("#confirm");
+                assert!(self.browser.has("#act[open]"), "a quota has to be chosen");
+                self.browser.click("#act [name=quota] option[value=min]");
             }
             self.browser.click("#confirm");
             wait_until(outcome, || self.browser.text("#outcome").starts_with(outcome));
             assert_eq!(passing(), passed, "{action}");
         }
         let overrides = || self.browser.texts("[aria-label=Overrides] tbody td:first-child");
-        wait_until("both", || overrides() == ["grant +3", "exempt"]);
+        wait_until("both", || overrides() == ["grant +3 per min", "exempt"]);
     }
 
     fn tries_a_request(&self, gateway: &Gateway) {

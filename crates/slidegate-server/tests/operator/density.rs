@@ -74,7 +74,7 @@ fn counts_are_true(store: &str) {
     assert!(free.is_sorted() && free[6] <= 60_001, "{free:?}");
     assert!(free[3] - free[2] >= PAUSE.as_millis() as u64, "{free:?}");
 
-    operator.run(&["grant", CLIENT, "5", "--for", "1h", "--reason", "a test"]);
+    operator.run(&["grant", CLIENT, "5", "--quota", "all", "--for", "1h", "--reason", "a test"]);
     let granted = ask("policy=api&buckets=1");
     assert_eq!(quotas(&granted)[0]["counts"], Value::from(vec![7]));
     assert_eq!(quotas(&granted)[0]["units"], 25);

@@ -85,11 +85,54 @@ fn a_grant_is_so_many_units_more_until_its_time_and_a_second_takes_its_place() {
     assert_eq!(passing(&front, CLIENT, 5), 1, "four in place of three");
     assert_eq!(passing(&front, "10.0.0.2", 5), 2, "others are others");
     let found = operator.json(&["inspect", IDENTITY]);
-    assert_eq!(found["accounts"][0]["granted"], 4);
+    assert_eq!(found["accounts"][0]["quotas"][0]["granted"], 4);
 
     let other = "ip:10.0.0.3";
     operator.run(&["grant", other, "1000", "--for", "1s", "--reason", "a test"]);
     wait_until("its end", || !passes(&front, "10.0.0.3"));
+}
+
+#[test]
+fn a_grant_asks_which_of_several_quotas_it_raises() {
+    let upstream = Upstream::simple();
+    let front = for_many_clients(&upstream)
+        .policy("api", "2/h", "")
+        .policy("daily", "5/day", "match = { path = \"/daily\" }")
+        .start();
+    let operator = Operator::of(&front);
+    let grant = |units, more: &[&'static str]| {
+        [&["grant", IDENTITY, units, "--for", "1h", "--reason", "a test"], more].concat()
+    };
+    for more in [&[][..], &["--quota", "min"]] {
+        let said = operator.fail(&grant("3", more));
+        assert!(said.contains("quota: expected the one to raise: h (2/h), day (5/day), or all"));
+    }
+    let said = operator.fail(&grant("3", &["--quota", "fortnight"]));
+    assert!(said.contains("quota: expected the window of a quota"), "{said}");
+    assert_eq!(operator.overrides(), [""; 0], "nothing was granted");
+    operator.run(&grant("1", &["--policy", "api"]));
+
+    let said = operator.run(&grant("3", &["--quota", "1d"]));
+    assert!(said.starts_with("ip:10.0.0.1 has 3 more units in the quota per day under every "));
+    let quotas = || {
+        let found = operator.json(&["inspect", IDENTITY]);
+        [0, 1].map(|i| found["accounts"][i]["quotas"][0].clone())
+    };
+    let shown = quotas().map(|quota| (quota["quota"].clone(), quota["granted"].clone()));
+    assert_eq!(shown, [(json!("3/h"), json!(1)), (json!("8/day"), json!(3))]);
+    assert_eq!(passing(&front, CLIENT, 9), 3, "the hour has what was granted to it alone");
+    let inspected = operator.run(&["inspect", IDENTITY]);
+    assert!(inspected.contains("3 of 8/day granted"), "{inspected}");
+
+    let said = operator.run(&grant("4", &["--quota", "all"]));
+    assert!(said.contains("4 more units in each quota under every policy"), "{said}");
+    assert!(said.contains("also in force: ip:10.0.0.1 has 3 more units in the quota per day"));
+    assert_eq!(quotas().map(|quota| quota["units"].clone()), [json!(7), json!(12)]);
+    let listed = operator.json(&["overrides"]);
+    let listed: Vec<_> = listed["overrides"].as_array().unwrap().iter().collect();
+    assert_eq!(listed.iter().map(|one| &one["quota"]).collect::<Vec<_>>(), ["all", "day", "all"]);
+    let table = operator.run(&["overrides"]);
+    assert!(table.contains("QUOTA") && table.contains("  day  "), "{table}");
 }
 
 #[test]

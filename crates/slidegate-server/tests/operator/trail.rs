@@ -18,7 +18,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     let operator = Operator::of(&front);
     let user = "user:42";
     operator.run(&["reset", user, "--policy", "api", "--reason", "one"]);
-    operator.run(&["grant", user, "7", "--for", "1h", "--reason", "two"]);
+    operator.run(&["grant", user, "7", "--quota", "h", "--for", "1h", "--reason", "two"]);
     operator.run(&["exempt", user, "--for", "1h", "--reason", "three"]);
     operator.run(&["ban", user, "--for", "1h", "--reason", "four \"quoted\" \u{fc}"]);
     let ids = operator.overrides();
@@ -56,7 +56,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
         assert_eq!(told(i, "kind").is_string(), is_about_known_override, "{}", lines[i]);
         assert_eq!(told(i, "id").is_string(), i > 0, "{}", lines[i]);
     }
-    let about = |i: usize| ["id", "kind", "until", "units"].map(|field| told(i, field));
+    let about = |i: usize| ["id", "kind", "until", "units", "quota"].map(|field| told(i, field));
     assert_eq!(
         [1, 2, 3, 5].map(|i| told(i, "kind")),
         ["grant", "exempt", "ban", "ban"].map(Value::from)
@@ -65,6 +65,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     assert_eq!([told(4, "id"), told(6, "id")], [json!(ids[0]), json!("none")]);
     let given: Vec<Value> = [1, 2, 3].map(|i| told(i, "id")).to_vec();
     assert_eq!(given, ids, "as the operator is shown them");
+    assert_eq!(told(1, "quota"), "h");
     assert_ne!(told(5, "id"), told(3, "id"), "under one policy it is another override");
     assert_eq!(
         (told(0, "policy"), told(1, "policy"), told(1, "units")),

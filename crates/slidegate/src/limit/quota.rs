@@ -256,9 +256,12 @@ impl Quotas {
         Self::new(list).ok()
     }
 
-    /// The same windows with this many more units in each.
-    pub(crate) fn raised(&self, by: u32) -> Self {
-        let raise = |quota: &Quota| Quota { units: quota.units.saturating_add(by), ..*quota };
+    /// The same windows, each with as many more units as `by` has for it.
+    pub(crate) fn raised(&self, by: impl Fn(Duration) -> u32) -> Self {
+        let raise = |quota: &Quota| {
+            let units = quota.units.saturating_add(by(quota.window()));
+            Quota { units, ..*quota }
+        };
         Self(self.0.iter().map(raise).collect())
     }
 

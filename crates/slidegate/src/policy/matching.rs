@@ -16,7 +16,7 @@ use crate::limit::{
 };
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
-use crate::policy::overrides::{OverrideEffect, OverridesAt};
+use crate::policy::overrides::{Grants, OverrideEffect, OverridesAt};
 use crate::policy::{
     AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PoliciesBuilder, Source,
 };
@@ -439,7 +439,7 @@ impl<'p> Matches<'p> {
             if here.exempt.is_some() {
                 return;
             }
-            matched.raise(everywhere.and(here).granted);
+            matched.raise(overrides.grants(&policy.name, &matched.identity));
         }
         if matched.is_payable() {
             self.list.push(matched);
@@ -501,14 +501,18 @@ impl Match<'_> {
         self.cost <= self.quotas.fewest_units()
     }
 
-    /// Gives every quota this many more units.
-    pub(crate) fn raise(&mut self, granted: u32) {
-        if granted > 0 {
-            self.quotas = Cow::Owned(self.quotas.raised(granted));
-            let raise = |quotas: &Quotas| quotas.raised(granted);
-            self.ledgers = self.ledgers.as_ref().map(raise);
-            self.candidate = self.candidate.as_deref().map(raise).map(Cow::Owned);
+    /// Gives the quotas the units that are granted.
+    pub(crate) fn raise(&mut self, grants: Grants<'_>) {
+        if grants.is_empty() {
+            return;
         }
+        // The windows of leased ledgers are longer than those of the quotas.
+        let lease = self.lease().unwrap_or_default();
+        let of_ledger = |window: Duration| grants.units(window.saturating_sub(lease));
+        let raise = |quotas: &Quotas| quotas.raised(|window| grants.units(window));
+        self.quotas = Cow::Owned(raise(&self.quotas));
+        self.ledgers = self.ledgers.as_ref().map(|ledgers| ledgers.raised(of_ledger));
+        self.candidate = self.candidate.as_deref().map(raise).map(Cow::Owned);
     }
 
     /// The quotas that its ledgers are kept by.

@@ -32,8 +32,13 @@ pub enum Action {
     Exempt,
     /// The identity's requests are refused, with nothing spent. A shadow policy refuses nobody.
     Ban,
-    /// Every quota of the account has this many units more. Several grants add up.
-    Grant(NonZeroU32),
+    /// The account's quota has this many units more. Several grants add up.
+    Grant {
+        /// How many more.
+        units: NonZeroU32,
+        /// The window of the quota; `None` for every quota.
+        window: Option<Duration>,
+    },
 }
 
 /// All overrides in force, for [`Admin::replace_overrides`](crate::Admin::replace_overrides).
@@ -94,7 +99,8 @@ impl Overrides {
         for (i, entry) in overrides.list.iter().enumerate() {
             let identity = entry.identity.canonical();
             overrides.by_identity.entry(identity).or_insert(i..i).end = i + 1;
-            let is_everywhere = entry.policy.is_none() && !matches!(entry.action, Action::Grant(_));
+            let is_everywhere =
+                entry.policy.is_none() && !matches!(entry.action, Action::Grant { .. });
             if is_everywhere
                 && let Some(source) = Source::of(&entry.identity)
                 && !overrides.sources.contains(&source)
@@ -133,16 +139,28 @@ pub(crate) struct OverridesAt<'o> {
     now: Timestamp,
 }
 
-/// The combined effect of several overrides: the longest rest of bans and exemptions, the sum of
-/// grants.
+/// The combined effect of several bans and exemptions: the longest rest of each.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OverrideEffect {
     pub(crate) banned: Option<Duration>,
     pub(crate) exempt: Option<Duration>,
-    pub(crate) granted: u32,
 }
 
-impl OverridesAt<'_> {
+/// The units that are granted to one account as of an instant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grants<'o> {
+    /// The overrides of the identity.
+    entries: &'o [Override],
+    policy: &'o Name,
+    now: Timestamp,
+}
+
+impl<'o> OverridesAt<'o> {
+    /// The units that are granted to the account of this policy and identity.
+    pub(crate) fn grants(self, policy: &'o Name, identity: &Identity) -> Grants<'o> {
+        Grants { entries: self.entries(identity), policy, now: self.now }
+    }
+
     /// The overrides of an identity under this policy only.
     pub(crate) fn under(self, policy: &CheckedPolicy, identity: &Identity) -> OverrideEffect {
         let effect = self.find(identity, Some(&policy.name));
@@ -155,8 +173,7 @@ impl OverridesAt<'_> {
         self.find(identity, None)
     }
 
-    /// The overrides of a request under all policies, whatever they count it by. Grants are not
-    /// looked up: only an account can have more units.
+    /// The overrides of a request under all policies, whatever they count it by.
     pub(crate) fn of_request(self, facts: &Facts<'_>) -> OverrideEffect {
         let mut effect = OverrideEffect::default();
         for source in &self.overrides.sources {
@@ -169,7 +186,7 @@ impl OverridesAt<'_> {
             }
         }
         let named = facts.identities.iter().map(|identity| self.everywhere(identity));
-        OverrideEffect { granted: 0, ..named.fold(effect, OverrideEffect::and) }
+        named.fold(effect, OverrideEffect::and)
     }
 
     /// The overrides under all policies of an address whose network has overrides, and of everyone,
@@ -183,8 +200,7 @@ impl OverridesAt<'_> {
 
     fn find(self, identity: &Identity, policy: Option<&Name>) -> OverrideEffect {
         let mut effect = OverrideEffect::default();
-        let Some(range) = self.overrides.by_identity.get(identity) else { return effect };
-        let entries = self.overrides.list[range.clone()].iter();
+        let entries = self.entries(identity).iter();
         for entry in entries.filter(|entry| entry.policy.as_ref() == policy) {
             let rest = entry.until.saturating_since(self.now);
             if rest.is_zero() {
@@ -193,22 +209,46 @@ impl OverridesAt<'_> {
             match entry.action {
                 Action::Exempt => effect.exempt = effect.exempt.max(Some(rest)),
                 Action::Ban => effect.banned = effect.banned.max(Some(rest)),
-                Action::Grant(units) => {
-                    effect.granted = effect.granted.saturating_add(units.get());
-                }
+                Action::Grant { .. } => {}
             }
         }
         effect
+    }
+
+    fn entries(self, identity: &Identity) -> &'o [Override] {
+        let range = self.overrides.by_identity.get(identity);
+        range.map_or(&[], |range| &self.overrides.list[range.clone()])
+    }
+}
+
+impl Grants<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_force().next().is_none()
+    }
+
+    /// The units that a quota with this window has more.
+    pub(crate) fn units(&self, window: Duration) -> u32 {
+        let holds = |of: Option<Duration>| of.is_none_or(|of| of == window);
+        let units = self.in_force().filter(|(_, of)| holds(*of)).map(|(units, _)| units.get());
+        units.fold(0, u32::saturating_add)
+    }
+
+    fn in_force(&self) -> impl Iterator<Item = (NonZeroU32, Option<Duration>)> {
+        self.entries.iter().filter_map(|entry| {
+            let is_meant = entry.policy.as_ref().is_none_or(|policy| policy == self.policy);
+            match entry.action {
+                Action::Grant { units, window } if is_meant && entry.until > self.now => {
+                    Some((units, window))
+                }
+                _ => None,
+            }
+        })
     }
 }
 
 impl OverrideEffect {
     /// What both come to.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self {
-            banned: self.banned.max(other.banned),
-            exempt: self.exempt.max(other.exempt),
-            granted: self.granted.saturating_add(other.granted),
-        }
+        Self { banned: self.banned.max(other.banned), exempt: self.exempt.max(other.exempt) }
     }
 }

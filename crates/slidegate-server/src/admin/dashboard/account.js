@@ -36,11 +36,12 @@ export async function load(identity) {
 
 export function render({ standing, windows, audit }) {
   const { identity, accounts, overrides } = standing;
+  const windowNames = [...new Set(accounts.flatMap(({ quotas }) => quotas.map(({ quota }) => quota.split("/")[1])))];
   return [
     h("p", { class: "back" }, h("a", { href: "#/accounts" }, "← Accounts")),
     h("h1", { class: "identity" }, identity),
     h("p", { class: "buttons", id: "actions" }, ACTIONS.map(([action, words]) =>
-      h("button", { type: "button", "data-act": action, "data-identity": identity, class: action === "ban" ? "danger" : null }, words))),
+      h("button", { type: "button", "data-act": action, "data-identity": identity, "data-windows": windowNames.join(" "), class: action === "ban" ? "danger" : null }, words))),
     accounts.length === 0 && h("p", { class: "empty" }, "No policy counts such an identity."),
     h("div", { class: "cards" }, accounts.map((one) => card(one, windows.accounts.find(({ policy }) => policy === one.policy)))),
     panel("Overrides", overrideTable(overrides, "None: its quotas are as configured.")),
@@ -79,7 +80,7 @@ function what({ event, verdict, action, outcome }) {
 
 function details(line) {
   if (line.event === "operator") {
-    return [line.reason, line.units && ` +${line.units}`, line.until && ` until ${time(line.until)}`, line.policy && ` under ${line.policy}`, line.by && ` by ${line.by}`, line.problem && `: ${line.problem}`];
+    return [line.reason, line.units && ` +${line.units}`, line.quota && (line.quota === "all" ? " to each quota" : ` per ${line.quota}`), line.until && ` until ${time(line.until)}`, line.policy && ` under ${line.policy}`, line.by && ` by ${line.by}`, line.problem && `: ${line.problem}`];
   }
   if (line.event !== "decision") return line.outcome ?? "";
   const denied = (line.policies ?? []).filter(({ quotas }) => quotas.some((quota) => quota.retry_after_ms > 0));

@@ -64,11 +64,11 @@ function tightest({ quotas }) {
 }
 
 /** What an operator or a ban has changed. */
-export function states({ banned_for_ms: banned, exempt_for_ms: exempt, granted, shadow, degraded, candidate }) {
+export function states({ banned_for_ms: banned, exempt_for_ms: exempt, quotas, shadow, degraded, candidate }) {
   return h("span", { class: "badges" },
     banned !== undefined && badge("bad", `banned, ${period(banned)} left`),
     exempt !== undefined && badge("good", `exempt, ${period(exempt)} left`),
-    granted > 0 && badge("good", `+${count(granted)} granted`),
+    quotas.filter(({ granted }) => granted > 0).map(({ granted, quota }) => badge("good", `${count(granted)} of ${quota} granted`)),
     shadow && badge("warn", "shadow"),
     candidate?.some(({ violated }) => violated) && badge("warn", "its candidate would refuse"),
     degraded && badge("warn", "as known without Redis"));
@@ -77,7 +77,7 @@ export function states({ banned_for_ms: banned, exempt_for_ms: exempt, granted, 
 export function overrideTable(overrides, empty) {
   const columns = ["What", "Identity", "Policy", "Until", "Reason", ""];
   return table("Overrides", columns, overrides.map((one) => row(one.id, columns, [
-    badge(one.action === "ban" ? "bad" : "good", one.units ? `${one.action} +${count(one.units)}` : one.action),
+    badge(one.action === "ban" ? "bad" : "good", one.units ? `${one.action} +${count(one.units)}${one.quota === "all" ? "" : ` per ${one.quota}`}` : one.action),
     h("a", { href: accountLink(one.identity), class: "identity" }, one.identity),
     one.policy ?? "all",
     [time(one.until), h("span", { class: "note" }, `in ${period(one.ends_in_ms)}`)],

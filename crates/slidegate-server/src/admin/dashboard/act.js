@@ -35,12 +35,13 @@ export function act(wanted, now, refresh) {
   dialog.showModal();
 }
 
-function form({ act: action, identity, kind }, policies) {
+function form({ act: action, identity, kind, windows }, policies) {
   const hasEnd = ["grant", "exempt", "ban"].includes(action);
   const subject = action === "lift" ? `${kind} on ${identity}` : identity;
   return h("form", { method: "dialog", "data-key": `${action} ${subject}` },
     h("h2", { id: "act-title" }, `${TITLES[action]} ${subject}`),
-    action === "grant" && h("label", {}, "Units to add to each quota", h("input", { name: "units", type: "number", min: 1, max: 4294967295, value: 100, required: true })),
+    action === "grant" && h("label", {}, "Units to add", h("input", { name: "units", type: "number", min: 1, max: 4294967295, value: 100, required: true })),
+    action === "grant" && h("label", {}, "To the quota", quotaChoice(windows)),
     hasEnd && h("label", {}, "For", h("select", { name: "for" },
       LENGTHS.map(([value, words]) => h("option", { value, selected: value === "1h" }, words)),
       h("option", { value: "until" }, "until an instant"))),
@@ -55,11 +56,21 @@ function form({ act: action, identity, kind }, policies) {
       h("button", { class: action === "ban" ? "danger" : "primary", id: "confirm" }, BUTTONS[action])));
 }
 
+/** A grant with several quotas to choose from has no default. */
+function quotaChoice(windows) {
+  const names = (windows ?? "").split(" ").filter(Boolean);
+  return h("select", { name: "quota", required: true },
+    names.length > 1 && h("option", { value: "" }, "choose one"),
+    names.map((window) => h("option", { value: window }, `per ${window}`)),
+    h("option", { value: "all" }, "all of them"));
+}
+
 /** The fields, as the API wants them. */
 function read({ elements }) {
   const body = { reason: elements.reason.value.trim() };
   if (elements.policy?.value) body.policy = elements.policy.value;
   if (elements.units) body.units = Number(elements.units.value);
+  if (elements.quota?.value) body.quota = elements.quota.value;
   if (elements.for?.value === "until") {
     const end = new Date(elements.until.value);
     body.until = Number.isNaN(end.getTime()) ? "" : end.toISOString();
@@ -70,7 +81,7 @@ function read({ elements }) {
 }
 
 /** What will happen, in a sentence. */
-function effect({ act: action, identity, kind }, { policy, units, until, for: length }, reach) {
+function effect({ act: action, identity, kind }, { policy, units, quota, until, for: length }, reach) {
   const seconds = LENGTHS.find(([value]) => value === length)?.[2];
   const end = seconds ? Date.now() + seconds * 1000 : until;
   const till = end ? `until ${time(end)}` : "until the instant that you choose";
@@ -78,7 +89,7 @@ function effect({ act: action, identity, kind }, { policy, units, until, for: le
   return {
     ban: `Every request of ${identity}${under} is refused from now ${till}, ${reach}.`,
     exempt: `Every request of ${identity}${under} passes uncounted ${till}, ${reach}.`,
-    grant: `Each quota of ${identity}${under} has ${plural(units || 0, "unit")} more ${till}, ${reach}.`,
+    grant: `${quota && quota !== "all" ? `The quota per ${quota}` : "Each quota"} of ${identity}${under} has ${plural(units || 0, "unit")} more ${till}, ${reach}.`,
     reset: `What ${identity} has spent${under} is forgotten, and bans that a policy began end, ${reach}. Overrides stay.`,
     lift: `The ${kind} on ${identity} ends now, ${reach}.`,
   }[action];
@@ -114,7 +125,7 @@ async function send({ act: action, identity, id, kind }, body) {
     const spent = done.policies.filter((policy) => !done.nothing_spent.includes(policy));
     return spent.length > 0 ? `${identity} is reset under ${spent.join(", ")}.` : `${identity} had spent nothing.`;
   }
-  const { until, units, ends_in_ms: left } = done.override;
+  const { until, units, quota, ends_in_ms: left } = done.override;
   const end = `until ${time(until)}, for ${period(left)}`;
-  return { ban: `${identity} is banned ${end}.`, exempt: `${identity} is exempt ${end}.`, grant: `${identity} has ${count(units ?? 0)} more ${end}.` }[action];
+  return { ban: `${identity} is banned ${end}.`, exempt: `${identity} is exempt ${end}.`, grant: `${identity} has ${count(units ?? 0)} more ${quota === "all" ? "in each quota" : `per ${quota}`} ${end}.` }[action];
 }
