@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slidegate::policy::ActiveBan;
-use slidegate::{Account, Gate, Limiter, Quota, Store, Timestamp};
-use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position};
+use slidegate::{Account, Gate, Limiter, Quota, Store, StoreError, Timestamp};
+use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position, RedisStoreError};
 use tokio::sync::Mutex;
 
 use crate::observe::Observer;
@@ -115,6 +115,7 @@ impl<S: Store> SharedBans<S> {
         let mut state = self.state.lock().await;
         self.take_begun(&mut state);
         let result = self.read_and_append(&mut state).await;
+        self.observer.redis_replied(is_reply(&result));
         state.outage.log_change(
             result.as_ref().err(),
             "cannot share bans through Redis; each applies only at the gateway where it began",
@@ -270,6 +271,13 @@ impl<S: Store> SharedBans<S> {
         };
         serde_json::to_string(&event).expect("strings and numbers can be JSON")
     }
+}
+
+/// Whether Redis replied, be it that this user may not touch the key.
+fn is_reply(result: &Result<(), EventLogError>) -> bool {
+    let Err(error) = result else { return true };
+    let EventLogError::Store(StoreError::Unavailable(cause)) = error else { return false };
+    cause.downcast_ref::<RedisStoreError>().is_some_and(|error| error.key_error().is_some())
 }
 
 impl SharedBansState {

@@ -13,8 +13,10 @@ use crate::observe::{Observer, StoreStats, breaker_word};
 
 const CLOSED: &str = breaker_word(BreakerState::Closed);
 
-/// The state of a Redis that was not called yet.
+/// The state of a Redis that has decided nothing yet, and replies.
 const UNTRIED: &str = "untried";
+/// The state of a Redis that has decided nothing yet, and does not reply.
+const UNREACHED: &str = "unreached";
 
 pub(super) fn respond(
     observer: &Observer,
@@ -40,7 +42,7 @@ pub(crate) struct Readiness {
     pub(crate) draining: bool,
     /// The kind of store.
     pub(crate) store: String,
-    /// The state of Redis's circuit breaker, or `untried` before the first call.
+    /// The state of Redis's circuit breaker, or `untried` or `unreached` before the first decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,
     /// Errors of the last minute that concern single keys in Redis.
@@ -66,7 +68,17 @@ impl Readiness {
         let gate = observer.gate();
         let warnings = warnings(observer);
         let StoreStats { kind, redis, .. } = gate.store_stats();
-        let is_cut_off = redis.as_ref().is_some_and(|stats| stats.breaker != BreakerState::Closed);
+        let state = redis.as_ref().map(|stats| match stats.breaker {
+            BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
+                if observer.redis_replies() {
+                    UNTRIED
+                } else {
+                    UNREACHED
+                }
+            }
+            state => breaker_word(state),
+        });
+        let is_cut_off = state.is_some_and(is_cut_off);
         let recent_errors = redis.iter().flat_map(|stats| &stats.key_errors);
         let key_errors: Vec<KeyTrouble> = recent_errors
             .filter(|error| error.recent)
@@ -90,12 +102,7 @@ impl Readiness {
             degraded: is_cut_off || !key_errors.is_empty() || !warnings.is_empty(),
             draining,
             store: kind.to_owned(),
-            state: redis.map(|stats| match stats.breaker {
-                BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
-                    UNTRIED.to_owned()
-                }
-                state => breaker_word(state).to_owned(),
-            }),
+            state: state.map(str::to_owned),
             key_errors,
             warnings,
             refusing,
@@ -107,24 +114,32 @@ impl Readiness {
         let state = self.state.as_deref().unwrap_or_default();
         let errors = self.key_errors.iter();
         let errors = errors.map(|KeyTrouble { policy, reason }| format!("{policy} ({reason})"));
-        let is_cut_off = ![CLOSED, UNTRIED, ""].contains(&state);
+        let redis = match state {
+            UNREACHED => "Redis has not replied yet".to_owned(),
+            state => format!("Redis circuit breaker {state}"),
+        };
         match (self.degraded, errors.collect::<Vec<_>>()) {
             (false, _) => None,
-            (true, errors) if !is_cut_off => {
+            (true, errors) if self.state.is_none() || !is_cut_off(state) => {
                 let keys = format!("Redis cannot count in keys of {}", errors.join(", "));
                 let keys = Some(keys).filter(|_| !errors.is_empty());
                 let reasons: Vec<String> = keys.into_iter().chain(self.warnings.clone()).collect();
                 Some(reasons.join("; "))
             }
             (true, _) if self.refusing.is_empty() => {
-                Some(format!("Redis circuit breaker {state}; each policy's on_store_error applies"))
+                Some(format!("{redis}; each policy's on_store_error applies"))
             }
             (true, _) => {
                 let refusing = self.refusing.join(", ");
-                Some(format!("Redis circuit breaker {state}; refusing requests under {refusing}"))
+                Some(format!("{redis}; refusing requests under {refusing}"))
             }
         }
     }
+}
+
+/// Whether requests are decided without Redis.
+fn is_cut_off(state: &str) -> bool {
+    ![CLOSED, UNTRIED].contains(&state)
 }
 
 /// Why what the store counts is in doubt although it answers.

@@ -167,7 +167,8 @@ async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
         let live = forsaken(action);
         let (router, _closing) = endpoint(live.clone());
         let (before, said) = readiness(&router).await;
-        assert_eq!((before, &said["state"]), (StatusCode::OK, &Value::from("untried")));
+        assert_eq!((before, &said["state"]), (status, &Value::from("unreached")));
+        assert_eq!(said["degraded"], true);
         let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());
         let _ = live.gate().decide(&facts).await;
         let (after, said) = readiness(&router).await;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -50,6 +50,8 @@ struct ObserverState {
     snapshots: Attempts,
     /// Bans that hold here only, although there are other gateways.
     bans_not_shared: Counter,
+    /// Whether Redis replied when gateways last exchanged bans through it.
+    redis_replies: AtomicBool,
     /// Policies that other gateways on the same Redis define in another way.
     conflicts: Mutex<Vec<PolicyConflict>>,
     token_failures: Arc<TokenFailures>,
@@ -118,6 +120,7 @@ impl Observer {
             restart_needed: Mutex::default(),
             snapshots: Attempts::default(),
             bans_not_shared: Counter::default(),
+            redis_replies: AtomicBool::default(),
             conflicts: Mutex::default(),
             token_failures: Arc::default(),
             audit,
@@ -244,6 +247,16 @@ impl Observer {
     /// Counts bans that could not be shared with the other gateways.
     pub(crate) fn bans_not_shared(&self, bans: u64) {
         self.0.bans_not_shared.inc_by(bans);
+    }
+
+    /// Notes whether Redis replied to the latest call that no request waits for.
+    pub(crate) fn redis_replied(&self, replied: bool) {
+        self.0.redis_replies.store(replied, Ordering::Relaxed);
+    }
+
+    /// Whether Redis replied to the latest such call; false before the first.
+    pub(crate) fn redis_replies(&self) -> bool {
+        self.0.redis_replies.load(Ordering::Relaxed)
     }
 
     /// The policies that other gateways define in another way, as of now. Each is logged when it

@@ -80,6 +80,10 @@ mod tests {
             (up.to_owned(), "ready: redis up"),
             (up.replace("closed", "untried"), "ready: redis untried"),
             (up.replace(r#""redis","state":"closed""#, r#""memory""#), "ready: memory"),
+            (
+                refusing.replace("open", "unreached"),
+                "not ready: Redis has not replied yet; refusing requests under api",
+            ),
             (open, "degraded: Redis circuit breaker open; each policy's on_store_error applies"),
             (refusing, "not ready: Redis circuit breaker open; refusing requests under api"),
             (

@@ -130,6 +130,34 @@ fn without_redis_each_policy_goes_its_own_way() {
 }
 
 #[test]
+fn a_gateway_is_ready_only_once_redis_has_replied() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    redis.kill();
+    let start = |way: &str| {
+        on_redis(gateway(&upstream), &redis.url())
+            .policy("api", "1/min", &format!("on_store_error = {way:?}"))
+            .start()
+    };
+    let fronts = [(start("deny"), 503), (start("local"), 200)];
+    for (front, status) in &fronts {
+        let page = front.admin_page("/readyz");
+        let text = page.text();
+        assert_eq!(page.status(), *status, "before the first request: {text}");
+        assert!(text.contains("\"degraded\":true") && text.contains("\"state\":\"unreached\""));
+    }
+    redis.restart();
+    for (front, _) in &fronts {
+        wait_until("Redis to be found without a request", || {
+            let page = front.admin_page("/readyz");
+            let text = page.text();
+            page.status() == 200
+                && text.contains("\"degraded\":false")
+                && text.contains("\"state\":\"untried\"")
+        });
+    }
+}
+
+#[test]
 fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
     let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
     let front = on_redis(gateway(&upstream), &redis.url()).policy("api", "300/min", "").start();
