@@ -58,7 +58,10 @@ fn policies_in_which_they_share_an_account_are_named() {
         assert!(is_sharing(by(source.clone())), "{source}");
         assert!(!is_sharing(by(source.clone()).skip_anonymous()), "{source}");
         assert!(!is_sharing(by(source.clone()).shadow()), "{source}");
-        assert!(!is_sharing(by(source.clone()).identity([source.clone(), Source::ip()])), "{source}");
+        assert!(
+            !is_sharing(by(source.clone()).identity([source.clone(), Source::ip()])),
+            "{source}"
+        );
     }
     assert!(!is_sharing(by(Source::Everyone)));
 }
