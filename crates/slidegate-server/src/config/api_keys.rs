@@ -99,7 +99,7 @@ impl<'t> IssuedKey<'t> {
     }
 
     fn name(&self) -> Option<&'t str> {
-        self.table.named("name").node.and_then(Node::text)
+        self.table.node?.get(&["name"])?.text()
     }
 
     /// What an error is about, if it is about this key.
@@ -134,8 +134,7 @@ impl<'k> IssuedKeys<'k> {
             return Some(ListedKey::Issued(issued));
         }
         let is_issued = self.identities.contains(&Identity::api_key(text.as_bytes()));
-        let text = "no API key has this name or digest, and it is none of the keys: requests match \
-                    only if they have this very text as their key";
+        let text = "no API key has this name or digest, and it is none of the listed keys";
         let are_known = !self.identities.is_empty() && !self.are_incomplete;
         value.warn_if(are_known && !is_issued, text);
         Some(ListedKey::Raw(secret))
@@ -161,11 +160,9 @@ impl ListedKey {
     }
 }
 
-/// Whether there are keys in files that were not read.
+/// Whether there may be keys in files that were not read.
 pub(super) fn are_skipped(root: &Value<'_>) -> bool {
-    let own = root.named("api_key").elements();
-    let mut files = own.iter().map(|table| table.named("key_file"));
-    root.named("keys_file").is_skipped_file() || files.any(|file| file.is_skipped_file())
+    ["keys_file", "api_key"].iter().any(|key| root.named(key).is_skipped_file())
 }
 
 /// Adds the tables of the keys file to those of the configuration.

@@ -119,17 +119,16 @@ impl<'c> Lint<'c> {
 
     /// Lists of exemptions that every request is on.
     fn lint_exemptions(&self) {
-        let own = self.limiter.policies.iter().map(|policy| (&policy.table, "this policy"));
-        for (table, limits) in std::iter::once((self.root, "any policy")).chain(own) {
+        let own = self.limiter.policies.iter().map(|policy| (&policy.table, "exempt from it"));
+        for (table, exempt) in std::iter::once((self.root, "exempt from all policies")).chain(own) {
             let list = table.named("exempt");
             for network in list.named("networks").elements() {
                 let is_all = matches!(network.text(), Some("0.0.0.0/0" | "::/0"));
-                let text = format!("every client is exempt: {limits} limits none of them");
-                network.warn_if(is_all, text);
+                network.warn_if(is_all, format!("every address is {exempt}"));
             }
             let paths = list.named("paths");
             let is_all = covers(&paths.each(Value::text), "/{any}/{any}/{any}");
-            paths.warn_if(is_all, format!("every path is exempt: {limits} limits no request"));
+            paths.warn_if(is_all, format!("every path is {exempt}"));
         }
     }
 

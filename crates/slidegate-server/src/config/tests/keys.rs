@@ -9,7 +9,8 @@ use slidegate::policy::UnknownKeys;
 use super::file;
 use crate::config::Loaded;
 
-const PLANS: &str = "[plans.free]\nquotas = '1/s'\n[[policy]]\nname = 'api'\nidentity = ['api-key', 'ip']\nplan = 'free'\n";
+const PLANS: &str = "[plans.free]\nquotas = '1/s'\n[[policy]]\nname = 'api'\nplan = 'free'\n\
+                     identity = ['api-key', 'ip']\n";
 
 /// A file in a folder of its own, gone on drop.
 struct Keys(PathBuf);

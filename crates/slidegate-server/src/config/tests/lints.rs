@@ -366,12 +366,12 @@ fn lists_that_exempt_every_request() {
     let root = |list: &str| format!("{API}[exempt]\n{list}\n");
     let own = |list: &str| format!("{API}exempt = {{ {list} }}\n");
     for (all, some, expected) in [
-        ("networks = ['0.0.0.0/0']", "networks = ['10.0.0.0/8']", "every client is exempt"),
-        ("networks = '::/0'", "networks = '::1/128'", "every client is exempt"),
+        ("networks = ['0.0.0.0/0']", "networks = ['10.0.0.0/8']", "every address is exempt"),
+        ("networks = '::/0'", "networks = '::1/128'", "every address is exempt"),
         ("paths = ['/a', '/{*rest}']", "paths = ['/a/{*rest}', '/{b}']", "every path is exempt"),
     ] {
-        check(&root(all), &format!("{expected}: any policy limits no"), &root(some));
-        check(&own(all), &format!("{expected}: this policy limits no"), &own(some));
+        check(&root(all), &format!("{expected} from all policies"), &root(some));
+        check(&own(all), &format!("{expected} from it"), &own(some));
     }
 }
 
