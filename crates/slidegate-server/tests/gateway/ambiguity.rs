@@ -59,14 +59,20 @@ fn one_credential_is_one_account_however_it_is_written() {
     let front = gateway(&upstream).policy("all", "1/min", BY_TOKEN).start();
     let mut wire = front.wire();
     assert_eq!(wire.get("/", "Authorization: Bearer t\r\n").status(), 200);
-    for same in ["bearer t", "BEARER t", "Bearer  t", "Bearer\tt", "  bearer   t  "] {
+    for same in ["bearer t", "BEARER t", "  bearer t  "] {
         let headers = format!("Authorization: {same}\r\n");
         assert_eq!(wire.get("/", &headers).status(), 429, "{same:?}");
     }
-    for other in ["Bearer T", "Basic t", "t"] {
+    for other in ["Bearer T", "Basic YTpi", "t"] {
         let headers = format!("Authorization: {other}\r\n");
         assert_eq!(wire.get("/", &headers).status(), 200, "{other:?}");
     }
+    // Servers differ in whether these are the same.
+    for unclear in ["Bearer  t", "Bearer\tt", "Bearer t x", "Basic t"] {
+        let answer = front.get("/", &format!("Authorization: {unclear}\r\n"));
+        assert_eq!(answer.problem(), 400, "{unclear:?}");
+    }
+    assert_eq!(upstream.heard().len(), 4);
 }
 
 #[test]
@@ -79,7 +85,7 @@ fn a_credential_that_is_blocked_is_so_however_it_is_written() {
     for headers in [
         "Authorization: Bearer stolen\r\n",
         "Authorization: bearer stolen\r\n",
-        "Authorization: BEARER   stolen \r\n",
+        "Authorization:   BEARER stolen \r\n",
         "X-API-Key: leaked\r\n",
         "X-API-Key:   leaked  \r\n",
     ] {
