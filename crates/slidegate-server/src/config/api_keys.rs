@@ -1,5 +1,6 @@
 //! `[[api_key]]` and the file of `keys_file`.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,11 +22,17 @@ pub(super) struct IssuedKey<'t> {
 }
 
 /// The keys that were issued, by the names and identities that lists may refer to them by.
-pub(super) struct IssuedKeys<'k> {
-    by_name: HashMap<&'k str, Identity>,
-    identities: HashSet<Identity>,
+pub(super) struct IssuedKeys<'k, 't> {
+    keys: &'k [IssuedKey<'t>],
+    /// Made for the first entry of a list: most configurations have none, and some many keys.
+    index: OnceCell<KeyIndex<'k>>,
     /// Whether there are others, in files that were not read.
     pub(super) are_incomplete: bool,
+}
+
+struct KeyIndex<'k> {
+    by_name: HashMap<&'k str, Identity>,
+    identities: HashSet<Identity>,
 }
 
 /// An entry of `api_keys` in `[exempt]`, `[blocked]` or the exemptions of a policy.
@@ -111,31 +118,34 @@ impl<'t> IssuedKey<'t> {
     }
 }
 
-impl<'k> IssuedKeys<'k> {
-    pub(super) fn new(keys: &'k [IssuedKey<'_>], root: &Value<'_>) -> Self {
+impl<'k, 't> IssuedKeys<'k, 't> {
+    pub(super) fn new(keys: &'k [IssuedKey<'t>], root: &Value<'_>) -> Self {
+        Self { keys, index: OnceCell::new(), are_incomplete: are_skipped(root) }
+    }
+
+    fn index(&self) -> &KeyIndex<'k> {
         let named = |issued: &'k IssuedKey<'_>| Some((issued.name()?, *issued.key.identity()));
-        Self {
-            by_name: keys.iter().filter_map(named).collect(),
-            identities: keys.iter().map(|issued| *issued.key.identity()).collect(),
-            are_incomplete: are_skipped(root),
-        }
+        self.index.get_or_init(|| KeyIndex {
+            by_name: self.keys.iter().filter_map(named).collect(),
+            identities: self.keys.iter().map(|issued| *issued.key.identity()).collect(),
+        })
     }
 
     /// The key that an entry of a list means: by name, by digest, or as it is sent. A name or a digest
     /// is no secret, so it does not count as the key that has the same text.
     pub(super) fn find(&self, value: &Value<'_>) -> Option<ListedKey> {
         let secret = value.secret()?;
-        let text = secret.reveal();
+        let (text, index) = (secret.reveal(), self.index());
         let by_digest = || {
             let key = ApiKey::from_digest(text, "").ok()?;
-            self.identities.get(key.identity()).copied()
+            index.identities.get(key.identity()).copied()
         };
-        if let Some(issued) = self.by_name.get(text).copied().or_else(by_digest) {
+        if let Some(issued) = index.by_name.get(text).copied().or_else(by_digest) {
             return Some(ListedKey::Issued(issued));
         }
-        let is_issued = self.identities.contains(&Identity::api_key(text.as_bytes()));
+        let is_issued = index.identities.contains(&Identity::api_key(text.as_bytes()));
         let text = "no API key has this name or digest, and it is none of the listed keys";
-        let are_known = !self.identities.is_empty() && !self.are_incomplete;
+        let are_known = !self.keys.is_empty() && !self.are_incomplete;
         value.warn_if(are_known && !is_issued, text);
         Some(ListedKey::Raw(secret))
     }

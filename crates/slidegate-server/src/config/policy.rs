@@ -20,7 +20,7 @@ pub(super) struct PolicyConfig<'t> {
 }
 
 impl<'t> PolicyConfig<'t> {
-    pub(super) fn read(table: Value<'t>, keys: &IssuedKeys<'_>) -> Self {
+    pub(super) fn read(table: Value<'t>, keys: &IssuedKeys<'_, '_>) -> Self {
         let name = table.key("name").required("a name, such as api").string();
         let name = name.unwrap_or_else(|| {
             let key = &table.location.key;
@@ -209,7 +209,7 @@ fn ban(value: &Value<'_>) -> Option<Ban> {
 }
 
 /// `[exempt]`, `[blocked]` or the exemptions of a policy.
-pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_>) -> AccessList {
+pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_, '_>) -> AccessList {
     let warn = |value: &Value<'_>| {
         value.warn_of_secret("secrets in the file: make sure that only the server can read it");
     };

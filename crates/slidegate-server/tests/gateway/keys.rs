@@ -139,9 +139,9 @@ fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
     fs::write(&path, text).unwrap();
     let began = Instant::now();
     let front = start(&selling(&upstream), &format!("keys_file = {path:?}"));
-    // Two seconds of the processor, however many others want it: the server is not optimised here,
-    // where it takes about ten times as long as it does otherwise.
-    assert!(front.cpu_seconds() < 2.0, "{} s", front.cpu_seconds());
+    // It takes 1.4 s of the processor: the server is not optimised here, where it takes about ten
+    // times as long as it does otherwise. Beside other tests the same work has taken 2.4 s.
+    assert!(front.cpu_seconds() < 4.0, "{} s", front.cpu_seconds());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(passing(&front, "203.0.113.7", same("key-99999", 30)), 20);
     assert_eq!(passing(&front, "203.0.113.7", same("key-100000", 30)), 5);
