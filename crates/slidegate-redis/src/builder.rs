@@ -20,6 +20,7 @@ pub struct RedisStoreBuilder {
     pub(crate) score_unit: Option<ScoreUnit>,
     pub(crate) template: Option<KeyTemplate>,
     pub(crate) policy_templates: HashMap<Name, KeyTemplate>,
+    pub(crate) namespace: Option<Name>,
     pub(crate) deadline: Duration,
     pub(crate) tls: Option<RedisTls>,
     pub(crate) runtime: Option<Handle>,
@@ -36,6 +37,7 @@ impl RedisStoreBuilder {
             score_unit: None,
             template: None,
             policy_templates: HashMap::new(),
+            namespace: None,
             deadline: DEADLINE,
             tls: None,
             runtime: None,
@@ -63,6 +65,25 @@ impl RedisStoreBuilder {
     pub fn key_template_of(mut self, policy: Name, template: KeyTemplate) -> Self {
         self.policy_templates.insert(policy, template);
         self
+    }
+
+    /// Puts this name and a colon before every key: those of ledgers, whatever their template, of shared
+    /// maps and of the event log. Applications that share a server, and not a budget, need different
+    /// ones, because policies of the same name would count in the same accounts.
+    ///
+    /// ```
+    /// use slidegate::{Policies, Policy};
+    /// use slidegate_redis::RedisStore;
+    ///
+    /// let url = "redis://127.0.0.1:6379";
+    /// let store = RedisStore::builder(url).namespace("shop".parse()?).build()?;
+    /// let policies = Policies::builder().policy(Policy::new("api").quota("60/min")).build()?;
+    /// let patterns = store.key_patterns(&policies);
+    /// assert_eq!(patterns, ["shop:slidegate:shared*", "shop:slidegate:{*:*}:api:*"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn namespace(self, namespace: Name) -> Self {
+        Self { namespace: Some(namespace), ..self }
     }
 
     /// How long a call may take, 50 milliseconds unless said otherwise.
@@ -101,10 +122,19 @@ impl RedisStoreBuilder {
     /// The key of the shared map: it begins as the template for all policies does or, if none is set, as
     /// those of policies if they all begin alike. So a user with the keys of the policies has it too.
     pub(crate) fn shared_map_key(&self) -> String {
-        let mut own = self.policy_templates.values().map(KeyTemplate::shared_map_key);
+        let key = |template: &KeyTemplate| self.in_namespace(template).shared_map_key();
+        let mut own = self.policy_templates.values().map(key);
         match (&self.template, own.next()) {
             (None, Some(key)) if own.all(|other| other == key) => key,
-            (template, _) => template.clone().unwrap_or_default().shared_map_key(),
+            (template, _) => key(&template.clone().unwrap_or_default()),
+        }
+    }
+
+    /// The template with the namespace before it.
+    pub(crate) fn in_namespace(&self, template: &KeyTemplate) -> KeyTemplate {
+        match &self.namespace {
+            Some(namespace) => template.within(namespace),
+            None => template.clone(),
         }
     }
 

@@ -95,6 +95,11 @@ impl KeyTemplate {
         }
     }
 
+    /// The same template for keys that begin with this namespace.
+    pub(crate) fn within(&self, namespace: &Name) -> Self {
+        format!("{namespace}:{self}").parse().expect("a name has no brackets")
+    }
+
     /// Whether Cluster keeps all windows of an account in one place.
     pub(crate) fn keeps_windows_together(&self) -> bool {
         let tag = self.text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));

@@ -91,6 +91,11 @@ impl RedisStore {
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
         let shared_map_key = builder.shared_map_key();
+        let template = builder.in_namespace(&builder.template.clone().unwrap_or_default());
+        let templates = builder.policy_templates.iter();
+        let policy_templates = templates
+            .map(|(policy, template)| (policy.clone(), builder.in_namespace(template)))
+            .collect();
         let scripts = Scripts::new(builder.layout, builder.score_unit.unwrap_or_default());
         let (tls, deadline, runtime) = (builder.tls, builder.deadline, builder.runtime);
         let connection = RedisConnection::new(address, tls, scripts, deadline, runtime);
@@ -100,8 +105,8 @@ impl RedisStore {
             connection,
             layout: builder.layout,
             shared_map_key,
-            template: builder.template.unwrap_or_default(),
-            policy_templates: builder.policy_templates,
+            template,
+            policy_templates,
             spend_times: SpendTimes::default(),
             late: Arc::new(Semaphore::new(MAX_LATE)),
         }))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, MemoryStats, Receipt, Spent};
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -87,6 +87,11 @@ impl ResilientStore {
             key_errors: inner.key_errors.snapshot(),
             ..inner.stats.lock().clone()
         }
+    }
+
+    /// Counts the accounts that this process knows by itself.
+    pub fn local_stats(&self) -> MemoryStats {
+        self.0.local.store.stats()
     }
 
     /// Asks the server what it says of itself, for [`stats`](Self::stats). If there is no answer, what

@@ -1,7 +1,7 @@
 //! Flags of `slidegate serve`.
 
-use slidegate::Quota;
 use slidegate::policy::Network;
+use slidegate::{Name, Quota};
 use slidegate_tower::AddressSource;
 
 use crate::config::{ListenAddress, LogFormat, Secret};
@@ -41,6 +41,10 @@ pub(crate) struct Flags {
     /// Other users of this machine can see a password here; REDIS_URL hides it.
     #[arg(long, value_name = "URL")]
     pub(crate) redis: Option<Secret>,
+
+    /// A name before all keys in Redis, for a budget that other applications on it do not share
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<Name>,
 
     /// A network of your proxies, such as 10.0.0.0/8; their headers are believed [default: none]
     #[arg(long, value_name = "NET")]

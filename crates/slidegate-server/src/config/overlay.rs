@@ -66,6 +66,7 @@ fn set_flags(root: &mut Node, flags: &Flags) {
         (["decisions", "listen"], "--decisions", texts(&flags.decisions)),
         (["admin", "listen"], "--admin", texts(&flags.admin)),
         (["log", "format"], "--log", texts(log.as_slice())),
+        (["store", "namespace"], "--namespace", texts(flags.namespace.as_slice())),
     ] {
         let origin = Origin::Flag(flag);
         let nodes: Vec<Node> = texts.iter().map(|item| text(item, origin.clone())).collect();
