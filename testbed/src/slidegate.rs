@@ -55,14 +55,14 @@ impl Slidegate {
     /// Where metrics and health are.
     #[must_use]
     pub fn admin(&self) -> SocketAddr {
-        self.address("metrics")
+        self.address("admin")
     }
 
-    /// The address in the first line of its announcement that begins with the word and has one.
+    /// The first address of an endpoint: `gateway`, `decisions`, `resp`, `rls` or `admin`.
     #[must_use]
-    pub fn address(&self, word: &str) -> SocketAddr {
-        self.announced(word)
-            .unwrap_or_else(|| panic!("no address of {word} in:\n{}", self.output()))
+    pub fn address(&self, endpoint: &str) -> SocketAddr {
+        self.announced(endpoint)
+            .unwrap_or_else(|| panic!("no address of {endpoint} in:\n{}", self.output()))
     }
 
     /// All that it has written, to standard output and standard error.
@@ -131,17 +131,16 @@ impl Slidegate {
         value.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    fn announced(&self, word: &str) -> Option<SocketAddr> {
-        let start = format!("  {word} ");
+    /// The address in the log line that has those of all endpoints, as JSON or as text.
+    fn announced(&self, endpoint: &str) -> Option<SocketAddr> {
         let text = self.output();
         // The last line may not be complete yet.
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let mut urls = lines.filter_map(|line| line.strip_prefix(&start));
-        urls.find_map(|url| {
-            let (_, rest) = url.trim_start().split_once("://")?;
-            let end = rest.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(rest.len());
-            rest[..end].parse().ok()
-        })
+        let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let line = lines.find(|line| line.contains("listening"))?;
+        let starts = [format!("\"{endpoint}\":\""), format!(" {endpoint}=\"")];
+        let (_, rest) = starts.iter().find_map(|start| line.split_once(start))?;
+        let list = rest.split('"').next()?;
+        list.split(", ").find_map(|address| address.parse().ok())
     }
 
     fn read(&self, name: &str) -> String {
@@ -195,12 +194,12 @@ impl SlidegateOptions {
         Certificates::generate(&self.directory)
     }
 
-    /// Starts it, and returns when it has told where the metrics are.
+    /// Starts it, and returns when it has logged its addresses.
     #[must_use]
     pub fn start(self) -> Slidegate {
         let slidegate = self.spawn();
         wait_for("slidegate to serve", || {
-            let ready = slidegate.announced("metrics").is_some();
+            let ready = slidegate.announced("admin").is_some();
             assert!(ready || slidegate.is_running(), "it ended:\n{}", slidegate.output());
             ready.then_some(())
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::HeaderName;
 use slidegate::policy::PathReading;
-use slidegate::{Gate, Store};
+use slidegate::{Gate, MemoryStore, Store};
 use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 
 use crate::config::LimiterConfig;
@@ -36,8 +36,13 @@ pub(crate) struct HttpSettings<S> {
 
 impl<S: Store> LiveConfig<S> {
     /// Puts rules in force, whose policies the gate has from now on. Bans that begin are queued.
-    pub(crate) fn new(rules: &mut LimiterConfig, store: S, queue: Option<Arc<BanQueue>>) -> Self {
-        let gate = Gate::new(mem::take(&mut rules.policies), store);
+    pub(crate) fn new(
+        rules: &mut LimiterConfig,
+        store: S,
+        local: MemoryStore,
+        queue: Option<Arc<BanQueue>>,
+    ) -> Self {
+        let gate = Gate::with_local(mem::take(&mut rules.policies), store, local);
         let gate = Arc::new(match queue {
             Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
             None => gate,

@@ -28,6 +28,11 @@ pub(crate) fn init(config: &LogConfig) -> anyhow::Result<WorkerGuard> {
     Ok(worker)
 }
 
+/// Whether log lines are JSON.
+pub(crate) fn is_json(config: &LogConfig) -> bool {
+    LogStyle::of(config.format, &io::stderr()) == LogStyle::Json
+}
+
 /// Log lines dropped since the process started.
 pub(crate) fn dropped_lines() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)

@@ -48,6 +48,11 @@ impl Paint {
     }
 }
 
+/// Whether standard output is a terminal.
+pub(crate) fn is_stdout() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether standard output is a terminal that can move its cursor.
 pub(crate) fn is_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -90,7 +95,7 @@ pub(crate) fn show(text: &str) -> anyhow::Result<()> {
 /// Prints the banner: to standard output if that is a terminal, else to standard error, where the
 /// log is. Standard output may be a pipe without a reader.
 pub(crate) fn announce(text: &str) -> anyhow::Result<()> {
-    match io::stdout().is_terminal() {
+    match is_stdout() {
         true => show(text),
         false => Ok(unless_closed(io::stderr().lock().write_all(text.as_bytes()))?),
     }

@@ -88,7 +88,7 @@ If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 /// do, if there is one.
 pub(crate) fn router<S: Store>(
     operator: Operator<S>,
-    shutdown: CancellationToken,
+    draining: CancellationToken,
     token: Option<&Secret>,
     others: Router,
 ) -> Router {
@@ -121,7 +121,7 @@ pub(crate) fn router<S: Store>(
         .route("/", get(index))
         .route("/dashboard/{file}", get(dashboard::file))
         .route("/healthz", get("ok\n"))
-        .route("/readyz", get(async move || readiness::respond(&probed, &shutdown)))
+        .route("/readyz", get(async move || readiness::respond(&probed, &draining)))
         .merge(guarded)
         .fallback(async || Problem::not_found("There is no such page. GET / tells what there is."))
         .method_not_allowed_fallback(async || {

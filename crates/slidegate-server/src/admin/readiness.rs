@@ -20,9 +20,9 @@ const UNREACHED: &str = "unreached";
 
 pub(super) fn respond(
     observer: &Observer,
-    shutdown: &CancellationToken,
+    draining: &CancellationToken,
 ) -> (StatusCode, Json<Readiness>) {
-    let readiness = Readiness::of(observer, shutdown.is_cancelled());
+    let readiness = Readiness::of(observer, draining.is_cancelled());
     let status = match readiness.ready {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

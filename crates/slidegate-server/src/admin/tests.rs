@@ -31,7 +31,7 @@ fn endpoint_with<S: Store + StoreReport>(
     live: Arc<LiveConfig<S>>,
     token: Option<&Secret>,
 ) -> (Router, CancellationToken) {
-    let (shutdown, gate) = (CancellationToken::new(), live.gate().clone());
+    let (draining, gate) = (CancellationToken::new(), live.gate().clone());
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
     let recent = RecentLists::default();
@@ -39,7 +39,7 @@ fn endpoint_with<S: Store + StoreReport>(
     let clock = Arc::new(SystemClock::new());
     let heartbeats = Heartbeats::new(None, clock.wall());
     let now = Arc::new(NowService::new(observer, heartbeats, clock));
-    (router(operator, shutdown.clone(), token, now::router(now)), shutdown)
+    (router(operator, draining.clone(), token, now::router(now)), draining)
 }
 
 fn memory_endpoint() -> (Router, CancellationToken) {
@@ -49,7 +49,7 @@ fn memory_endpoint() -> (Router, CancellationToken) {
 fn live<S: Store>(action: OnStoreError, store: S) -> Arc<LiveConfig<S>> {
     let address = ClientAddress::new(AddressSource::Peer, []);
     let mut rules = LimiterConfig::new(policies(action), Responder::new(), address);
-    Arc::new(LiveConfig::new(&mut rules, store, None))
+    Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None))
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.

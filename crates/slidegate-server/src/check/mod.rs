@@ -71,9 +71,6 @@ fn warnings(loaded: &Loaded) -> String {
     }
 }
 
-/// The default capacity of the store.
-const DEFAULT_CAPACITY: usize = 1_000_000;
-
 /// All that there is to say about a good configuration.
 fn report(loaded: &Loaded) -> String {
     let config = &loaded.config;
@@ -188,7 +185,6 @@ fn addresses(listen: &[ListenAddress]) -> String {
 fn store(config: &Config) -> Vec<String> {
     match &config.store {
         StoreConfig::Memory { capacity, snapshot } => {
-            let capacity = capacity.unwrap_or(DEFAULT_CAPACITY);
             let saved = snapshot.as_ref().map(|s| format!(", saved in {}", s.file.display()));
             vec![format!("in memory, for {capacity} accounts{}", saved.unwrap_or_default())]
         }
@@ -230,10 +226,9 @@ fn accounts(config: &Config) -> Vec<String> {
         }
     }
     let capacity = match &config.store {
-        StoreConfig::Memory { capacity, .. } => capacity,
-        StoreConfig::Redis(redis) => &redis.capacity,
+        StoreConfig::Memory { capacity, .. } => *capacity,
+        StoreConfig::Redis(redis) => redis.capacity,
     };
-    let capacity = capacity.unwrap_or(DEFAULT_CAPACITY);
     let all = bytes(largest.saturating_mul(capacity as u64));
     lines.push(format!("{capacity} accounts, each of the largest kind and full: {all}"));
     lines

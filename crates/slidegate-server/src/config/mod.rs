@@ -43,6 +43,7 @@ pub(crate) use self::values::{ListenAddress, Period, Secret};
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::error::{Diagnostic, Origin};
 use self::flags::Profile;
@@ -66,8 +67,12 @@ pub(crate) struct Config {
     pub(crate) admin: EndpointConfig,
     /// Where accounts are kept.
     pub(crate) store: StoreConfig,
+    /// How many accounts of local policies this process keeps, and how many records of bans.
+    pub(crate) local_capacity: usize,
     /// Policies, responses and client addresses: the part that a reload can change.
     pub(crate) rules: LimiterConfig,
+    /// How long connections are still accepted after a stop signal, while `/readyz` is 503 already.
+    pub(crate) drain_delay: Duration,
     /// What is logged.
     pub(crate) log: LogConfig,
     /// The audit trail, if there is to be one.
@@ -77,6 +82,9 @@ pub(crate) struct Config {
     /// The files whose contents are a part of it.
     pub(crate) files: BTreeSet<PathBuf>,
 }
+
+/// Orchestrators kill a process that takes longer to stop.
+const MAX_DRAIN_DELAY: Duration = Duration::from_secs(3600);
 
 /// The configuration and its warnings.
 #[derive(Debug)]
@@ -177,6 +185,8 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let admin =
         EndpointConfig::read(&root.section("admin"), "127.0.0.1:9090", sources::ADMIN_TOKEN);
     let store = StoreConfig::read(&store_table);
+    let local_capacity = store::read_capacity(&store_table.key("local_capacity"));
+    let drain_delay = root.key("drain_delay").period(MAX_DRAIN_DELAY).unwrap_or_default();
     let log = LogConfig::read(&root.section("log"));
     let audit = root.key("audit").table().and_then(|table| AuditConfig::read(&table));
     let limiter = LimiterSections::read(root, resp.as_ref(), enforced);
@@ -215,7 +225,9 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         rls,
         admin,
         store,
+        local_capacity,
         rules,
+        drain_delay,
         log,
         audit,
         keys_file,

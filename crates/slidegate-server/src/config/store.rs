@@ -20,9 +20,9 @@ use crate::{disk, server};
 /// Where accounts are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StoreConfig {
-    /// In this process, for a million accounts by default.
+    /// In this process.
     Memory {
-        capacity: Option<usize>,
+        capacity: usize,
         snapshot: Option<SnapshotConfig>,
     },
     Redis(RedisConfig),
@@ -47,9 +47,11 @@ pub(crate) struct RedisConfig {
     pub(crate) key_template: Option<KeyTemplate>,
     /// By policy.
     pub(crate) key_templates: BTreeMap<String, KeyTemplate>,
+    /// Before every key.
+    pub(crate) namespace: Option<Name>,
     pub(crate) share: Option<LocalShare>,
     /// Accounts that this process counts by itself while Redis is unavailable.
-    pub(crate) capacity: Option<usize>,
+    pub(crate) capacity: usize,
     /// PEM files.
     pub(crate) ca: Option<PathBuf>,
     pub(crate) client: Option<TlsFiles>,
@@ -62,18 +64,21 @@ enum StoreKind {
 }
 
 /// The keys that mean nothing to a store in memory.
-const REDIS_KEYS: [&str; 10] = [
+const REDIS_KEYS: [&str; 11] = [
     "url",
     "layout",
     "score_unit",
     "deadline",
     "key_template",
     "key_templates",
+    "namespace",
     "share",
     "ca",
     "certificate",
     "key",
 ];
+/// That of the stores themselves.
+const DEFAULT_CAPACITY: usize = 1_000_000;
 /// The default of the Redis store itself: many times what a call takes.
 const DEADLINE: Duration = Duration::from_millis(50);
 /// A client does not wait longer for a response.
@@ -84,7 +89,7 @@ impl StoreConfig {
     pub(super) fn read(table: &Value<'_>) -> Option<Self> {
         let kind = table.key("kind").word();
         let (url, snapshot) = (table.key("url"), table.key("snapshot"));
-        let capacity = table.key("capacity").number(1..=(1_usize << 31) - 1);
+        let capacity = read_capacity(&table.key("capacity"));
         if kind == Some(StoreKind::Redis) || (kind.is_none() && url.is_set()) {
             if snapshot.is_set() {
                 let expected = "only for kind = \"memory\": Redis keeps accounts by itself";
@@ -100,6 +105,11 @@ impl StoreConfig {
     }
 }
 
+/// How many accounts a store in this process holds.
+pub(super) fn read_capacity(value: &Value<'_>) -> usize {
+    value.number(1..=(1_usize << 31) - 1).unwrap_or(DEFAULT_CAPACITY)
+}
+
 impl SnapshotConfig {
     fn read(table: &Value<'_>) -> Option<Self> {
         let value = table.key("file").required("the path of a file");
@@ -111,7 +121,7 @@ impl SnapshotConfig {
 }
 
 impl RedisConfig {
-    fn read(table: &Value<'_>, capacity: Option<usize>) -> Option<Self> {
+    fn read(table: &Value<'_>, capacity: usize) -> Option<Self> {
         let [certificate, key] = ["certificate", "key"].map(|key| table.key(key));
         for (one, other, name) in [(&certificate, &key, "key"), (&key, &certificate, "certificate")]
         {
@@ -142,6 +152,7 @@ impl RedisConfig {
             deadline: table.key("deadline").period(LONGEST_DEADLINE).unwrap_or(DEADLINE),
             key_template: table.key("key_template").parsed(),
             key_templates: templates.into_iter().filter_map(template).collect(),
+            namespace: table.key("namespace").parsed(),
             share: table.key("share").parsed(),
             capacity,
             ca: table.key("ca").file(),
@@ -204,6 +215,7 @@ impl RedisConfig {
     pub(crate) fn builder(&self) -> RedisStoreBuilder {
         let builder = RedisStore::builder(&self.url).layout(self.layout).deadline(self.deadline);
         let builder = self.score_unit.iter().fold(builder, |b, unit| b.score_unit(*unit));
+        let builder = self.namespace.iter().fold(builder, |b, name| b.namespace(name.clone()));
         let builder = self.key_template.iter().fold(builder, |b, t| b.key_template(t.clone()));
         let named = |(policy, template): (&String, &KeyTemplate)| {
             Some((policy.parse::<Name>().ok()?, template.clone()))

@@ -43,6 +43,8 @@ pub(crate) struct StoreStats {
     pub(crate) kind: &'static str,
     /// What it holds, if it is in this process's memory.
     pub(crate) memory: Option<MemoryStats>,
+    /// What this process counts by itself while Redis is unavailable, if Redis is the store.
+    pub(crate) fallback: Option<MemoryStats>,
     /// Where Redis is, without secrets, if it is there.
     pub(crate) url: Option<String>,
     /// How it gets on with Redis, if it is there.
@@ -54,14 +56,15 @@ pub(crate) struct StoreStats {
 impl StoreReport for MemoryStore {
     fn report(&self) -> StoreStats {
         let memory = Some(self.stats());
-        StoreStats { kind: "memory", memory, url: None, redis: None, leases: None }
+        StoreStats { kind: "memory", memory, fallback: None, url: None, redis: None, leases: None }
     }
 }
 
 impl StoreReport for ResilientStore {
     fn report(&self) -> StoreStats {
         let (url, redis) = (Some(self.redis().to_string()), Some(self.stats()));
-        StoreStats { kind: "redis", memory: None, url, redis, leases: None }
+        let fallback = Some(self.local_stats());
+        StoreStats { kind: "redis", memory: None, fallback, url, redis, leases: None }
     }
 
     async fn refresh(&self) {
@@ -154,8 +157,13 @@ pub(super) fn encode(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result 
     let store = gate.store_stats();
     let kind = Info::new([("kind", store.kind)]);
     page.metric("slidegate_store", "The kind of store.", &kind)?;
-    let shared = store.memory.map(|stats| ("shared", stats));
-    let memory: Vec<_> = shared.into_iter().chain([("local", gate.local_stats())]).collect();
+    let stores = [
+        ("shared", store.memory),
+        ("fallback", store.fallback),
+        ("local", Some(gate.local_stats())),
+    ];
+    let memory: Vec<_> =
+        stores.into_iter().filter_map(|(store, stats)| Some((store, stats?))).collect();
     encode_memory(&memory, page)?;
     encode_chosen(gate.chosen_identities(), page)?;
     encode_bans(gate.ban_stats(), page)?;
@@ -192,8 +200,8 @@ fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Re
     let gauges = |value| each(value).map(|(labels, value)| (labels, value as f64));
     page.gauges(
         "slidegate_memory_accounts",
-        "Accounts in memory, live and not yet swept: of the shared store if it is in memory, and \
-         of the gate's own, which has local policies and stands in when the store fails.",
+        "Accounts in memory, live and not yet swept: of the shared store if it is in memory, of \
+         the fallback for Redis, and of local policies.",
         gauges(|stats| stats.accounts as u64),
     )?;
     page.gauges(

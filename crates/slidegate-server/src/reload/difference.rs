@@ -148,7 +148,8 @@ pub(crate) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("resp", old.resp == new.resp),
         ("rls", old.rls == new.rls),
         ("admin", old.admin == new.admin),
-        ("store", old.store == new.store),
+        ("store", old.store == new.store && old.local_capacity == new.local_capacity),
+        ("drain_delay", old.drain_delay == new.drain_delay),
         ("log", old.log == new.log),
         ("audit", old.audit == new.audit),
     ];

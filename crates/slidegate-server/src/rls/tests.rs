@@ -89,7 +89,7 @@ impl Envoy {
         let clients =
             ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
         let mut rules = LimiterConfig::new(policies, Responder::new(), clients);
-        let live = Arc::new(LiveConfig::new(&mut rules, store, None));
+        let live = Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None));
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let service = EnvoyService { live, observer: observer.clone(), clock };

@@ -18,18 +18,21 @@ pub(crate) struct LocalAddresses {
 }
 
 impl LocalAddresses {
-    /// Logs the listening addresses.
-    pub(crate) fn log(&self) {
+    /// Logs the listening addresses, and what the banner tells besides.
+    pub(crate) fn log(&self, config: &Config, policies: &Policies) {
         let list = |addresses: &[ListenAddress]| {
             let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             (!texts.is_empty()).then(|| texts.join(", "))
         };
         tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
             gateway = list(&self.gateway),
             decisions = list(&self.decisions),
             resp = list(&self.resp),
             rls = list(&self.rls),
             admin = list(&self.admin),
+            limits = limits(config, policies).join("; "),
+            store = describe_store(&config.store),
             "listening"
         );
     }
@@ -60,13 +63,8 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     for address in &endpoints.rls {
         line("rls", url(scheme, address));
     }
-    for policy in policies.iter().filter(|policy| !policy.has_given_quotas()) {
-        line("limits", describe(policy, policies));
-    }
-    if !config.rules.enforced {
-        line("limits", "NOTHING: all policies are switched off".to_owned());
-    } else if policies.names().next().is_none() {
-        line("limits", "nothing: there are no policies".to_owned());
+    for limit in limits(config, policies) {
+        line("limits", limit);
     }
     line("store", describe_store(&config.store));
     for address in &endpoints.admin {
@@ -79,6 +77,18 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
         line("try", curl);
     }
     text
+}
+
+/// A text for each policy.
+fn limits(config: &Config, policies: &Policies) -> Vec<String> {
+    if !config.rules.enforced {
+        return vec!["NOTHING: all policies are switched off".to_owned()];
+    }
+    if policies.names().next().is_none() {
+        return vec!["nothing: there are no policies".to_owned()];
+    }
+    let own = policies.iter().filter(|policy| !policy.has_given_quotas());
+    own.map(|policy| describe(policy, policies)).collect()
 }
 
 fn url(scheme: &str, address: &ListenAddress) -> String {

@@ -27,7 +27,9 @@ pub(crate) struct RunningServer {
     pub(crate) endpoints: LocalAddresses,
     /// The threads that serve the public endpoints.
     pub(crate) workers: Workers,
-    /// Starts draining the public endpoints.
+    /// Makes the server unready, while its endpoints go on.
+    pub(crate) draining: CancellationToken,
+    /// Closes the public endpoints to new connections, and drains them.
     pub(crate) shutdown: CancellationToken,
     /// The admin endpoint is open as long as this lives, so that the end can be watched.
     _admin: DropGuard,
@@ -36,9 +38,9 @@ pub(crate) struct RunningServer {
 impl RunningServer {
     /// Opens all endpoints, or none. The admin endpoint is served by the current runtime.
     pub(crate) async fn new<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
-        let shutdown = CancellationToken::new();
+        let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
         let public = PublicListeners::bind(server)?;
-        let (admin, _admin) = open_admin(server, shutdown.clone())?;
+        let (admin, _admin) = open_admin(server, draining.clone())?;
         let local = |bound: &Option<BoundListener>| {
             bound.as_ref().map_or_else(Vec::new, |bound| bound.local.clone())
         };
@@ -55,7 +57,7 @@ impl RunningServer {
             tokio::spawn(bans.clone().run());
         }
         let workers = public.open(server, &server.rls().await, &shutdown)?;
-        Ok(Self { endpoints, workers, shutdown, _admin })
+        Ok(Self { endpoints, workers, draining, shutdown, _admin })
     }
 }
 
@@ -172,14 +174,14 @@ fn cut_off(served: io::Result<usize>) -> usize {
 /// The admin endpoint, on the thread that does little else, until the guard is dropped.
 fn open_admin<S: Store + StoreReport>(
     server: &Server<S>,
-    shutdown: CancellationToken,
+    draining: CancellationToken,
 ) -> anyhow::Result<(Vec<ListenAddress>, DropGuard)> {
     let settings = internal_settings(ListenerKind::Admin, server).with_reserve();
     let mut bound =
         BoundListener::new(&server.config.admin.listen, 1, settings).context("admin")?;
     let token = server.config.admin.token.as_ref();
     let others = plan::router(server.reloader.clone()).merge(now::router(server.now.clone()));
-    let router = RouterService(admin::router(server.operator(), shutdown, token, others));
+    let router = RouterService(admin::router(server.operator(), draining, token, others));
     let closing = CancellationToken::new();
     let share = bound.share().map(|share| (share, router));
     tokio::spawn(serve_share(share, closing.clone()));

@@ -7,6 +7,8 @@ mod snapshot;
 mod stores;
 mod wiring;
 
+use std::time::Duration;
+
 use anyhow::Context;
 use slidegate::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,8 +80,11 @@ async fn serve<S: Store + StoreReport>(
     let mut stop = StopSignals::new()?;
     let running = RunningServer::new(&server).await?;
     let policies = server.live.gate().policies();
-    terminal::announce(&banner(&server.config, &policies, &running.endpoints))?;
-    running.endpoints.log();
+    // Off a terminal the banner would be in the log, which has to stay JSON if it is.
+    if terminal::is_stdout() || !logs::is_json(&server.config.log) {
+        terminal::announce(&banner(&server.config, &policies, &running.endpoints))?;
+    }
+    running.endpoints.log(&server.config, &policies);
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
@@ -89,14 +94,29 @@ async fn serve<S: Store + StoreReport>(
         () = stop.next() => {}
         () = reload_repeatedly(&mut server, &mut changes) => {}
     }
-    tracing::info!("draining: finishing requests in flight");
-    running.shutdown.cancel();
+    wait_to_drain(&running, server.config.drain_delay, &mut stop).await;
     let finish = finish(running.workers, snapshot, &mut stop);
     let (cut_off, ()) = tokio::join!(finish, server.now.leave());
     server.end();
     tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
     anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");
     Ok(())
+}
+
+/// Reports the server unready, and closes its listeners after the delay, which another signal ends: load
+/// balancers need some time to stop sending connections here.
+async fn wait_to_drain(running: &RunningServer, delay: Duration, stop: &mut StopSignals) {
+    running.draining.cancel();
+    if !delay.is_zero() {
+        let seconds = delay.as_secs_f64();
+        tracing::info!("draining: not ready, and accepting connections for {seconds} s more");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = stop.next() => {}
+        }
+    }
+    tracing::info!("draining: finishing requests in flight");
+    running.shutdown.cancel();
 }
 
 /// Reloads the configuration whenever it is to be. Never ends.

@@ -35,8 +35,8 @@ impl Snapshot {
         observer: Observer,
     ) -> anyhow::Result<Self> {
         let paths = paths(&config.file);
-        restore_accounts(gate.store(), &paths.shared)
-            .and_then(|()| restore_accounts(gate.local_store(), &paths.local))
+        restore_accounts(gate.store(), &paths.shared, "store.capacity")
+            .and_then(|()| restore_accounts(gate.local_store(), &paths.local, LOCAL_CAPACITY))
             .and_then(|()| restore_bans(&gate, &paths.bans))
             .context("store.snapshot.file")?;
         Ok(Self { gate, observer, config: config.clone(), saving: Arc::default() })
@@ -89,7 +89,11 @@ fn save(gate: &Gate<MemoryStore>, paths: &SnapshotPaths) -> anyhow::Result<()> {
     disk::replace_json(&paths.bans, &SavedBans { slidegate_bans: BANS_FORMAT, bans })
 }
 
-fn restore_accounts(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
+/// The key that bounds local accounts and bans.
+const LOCAL_CAPACITY: &str = "store.local_capacity";
+
+/// Restores a store whose capacity the configuration has at this key.
+fn restore_accounts(store: &MemoryStore, path: &Path, key: &str) -> anyhow::Result<()> {
     let shown = path.display();
     match file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -98,7 +102,7 @@ fn restore_accounts(store: &MemoryStore, path: &Path) -> anyhow::Result<()> {
         file => match store.restore(file.with_context(|| format!("cannot read {shown}"))?) {
             Ok(accounts) => tracing::info!(accounts, "restored from {shown}"),
             Err(error @ SnapshotError::TooLarge { .. }) => {
-                bail!("cannot restore {shown}: {error}; raise store.capacity")
+                bail!("cannot restore {shown}: {error}; raise {key}")
             }
             Err(error) => {
                 let error = anyhow::Error::from(error);
@@ -119,7 +123,7 @@ fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
             match gate.admin().adopt_ban(&ban) {
                 // The policy may have changed since.
                 Ok(()) | Err(AccountError::UnknownPolicy(_) | AccountError::NoBan(_)) => {}
-                Err(error) => bail!("cannot restore {shown}: {error}; raise store.capacity"),
+                Err(error) => bail!("cannot restore {shown}: {error}; raise {LOCAL_CAPACITY}"),
             }
         }
         tracing::info!(bans = gate.admin().ban_stats().adopted, "restored from {shown}");

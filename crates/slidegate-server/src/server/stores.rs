@@ -12,13 +12,8 @@ use crate::config::RedisConfig;
 use crate::file;
 
 /// A store in this process.
-pub(crate) fn memory(capacity: Option<usize>) -> MemoryStore {
-    let builder = MemoryStore::builder();
-    match capacity {
-        Some(accounts) => builder.capacity(accounts),
-        None => builder,
-    }
-    .build()
+pub(crate) fn memory(capacity: usize) -> MemoryStore {
+    MemoryStore::builder().capacity(capacity).build()
 }
 
 /// The thread that talks to Redis, and on which nothing else runs: whatever keeps another thread busy,
@@ -54,7 +49,7 @@ pub(crate) fn redis(config: &RedisConfig, runtime: Option<&Handle>) -> anyhow::R
     if let Some(tls) = tls(config)? {
         builder = builder.tls(tls);
     }
-    let builder = ResilientStore::builder(builder.build()?);
+    let builder = ResilientStore::builder(builder.build()?).capacity(config.capacity);
     let builder = match config.share {
         Some(share) => builder.share(share),
         None => builder,

@@ -24,6 +24,7 @@ use crate::reload::{self, Cause, Loader, ReloadChanges, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
+use crate::server::stores;
 use crate::shared_bans::{BanQueue, SharedBans};
 use crate::token::RequiredToken;
 
@@ -73,7 +74,8 @@ impl<S: Store + StoreReport> Server<S> {
     ) -> anyhow::Result<Self> {
         let (ban_log, gateways) = shared.map(|shared| (shared.bans, shared.gateways)).unzip();
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
-        let live = Arc::new(LiveConfig::new(&mut config.rules, store, queue.clone()));
+        let local = stores::memory(config.local_capacity);
+        let live = Arc::new(LiveConfig::new(&mut config.rules, store, local, queue.clone()));
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use slidegate_testbed::SlidegateOptions;
 
 use crate::support::{
-    Http2Client, Upstream, Wire, chunk, front, gateway, options, response, wait_until,
+    Front, Http2Client, Upstream, Wire, chunk, front, gateway, options, response, wait_until,
 };
 
 /// A server on ports of its own, which is told nothing else.
@@ -26,7 +26,8 @@ fn bare(upstream: &Upstream) -> SlidegateOptions {
 #[test]
 fn no_file_is_needed_and_the_first_lines_tell_all() {
     let upstream = Upstream::simple();
-    let slidegate = bare(&upstream).argument("--quota").argument("2/min").start();
+    let slidegate = bare(&upstream).argument("--log").argument("pretty");
+    let slidegate = slidegate.argument("--quota").argument("2/min").start();
     let get = || Wire::connect(slidegate.gateway()).get("/", "").status();
     assert_eq!([get(), get(), get()], [200, 200, 429]);
     let output = slidegate.output();
@@ -100,6 +101,35 @@ fn requests_under_way_are_finished_before_it_leaves() {
     let rest = busy.rest().unwrap();
     assert!(rest.ends_with(b"0\r\n\r\n"), "the end of the body, then of the connection");
     assert_eq!(front.wait(), Some(0));
+}
+
+#[test]
+fn a_drain_delay_makes_it_unready_while_connections_are_accepted() {
+    let upstream = Upstream::simple();
+    let text = format!("drain_delay = \"2s\"\n{}", gateway(&upstream).text());
+    let start = || Front::of(options().configuration(&text).start());
+    let front = start();
+    let mut kept = front.wire();
+    assert_eq!(kept.get("/", "").status(), 200);
+    let signalled = Instant::now();
+    front.signal("TERM");
+    wait_until("it to be unready", || front.admin_page("/readyz").status() == 503);
+    let page = front.admin_page("/readyz").text();
+    assert!(page.contains("\"draining\":true"), "{page}");
+    assert_eq!(front.get("/", "").status(), 200, "a new connection");
+    assert_eq!(kept.get("/", "").status(), 200, "and one that was open");
+    assert!(signalled.elapsed() < Duration::from_secs(2), "the machine is too slow for this test");
+    assert_eq!(front.wait(), Some(0));
+    assert!(signalled.elapsed() >= Duration::from_secs(2), "{:?}", signalled.elapsed());
+    assert!(front.output().contains("accepting connections for 2 s more"), "{}", front.output());
+
+    let hurried = start();
+    let signalled = Instant::now();
+    hurried.signal("TERM");
+    wait_until("it to be unready", || hurried.admin_page("/readyz").status() == 503);
+    hurried.signal("TERM");
+    assert_eq!(hurried.wait(), Some(0));
+    assert!(signalled.elapsed() < Duration::from_secs(2), "another signal ends the delay");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slidegate_testbed::{Certificates, FaultyNetwork, RedisSentinels, RedisServer};
+use slidegate_testbed::{Certificates, FaultyNetwork, RedisSentinels, RedisServer, Reply};
 
-use crate::support::{Front, Place, Setup, Upstream, gateway, ledgers, wait_until};
+use crate::support::{Front, Place, Setup, Upstream, gateway, ledgers, options, wait_until};
 
 fn on_redis(setup: Setup, url: &str) -> Setup {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
@@ -100,6 +100,54 @@ fn a_gateway_that_is_killed_takes_its_lease_along() {
     let allowed = before + burst(&[other]);
     assert_eq!(upstream.heard().len(), allowed);
     assert!((700..=1000).contains(&allowed), "{allowed}");
+}
+
+#[test]
+fn services_with_their_own_namespace_share_nothing() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let setup = on_redis(gateway(&upstream), &redis.url());
+    let keys = "identity = [\"header:x-user\", \"ip\"]\nban = { after = \"2/min\", for = \"1h\" }";
+    let trusting = |setup: Setup| setup.key("trusted_proxies", "[\"127.0.0.0/8\"]");
+    let shop = trusting(setup).policy("api", "2/min", keys);
+    let in_namespace = |name: &str| options().argument("--namespace").argument(name);
+    let (plain, one, other) = (
+        shop.start(),
+        shop.start_with(in_namespace("shop")),
+        shop.start_with(in_namespace("blog")),
+    );
+    let statuses = |front: &Front| [(); 5].map(|()| front.get("/", "X-User: ann\r\n").status());
+    for front in [&plain, &one, &other] {
+        assert_eq!(statuses(front), [200, 200, 429, 429, 429], "{}", front.output());
+    }
+    let all = || -> Vec<String> {
+        redis.command(&["KEYS", "*"]).array().into_iter().map(Reply::text).collect()
+    };
+    // The ledger, the log of bans and the heartbeats of each.
+    wait_until("bans and heartbeats to be shared", || all().len() == 9);
+    let keys = all();
+    let count = |start: &str| keys.iter().filter(|key| key.starts_with(start)).count();
+    assert_eq!(
+        (count("slidegate:"), count("shop:slidegate:"), count("blog:slidegate:")),
+        (3, 3, 3),
+        "{keys:?}"
+    );
+    let same = shop.start_with(in_namespace("shop"));
+    assert_eq!(same.get("/", "X-User: ann\r\n").status(), 429, "the same namespace");
+}
+
+#[test]
+fn capacities_bound_the_fallback_and_local_policies() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let front = gateway(&upstream)
+        .tables(&format!("[store]\nurl = {:?}\ncapacity = 1500\nlocal_capacity = 700", redis.url()))
+        .policy("api", "1/min", "")
+        .start();
+    let capacity = |store: &str| front.metric("slidegate_memory_capacity", store);
+    assert_eq!((capacity("\"fallback\""), capacity("\"local\"")), (1500.0, 700.0));
+    assert_eq!(front.metric("slidegate_ban_capacity", ""), 700.0);
+    assert_eq!(front.status("/"), 200);
+    let accounts = front.metric("slidegate_memory_accounts", "\"fallback\"");
+    assert_eq!(accounts, 1.0, "what Redis has admitted is known here too");
 }
 
 #[test]

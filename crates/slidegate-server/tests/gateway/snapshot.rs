@@ -88,6 +88,31 @@ fn a_damaged_file_is_an_error_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_snapshot_above_the_capacity_is_an_error_that_names_its_key() {
+    let (upstream, place) = (Upstream::simple(), Place::new());
+    let proxied = setup(&upstream, &place.path("accounts"), "")
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("client_address", "\"x-real-ip\"");
+    let first = proxied.start();
+    for host in 1..=3 {
+        let client = format!("X-Real-IP: 203.0.113.{host}\r\n");
+        for path in ["/shared", "/local"] {
+            assert_eq!(first.get(path, &client).status(), 200);
+        }
+    }
+    first.signal("TERM");
+    assert_eq!(first.wait(), Some(0));
+    for (key, file) in [("capacity", "accounts:"), ("local_capacity", "accounts.local:")] {
+        let text = proxied.text().replace("snapshot =", &format!("{key} = 2\nsnapshot ="));
+        let failed = options().configuration(&text).spawn();
+        assert_eq!(failed.wait(), Some(1), "{}", failed.output());
+        let output = failed.output();
+        assert!(output.contains(&format!("; raise store.{key}\n")), "{output}");
+        assert!(output.contains(file), "{output}");
+    }
+}
+
+#[test]
 fn no_place_to_write_is_an_error_at_the_start() {
     let upstream = Upstream::simple();
     let text = setup(&upstream, Path::new("/nowhere/at/all/accounts"), "").text();

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use slidegate_testbed::SlidegateOptions;
 
 use crate::support::{Front, Place, Upstream, Wire, gateway, options, wait_until};
 
@@ -35,12 +36,30 @@ fn the_log_tells_where_it_listens_and_that_it_has_stopped() {
 }
 
 #[test]
-fn the_first_lines_are_on_standard_error_if_nobody_sees_standard_output() {
+fn off_a_terminal_the_banner_is_beside_the_log_unless_that_is_json() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).start();
-    let read = |name: &str| fs::read_to_string(front.directory().join(name)).unwrap();
-    assert_eq!(read("output"), "");
-    assert!(read("errors").contains("\n  gateway    http://127.0.0.1:"), "{}", read("errors"));
+    let setup = gateway(&upstream).policy("api", "5/min", "");
+    let read = |front: &Front, name| fs::read_to_string(front.directory().join(name)).unwrap();
+    let text = setup.start_with(with_banner(options()));
+    assert_eq!(read(&text, "output"), "");
+    let errors = read(&text, "errors");
+    assert!(errors.contains("\n  gateway    http://127.0.0.1:"), "{errors}");
+
+    for json in [setup.start(), setup.start_with(options().argument("--log").argument("json"))] {
+        json.signal("TERM");
+        assert_eq!(json.wait(), Some(0));
+        assert_eq!(read(&json, "output"), "");
+        let lines: Vec<Value> =
+            read(&json, "errors").lines().map(|line| line.parse().unwrap()).collect();
+        let listening = lines.iter().find(|line| line["message"] == "listening").unwrap();
+        assert_eq!(listening["limits"], "api: 5/min per ip");
+        assert_eq!(listening["store"], "memory, for this process alone");
+        assert_eq!(listening["version"], env!("CARGO_PKG_VERSION"));
+    }
+}
+
+fn with_banner(options: SlidegateOptions) -> SlidegateOptions {
+    options.argument("--log").argument("pretty")
 }
 
 #[test]
@@ -54,9 +73,9 @@ fn the_line_to_try_works_when_it_is_pasted() {
     };
     let local = text.replace("0.0.0.0", "127.0.0.1");
     for (front, expected) in [
-        (gateway(&upstream).start(), "HTTP/1.1 200"),
-        (Front::of(options().configuration(&local).start()), "\"verdict\":\"allow\""),
-        (Front::of(options_with_token().start()), "\"verdict\":\"allow\""),
+        (gateway(&upstream).start_with(with_banner(options())), "HTTP/1.1 200"),
+        (Front::of(with_banner(options()).configuration(&local).start()), "\"verdict\":\"allow\""),
+        (Front::of(with_banner(options_with_token()).start()), "\"verdict\":\"allow\""),
     ] {
         let output = front.output();
         let line = output.lines().find_map(|line| line.strip_prefix("  try ")).unwrap().trim();

@@ -269,8 +269,9 @@ impl Bans {
                 if self.warning.is_due(now) {
                     tracing::warn!(
                         capacity = table.stats.capacity,
-                        "the table of bans is full: denials of newcomers do not lead to bans; \
-                         raise the capacity of the gate's own store"
+                        "the table of bans is full: denials of new identities lead to no bans; \
+                         raise store.local_capacity (in Rust, the capacity of the store given to \
+                         Gate::with_local)"
                     );
                 }
                 return None;

@@ -41,7 +41,7 @@ fn without_anything_programs_can_ask_and_addresses_have_100_a_minute() {
     assert!(config.gateway.is_none());
     assert_eq!(config.decisions.as_ref().unwrap().listen[0].to_string(), "127.0.0.1:8081");
     assert_eq!(config.admin.listen[0].to_string(), "127.0.0.1:9090");
-    assert!(matches!(config.store, StoreConfig::Memory { capacity: None, snapshot: None }));
+    assert!(matches!(config.store, StoreConfig::Memory { capacity: 1_000_000, snapshot: None }));
     assert_eq!(charges(&config), default_of("100/min"));
     assert_eq!(config.log.level, "info");
 }

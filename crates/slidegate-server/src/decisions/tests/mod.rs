@@ -104,7 +104,7 @@ impl DecisionsApi {
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             seen.lock().unwrap().push(line);
         };
-        let live = Arc::new(LiveConfig::new(&mut rules, store, None));
+        let live = Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None));
         let clock = Arc::new(SystemClock::new());
         let seen = observed.clone();
         let observe_refund = move |outcome, decision: Option<&slidegate::Decision>| {

@@ -236,8 +236,9 @@ fn a_pod_is_nobody_in_particular_and_goes_in_order() {
     assert_eq!(own["allowPrivilegeEscalation"], false);
     assert_eq!(own["capabilities"]["drop"], json!(["ALL"]));
 
-    let pause = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap();
-    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > pause + drain_s());
+    let config = read("packaging/kubernetes/slidegate.toml");
+    assert!(config.contains("\ndrain_delay = \"5s\"\n"), "{config}");
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > 5 + drain_s());
     let replicas = resource("Deployment")["spec"]["replicas"].as_u64().unwrap();
     let kept = resource("PodDisruptionBudget")["spec"]["minAvailable"].as_u64().unwrap();
     assert!(replicas >= 2 && kept < replicas);
