@@ -40,7 +40,10 @@ fn a_policy_is_for_exactly_its_keys_and_values() {
     ] {
         assert_eq!(charges(&policies, domain, descriptor), [""; 0], "{descriptor:?}");
     }
-    assert_eq!(charges(&policies, "edge", &[("key", "a"), ("key", "bc")]), ["twice key:a"]);
+    for (second, expected) in [("bc", "twice key+key:a,bc"), ("bd", "twice key+key:a,bd")] {
+        let found = charges(&policies, "edge", &[("key", "a"), ("key", second)]);
+        assert_eq!(found, [expected], "an account for each pair of values");
+    }
     assert_eq!(charges(&policies, "edge", &[("key", "bc"), ("key", "a")]), [""; 0]);
     assert!(policies.has_domain("edge") && !policies.has_domain("other"));
 

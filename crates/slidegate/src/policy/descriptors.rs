@@ -40,8 +40,12 @@ impl Descriptors {
     /// What tells its descriptors apart: the values that are not fixed.
     pub(crate) fn identity(&self) -> Source {
         let is_open = |(_, pattern): &&(String, String)| pattern.contains('*');
-        let open: Vec<String> =
-            self.entries.iter().filter(is_open).map(|(key, _)| key.clone()).collect();
+        let mut open: Vec<String> = Vec::new();
+        for (key, _) in self.entries.iter().filter(is_open) {
+            if !open.contains(key) {
+                open.push(key.clone());
+            }
+        }
         if open.is_empty() { Source::Everyone } else { Source::Descriptor(open) }
     }
 
@@ -141,8 +145,10 @@ impl Policies {
             }
             let identity = match policy.identity.first() {
                 Some(Source::Descriptor(keys)) => {
-                    Identity::descriptor(keys.iter().filter_map(|key| {
-                        descriptor.iter().find(|(other, _)| other == key).copied()
+                    // All values of a key that comes several times: one of them may be the same for
+                    // every request.
+                    Identity::descriptor(keys.iter().flat_map(|key| {
+                        descriptor.iter().filter(move |(other, _)| other == key).copied()
                     }))
                 }
                 _ => Identity::everyone(),
