@@ -52,8 +52,8 @@ impl Detectors {
             tracing::warn!(
                 %peer, header = %name,
                 "a forwarding header came from a peer that is not trusted, and was ignored: if \
-                 the peer is your proxy, name its network with `RateLimitLayer::client_address`; \
-                 if not, a client tries to pass for another"
+                 the peer is your proxy, add its network to gateway.trusted_proxies (in Rust, \
+                 `RateLimitLayer::client_address`); if not, a client tries to pass for another"
             );
         });
         if is_internal(peer) && self.only_peer.has_several_clients(peer, value.as_bytes()) {
@@ -61,8 +61,8 @@ impl Detectors {
                 tracing::warn!(
                     %peer, header = %name,
                     "every request comes from one internal address, on behalf of several clients, \
-                     which all share one quota: the peer is a proxy, so name its network with \
-                     `RateLimitLayer::client_address`"
+                     which all share one quota: the peer is a proxy, so add its network to \
+                     gateway.trusted_proxies (in Rust, `RateLimitLayer::client_address`)"
                 );
             });
         }

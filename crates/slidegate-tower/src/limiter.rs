@@ -109,7 +109,7 @@ impl<S: Store> RequestLimiter<S> {
         }
         let outcome = self.gate.decide(&facts).await;
         let no_headers = HeaderMap::new();
-        let headers = if head.plain_http { &no_headers } else { head.headers };
+        let headers = if head.described_by_proxy { &no_headers } else { head.headers };
         let Some(mut response) = self.responder.refuse(&outcome, headers) else {
             return LimiterOutcome::Pass(outcome.ok());
         };
@@ -151,7 +151,7 @@ impl<S: Store> RequestLimiter<S> {
             self.detectors.no_peer();
             return facts;
         };
-        if !resolved.is_trusted {
+        if !resolved.is_trusted && !head.described_by_proxy {
             self.detectors.untrusted(peer, head.headers);
         }
         let facts = resolved.client.map_or(facts, |client| facts.client(client));

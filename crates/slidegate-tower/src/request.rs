@@ -55,13 +55,13 @@ pub struct RequestHead<'r> {
     pub(crate) headers: &'r HeaderMap,
     extensions: Option<&'r Extensions>,
     client: Option<ResolvedClient>,
-    pub(crate) plain_http: bool,
+    pub(crate) described_by_proxy: bool,
 }
 
 impl<'r> RequestHead<'r> {
     /// A request for a path, with or without its query, and no extensions.
     pub fn new(method: &'r Method, path: &'r str, headers: &'r HeaderMap) -> Self {
-        Self { method, path, headers, extensions: None, client: None, plain_http: false }
+        Self { method, path, headers, extensions: None, client: None, described_by_proxy: false }
     }
 
     /// Says where the request comes from, if it is already known. Otherwise the peer is taken from
@@ -71,11 +71,14 @@ impl<'r> RequestHead<'r> {
         Self { client: Some(client), ..self }
     }
 
-    /// Refuses in plain HTTP even if the request is a gRPC call. A gRPC refusal has the status 200,
-    /// which a proxy that goes by the status takes for permission.
+    /// Marks a request that a proxy asks about, as in forward-auth.
+    ///
+    /// It is refused in plain HTTP even if it is a gRPC call: a gRPC refusal has the status 200, which
+    /// a proxy that acts on the status takes for permission. And the caller has read the forwarding
+    /// headers, so that there is no warning that they were ignored.
     #[must_use]
-    pub fn plain_http(self) -> Self {
-        Self { plain_http: true, ..self }
+    pub fn described_by_proxy(self) -> Self {
+        Self { described_by_proxy: true, ..self }
     }
 
     pub(crate) fn is_exempt(&self) -> bool {

@@ -447,7 +447,7 @@ async fn a_grpc_call_is_refused_in_plain_http_where_a_proxy_goes_by_the_status()
     let peer = CLIENT.parse().ok();
     let call = call();
     let client = ClientAddress::default().resolve_client(peer, call.headers());
-    let head = RequestHead::from(&call).client(client).plain_http();
+    let head = RequestHead::from(&call).client(client).described_by_proxy();
     let LimiterOutcome::Refuse(refused) = limiter.decide(head).await else {
         panic!("one a minute")
     };

@@ -36,6 +36,10 @@ pub(crate) struct NowView {
     pub(crate) gateways: Vec<GatewayView>,
     /// How long a step of the lists is.
     pub(crate) step_ms: u64,
+    /// Requests at this gateway, each once, however many policies it falls under.
+    #[serde(default)]
+    pub(crate) requests: RequestSeries,
+    /// Decisions of each policy at this gateway.
     pub(crate) policies: Vec<PolicySeries>,
     pub(crate) decision_time: DecisionTimeSeries,
 }
@@ -45,7 +49,7 @@ pub(crate) struct NowView {
 pub(crate) struct ReloadView {
     /// When the configuration in force was read.
     pub(crate) last: Rfc3339,
-    /// Reloads that failed, since the start.
+    /// Reloads that failed since that one.
     pub(crate) failures: u64,
     /// The sections of the file that have changed and that only a restart applies.
     pub(crate) restart_needed: Vec<String>,
@@ -89,6 +93,16 @@ pub(crate) struct GatewayView {
     pub(crate) seen_ms: u64,
 }
 
+/// Requests of all listeners in each step, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RequestSeries {
+    pub(crate) allowed: VecDeque<u32>,
+    /// Denied by a quota, banned or blocked.
+    pub(crate) refused: VecDeque<u32>,
+    /// Refused because the store could not count them.
+    pub(crate) unavailable: VecDeque<u32>,
+}
+
 /// Decisions of a policy in each step, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PolicySeries {
@@ -124,6 +138,14 @@ impl PolicySeries {
     pub(crate) fn lists_mut(&mut self) -> [&mut VecDeque<u32>; 5] {
         let Self { allowed, refused, shadow, candidate, failed, .. } = self;
         [allowed, refused, shadow, candidate, failed]
+    }
+}
+
+impl RequestSeries {
+    /// In the order of [`RequestTotals::values`](crate::observe::RequestTotals::values).
+    pub(crate) fn lists_mut(&mut self) -> [&mut VecDeque<u32>; 3] {
+        let Self { allowed, refused, unavailable } = self;
+        [allowed, refused, unavailable]
     }
 }
 

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header, request,
 };
+use serde::{Deserialize, Serialize};
 use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress, RequestHead, ResolvedClient};
 
@@ -30,7 +33,13 @@ pub(super) enum AuthProtocol {
 
 pub(super) const ENVOY_PREFIX: &str = "/v1/auth/envoy";
 
-/// What nginx makes the client's response from, because it drops the one it gets.
+/// Where nginx fetches the refusal that it was told to give: `auth_request` drops the response that it
+/// gets, and no header can carry a body of several lines.
+pub(super) const REFUSAL_PATH: &str = "/v1/auth/nginx/refusal";
+
+/// The whole refusal, which nginx sends back to [`REFUSAL_PATH`].
+const REFUSAL: HeaderName = HeaderName::from_static("x-slidegate-refusal");
+/// The same for configurations that make the client's response themselves.
 const STATUS: HeaderName = HeaderName::from_static("x-slidegate-status");
 const BODY: HeaderName = HeaderName::from_static("x-slidegate-body");
 const CONTENT_TYPE: HeaderName = HeaderName::from_static("x-slidegate-content-type");
@@ -88,7 +97,9 @@ impl<'r> OriginalRequest<'r> {
     /// The head of the request. Its refusal is never one of gRPC, whose status a proxy would take
     /// for permission.
     pub(crate) fn head(&self) -> RequestHead<'_> {
-        RequestHead::new(&self.method, &self.path, self.headers).client(self.client).plain_http()
+        RequestHead::new(&self.method, &self.path, self.headers)
+            .client(self.client)
+            .described_by_proxy()
     }
 }
 
@@ -157,16 +168,66 @@ static LAST_FORWARDED: LazyLock<ClientAddress> = LazyLock::new(|| {
     ClientAddress::new(AddressSource::XForwardedFor, [asking])
 });
 
+/// A refusal as nginx carries it back, in Base64 of its JSON.
+#[derive(Serialize, Deserialize)]
+struct CarriedRefusal {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+impl CarriedRefusal {
+    fn of(refusal: &Response<Bytes>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let headers = refusal.headers().iter();
+        Self {
+            status: refusal.status().as_u16(),
+            headers: headers
+                .map(|(name, value)| (name.to_string(), text(value.as_bytes())))
+                .collect(),
+            body: text(refusal.body()),
+        }
+    }
+
+    fn encode(&self) -> HeaderValue {
+        let json = serde_json::to_vec(self).expect("strings and numbers can be JSON");
+        URL_SAFE_NO_PAD.encode(json).try_into().expect("Base64 is visible ASCII")
+    }
+
+    fn decode(value: &HeaderValue) -> Option<Response<Bytes>> {
+        let json = URL_SAFE_NO_PAD.decode(value).ok()?;
+        let Self { status, headers, body } = serde_json::from_slice(&json).ok()?;
+        let mut response = Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(name, value);
+        }
+        response.body(body.into()).ok()
+    }
+}
+
+/// The refusal in a request that nginx makes for it.
+pub(super) fn refusal_of_nginx(headers: &HeaderMap) -> Result<Response<Bytes>, Problem> {
+    let refusal = headers.get(REFUSAL).and_then(CarriedRefusal::decode);
+    refusal.ok_or_else(|| {
+        let problem = "expected the value that /v1/auth/nginx gave with its refusal";
+        Problem::invalid(vec![invalid(REFUSAL.as_str(), problem)])
+    })
+}
+
 /// A refusal in headers, under a status that nginx takes for one.
 pub(super) fn for_nginx(refusal: Response<Bytes>) -> Response<Bytes> {
+    let carried = CarriedRefusal::of(&refusal).encode();
     let (mut head, body) = refusal.into_parts();
+    head.headers.insert(REFUSAL, carried);
     head.headers.insert(STATUS, head.status.as_u16().into());
     if let Some(content_type) = head.headers.remove(header::CONTENT_TYPE) {
         head.headers.insert(CONTENT_TYPE, content_type);
     }
-    // A text of several lines is no header's value; nginx then has only the status.
-    if let Ok(body) = HeaderValue::from_maybe_shared(body) {
-        head.headers.insert(BODY, body);
+    // A header's value has one line.
+    let line: Vec<u8> =
+        body.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }).collect();
+    if let Ok(line) = HeaderValue::from_bytes(line.trim_ascii_end()) {
+        head.headers.insert(BODY, line);
     }
     head.status = StatusCode::FORBIDDEN;
     Response::from_parts(head, Bytes::new())

@@ -86,6 +86,12 @@ pub(crate) fn router<S: Store>(
         .route(REFUND, post(refund::<S>).fallback(|| async { not_allowed("POST") }))
         .route("/v1/auth", auth(AuthProtocol::Forwarding))
         .route("/v1/auth/nginx", auth(AuthProtocol::Nginx))
+        .route(
+            auth::REFUSAL_PATH,
+            any(async |headers: HeaderMap| -> Result<Response, Problem> {
+                Ok(auth::refusal_of_nginx(&headers)?.map(Body::from))
+            }),
+        )
         .route("/v1/auth/envoy", auth(AuthProtocol::Envoy))
         .route("/v1/auth/envoy/", auth(AuthProtocol::Envoy))
         .route("/v1/auth/envoy/{*path}", auth(AuthProtocol::Envoy))
@@ -104,12 +110,13 @@ async fn decide<S: Store>(
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, Problem> {
+    let began = decisions.clock.now();
     let mode = DecideMode::read(query.as_deref().unwrap_or_default())?;
     let body = json_body::read(request, MAX_BYTES).await?;
     let questions = Question::read(&body, &decisions.live.gate().policies())?;
     let mut answers = Vec::with_capacity(questions.len());
     for question in &questions {
-        answers.push(decisions.answer(question, mode).await?);
+        answers.push(decisions.answer(question, mode, began).await?);
     }
     match &*answers {
         // The only question is about a malformed request. In a list such a request is refused like
@@ -187,8 +194,13 @@ impl<S: Store> Decisions<S> {
     }
 
     /// Decides one question, and reports it to the observer unless it only peeks.
-    async fn answer(&self, question: &Question, mode: DecideMode) -> Result<Answer, Problem> {
-        let began = self.clock.now();
+    async fn answer(
+        &self,
+        question: &Question,
+        mode: DecideMode,
+        began: Timestamp,
+    ) -> Result<Answer, Problem> {
+        let asked = self.clock.now();
         let (mut answer, method, path, client) = match question.charges() {
             Some(charges) => {
                 let answer = self.decide_charges(&charges, mode).await?;
@@ -201,9 +213,10 @@ impl<S: Store> Decisions<S> {
         };
         if mode == DecideMode::Spend {
             let decision = answer.decision.as_ref();
-            self.record(began, method, path, client, answer.client_status(), decision);
+            let times = (began, asked);
+            self.record(times, method, path, client, answer.client_status(), decision);
             let kept = decision.filter(|decision| question.is_refundable() && decision.has_spent());
-            answer.id = kept.and_then(|decision| self.refunds.keep(decision.clone(), began));
+            answer.id = kept.and_then(|decision| self.refunds.keep(decision.clone(), asked));
         }
         Ok(answer)
     }
@@ -260,14 +273,15 @@ impl<S: Store> Decisions<S> {
         };
         let (status, decision) = (response.status(), response.extensions().get());
         let client = original.client.client;
-        self.record(began, &original.method, &original.path, client, status, decision);
+        let times = (began, began);
+        self.record(times, &original.method, &original.path, client, status, decision);
         Ok(response.map(Body::from))
     }
 
-    /// Reports a decided request to the observer.
+    /// Reports a decided request to the observer, with the times at which it came and the gate was asked.
     fn record(
         &self,
-        began: Timestamp,
+        (began, asked): (Timestamp, Timestamp),
         method: &Method,
         path: &str,
         client: Option<IpAddr>,
@@ -284,6 +298,7 @@ impl<S: Store> Decisions<S> {
             decision,
             upstream: UpstreamOutcome::NotCalled,
             began,
+            asked,
             decided: (status != StatusCode::BAD_REQUEST).then_some(now),
             ended: now,
         });

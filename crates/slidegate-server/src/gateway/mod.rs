@@ -148,6 +148,7 @@ impl<S: Store> Handler for GatewayWorker<S> {
             decision: response.extensions().get(),
             upstream: response.extensions().get().copied().unwrap_or_default(),
             began,
+            asked: began,
             decided,
             ended: proxy.clock.now(),
         });

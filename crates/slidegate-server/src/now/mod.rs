@@ -92,7 +92,7 @@ impl<C: Clock> NowService<C> {
 
     fn sample(&self) {
         let (totals, times) = (self.observer.policy_totals(), self.observer.decision_times());
-        self.sampler.lock().step(&totals, times);
+        self.sampler.lock().step(self.observer.request_totals(), &totals, times);
     }
 
     fn view(&self, now: Timestamp) -> NowView {
@@ -105,6 +105,7 @@ impl<C: Clock> NowService<C> {
             store: StoreView::of(&self.observer),
             gateways: self.heartbeats.gateways(now),
             step_ms: STEP.as_millis() as u64,
+            requests: sampler.requests.clone(),
             policies: sampler.policies.clone(),
             decision_time: sampler.decision_time.clone(),
         }

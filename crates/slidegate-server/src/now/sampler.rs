@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use slidegate::Name;
 
-use crate::admin::now::{DecisionTimeSeries, PolicySeries};
-use crate::observe::{DurationCounts, PolicyTotals};
+use crate::admin::now::{DecisionTimeSeries, PolicySeries, RequestSeries};
+use crate::observe::{DurationCounts, PolicyTotals, RequestTotals};
 
 /// How long a step is.
 pub(super) const STEP: Duration = Duration::from_secs(5);
@@ -17,16 +17,25 @@ const MAX_STEPS: usize = 180;
 /// in force, of 3.6 kB, and all have the same length.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
+    pub(super) requests: RequestSeries,
     pub(super) policies: Vec<PolicySeries>,
     pub(super) decision_time: DecisionTimeSeries,
     /// The counters at the last step.
+    request_totals: RequestTotals,
     totals: HashMap<Name, PolicyTotals>,
     times: DurationCounts,
 }
 
 impl Sampler {
     /// Takes a step. Policies that were there before keep their series.
-    pub(super) fn step(&mut self, totals: &[(Name, PolicyTotals)], times: DurationCounts) {
+    pub(super) fn step(
+        &mut self,
+        requests: RequestTotals,
+        totals: &[(Name, PolicyTotals)],
+        times: DurationCounts,
+    ) {
+        count(self.requests.lists_mut(), requests.values(), self.request_totals.values());
+        self.request_totals = requests;
         let steps = self.decision_time.p50_us.len();
         let mut kept: HashMap<String, PolicySeries> =
             self.policies.drain(..).map(|series| (series.policy.clone(), series)).collect();
@@ -34,11 +43,7 @@ impl Sampler {
             let before = self.totals.get(policy).copied().unwrap_or_default();
             let series = kept.remove(&**policy);
             let mut series = series.unwrap_or_else(|| PolicySeries::idle(policy, steps));
-            let counts = now.values().into_iter().zip(before.values());
-            for (list, (now, before)) in series.lists_mut().into_iter().zip(counts) {
-                let count = now.saturating_sub(before);
-                push(list, u32::try_from(count).unwrap_or(u32::MAX));
-            }
+            count(series.lists_mut(), now.values(), before.values());
             self.policies.push(series);
         }
         self.totals = totals.iter().cloned().collect();
@@ -48,6 +53,13 @@ impl Sampler {
         push(&mut self.decision_time.p50_us, quantile_us(0.5));
         push(&mut self.decision_time.p99_us, quantile_us(0.99));
         self.times = times;
+    }
+}
+
+/// Adds to each list what its counter has counted since the last step.
+fn count<const N: usize>(lists: [&mut VecDeque<u32>; N], now: [u64; N], before: [u64; N]) {
+    for (list, (now, before)) in lists.into_iter().zip(now.into_iter().zip(before)) {
+        push(list, u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX));
     }
 }
 

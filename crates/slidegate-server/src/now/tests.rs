@@ -13,7 +13,8 @@ use super::sampler::{STEP, Sampler};
 use super::{FRESH, Heartbeats, NowService};
 use crate::config::{LogConfig, LogFormat};
 use crate::observe::{
-    DurationCounts, ListenerKind, Observer, PolicyTotals, RequestOutcome, UpstreamOutcome,
+    DurationCounts, ListenerKind, Observer, PolicyTotals, RequestOutcome, RequestTotals,
+    UpstreamOutcome,
 };
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
@@ -27,7 +28,11 @@ fn totals(policies: &[(&str, u64)]) -> Vec<(Name, PolicyTotals)> {
 fn steps_are_differences_and_the_oldest_make_way() {
     let mut sampler = Sampler::default();
     for step in 1..=200_u64 {
-        sampler.step(&totals(&[("api", step * (step + 1) / 2)]), DurationCounts::default());
+        sampler.step(
+            RequestTotals::default(),
+            &totals(&[("api", step * (step + 1) / 2)]),
+            DurationCounts::default(),
+        );
     }
     let [api] = &sampler.policies[..] else { panic!("one policy") };
     assert_eq!(api.allowed, (21..=200).collect::<Vec<u32>>());
@@ -40,7 +45,7 @@ fn steps_are_differences_and_the_oldest_make_way() {
 fn policies_that_stay_keep_their_steps_and_new_ones_get_as_many() {
     let mut sampler = Sampler::default();
     let mut step = |policies: &[(&str, u64)]| {
-        sampler.step(&totals(policies), DurationCounts::default());
+        sampler.step(RequestTotals::default(), &totals(policies), DurationCounts::default());
         let lists = sampler.policies.iter().map(|series| {
             (series.policy.clone(), series.allowed.iter().copied().collect::<Vec<u32>>())
         });
@@ -80,6 +85,7 @@ fn ask(gate: &Gate<MemoryStore>, observer: &Observer, us: u64) {
         decision: Some(&decision),
         upstream: UpstreamOutcome::NotCalled,
         began,
+        asked: began,
         decided: Some(began + Duration::from_micros(us)),
         ended: began + Duration::from_micros(us),
     });

@@ -27,6 +27,7 @@ pub(crate) use self::observer::{Observer, PolicyConflict, ReloadState};
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;
 pub(crate) use self::policy_metrics::PolicyTotals;
+pub(crate) use self::request_metrics::RequestTotals;
 pub(crate) use self::token_failures::TokenFailures;
 pub(crate) use self::top_accounts::SeenAccount;
 
@@ -42,11 +43,13 @@ pub(crate) struct RequestOutcome<'a> {
     /// The decision; `None` if the request was exempt or the store failed.
     pub(crate) decision: Option<&'a Decision>,
     pub(crate) upstream: UpstreamOutcome,
-    /// When the request's head was there.
+    /// When the request came: its head over HTTP, the message over gRPC, the command of a Redis client.
     pub(crate) began: Timestamp,
-    /// When the gate had decided; `None` if it was not asked.
+    /// When it had been read as far as the gate needs it, and the gate was asked.
+    pub(crate) asked: Timestamp,
+    /// When the gate had decided, and the refusal was made if there is one; `None` if it was not asked.
     pub(crate) decided: Option<Timestamp>,
-    /// When the response's head was there.
+    /// When the response was ready to be sent.
     pub(crate) ended: Timestamp,
 }
 

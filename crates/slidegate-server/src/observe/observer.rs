@@ -21,7 +21,7 @@ use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
 use super::request_log::{DenialLog, log_access};
-use super::request_metrics::RequestMetrics;
+use super::request_metrics::{RequestMetrics, RequestTotals};
 use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
@@ -75,7 +75,7 @@ pub(crate) struct PolicyConflict {
 pub(crate) struct ReloadState {
     /// When it was read, by the calendar.
     pub(crate) last: Timestamp,
-    /// Reloads that failed since the start.
+    /// Reloads that failed since then.
     pub(crate) failures: u64,
     /// The sections that have changed and that only a restart applies.
     pub(crate) restart_needed: Vec<String>,
@@ -86,6 +86,8 @@ pub(crate) struct ReloadState {
 struct Attempts {
     successes: Counter,
     failures: Counter,
+    /// Since the last success.
+    failures_in_a_row: AtomicU64,
     /// In Unix time.
     last_success: Gauge<f64, AtomicU64>,
 }
@@ -195,7 +197,7 @@ impl Observer {
 
     /// The configuration could not be read again for these reasons, and everything is as it was.
     pub(crate) fn reload_failed(&self, problems: &[String]) {
-        self.0.reloads.failures.inc();
+        self.0.reloads.failed();
         self.audit_reload(OperationOutcome::Failed, None, Some(problems));
     }
 
@@ -312,6 +314,11 @@ impl Observer {
         totals.collect()
     }
 
+    /// Requests that the gate has decided, at all listeners.
+    pub(crate) fn request_totals(&self) -> RequestTotals {
+        self.0.requests.totals()
+    }
+
     /// How long decisions took, at all listeners.
     pub(crate) fn decision_times(&self) -> DurationCounts {
         self.0.requests.decision_times.counts()
@@ -322,7 +329,7 @@ impl Observer {
         let last_ms = (self.0.reloads.last_success.get() * 1000.0).round();
         ReloadState {
             last: Timestamp::from_millis(last_ms as u64),
-            failures: self.0.reloads.failures.get(),
+            failures: self.0.reloads.failures_in_a_row.load(Ordering::Relaxed),
             restart_needed: self.0.restart_needed.lock().clone(),
         }
     }
@@ -470,7 +477,13 @@ fn encode_connections(
 impl Attempts {
     fn succeeded(&self, now: Timestamp) {
         self.successes.inc();
+        self.failures_in_a_row.store(0, Ordering::Relaxed);
         self.last_success.set(unix_seconds(now));
+    }
+
+    fn failed(&self) {
+        self.failures.inc();
+        self.failures_in_a_row.fetch_add(1, Ordering::Relaxed);
     }
 
     fn by_outcome(&self) -> [([(&'static str, &'static str); 1], Counter); 2] {

@@ -40,6 +40,23 @@ struct ListenerMetrics {
     decision_seconds: Seconds,
 }
 
+/// Requests that the gate has decided, at all listeners.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RequestTotals {
+    pub(crate) allowed: u64,
+    /// Denied by a quota, banned or blocked.
+    pub(crate) refused: u64,
+    /// Refused because the store could not count them.
+    pub(crate) unavailable: u64,
+}
+
+impl RequestTotals {
+    /// In the order of the fields.
+    pub(crate) fn values(self) -> [u64; 3] {
+        [self.allowed, self.refused, self.unavailable]
+    }
+}
+
 /// By the first digit of the status.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -75,7 +92,7 @@ impl RequestMetrics {
             ListenerKind::Admin => {}
         }
         if let Some(decided) = outcome.decided {
-            self.decision_times.record(decided.saturating_since(outcome.began));
+            self.decision_times.record(decided.saturating_since(outcome.asked));
         }
         match outcome.upstream {
             UpstreamOutcome::NotCalled => {}
@@ -85,6 +102,18 @@ impl RequestMetrics {
                 self.upstream_classes[class_index(outcome.status)].inc();
             }
             UpstreamOutcome::Failed(error) => drop(self.upstream_errors[error as usize].inc()),
+        }
+    }
+
+    pub(super) fn totals(&self) -> RequestTotals {
+        let listeners = [&self.gateway, &self.decisions, &self.resp, &self.rls];
+        let count = |verdict: VerdictLabel| -> u64 {
+            listeners.iter().map(|listener| listener.verdicts[verdict as usize].get()).sum()
+        };
+        RequestTotals {
+            allowed: count(VerdictLabel::Allow),
+            refused: count(VerdictLabel::Deny) + count(VerdictLabel::Block),
+            unavailable: count(VerdictLabel::Unavailable),
         }
     }
 
@@ -129,12 +158,14 @@ impl RequestMetrics {
         )?;
         page.family(
             "slidegate_response_seconds",
-            "Time from receiving a request's head to sending its response's, upstream included.",
+            "Time from receiving a request (over HTTP, its head) to its response being ready to send, \
+             upstream included.",
             listeners.map(|(listener, metrics)| ([listener], metrics.response_seconds.0.clone())),
         )?;
         page.family(
             "slidegate_decision_seconds",
-            "Time from receiving a request's head to the gate's decision, store included.",
+            "Time from asking the gate to its decision and the refusal made of it, store included. \
+             Reading the request is not included.",
             listeners.map(|(listener, metrics)| ([listener], metrics.decision_seconds.0.clone())),
         )?;
         let unknown = ["domain", "descriptor"].map(|unknown| [("unknown", unknown)]);
@@ -170,7 +201,7 @@ impl ListenerMetrics {
         self.classes[class_index(outcome.status)].inc();
         self.response_seconds.observe(outcome.ended.saturating_since(outcome.began));
         if let Some(decided) = outcome.decided {
-            self.decision_seconds.observe(decided.saturating_since(outcome.began));
+            self.decision_seconds.observe(decided.saturating_since(outcome.asked));
         }
         if let Some(decision) = outcome.decision {
             if let Some(reason) = BlockReason::of(decision) {

@@ -111,6 +111,7 @@ impl Scene {
             decision,
             upstream,
             began,
+            asked: began,
             decided: decision.map(|_| began + Duration::from_millis(1)),
             ended: began + Duration::from_millis(3),
         });

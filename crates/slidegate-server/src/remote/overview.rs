@@ -6,7 +6,9 @@ use std::iter;
 use super::chart::STEPS;
 use super::client::AdminEndpoint;
 use super::print::{table, time};
-use crate::admin::now::{DecisionTimeSeries, NowView, PolicySeries, StoreView};
+use crate::admin::now::{
+    DecisionTimeSeries, GatewayView, NowView, PolicySeries, RequestSeries, StoreView,
+};
 use crate::admin::views::AccountList;
 use crate::calendar::Rfc3339;
 use crate::terminal::{Paint, Tone};
@@ -52,13 +54,15 @@ impl Overview {
         let mut lines = self.status(paint);
         let policies = self.policies(size.columns, paint);
         let times = decision_time(&self.now.decision_time);
-        // Empty lines are before the policies, and before the decision time.
-        let room = size.rows.map(|rows| rows.saturating_sub(lines.len() + times.len() + 2));
+        // The requests, and empty lines before and after them and before the decision time.
+        let room = size.rows.map(|rows| rows.saturating_sub(lines.len() + times.len() + 4));
         let most = room.map_or(usize::MAX, |room| room.saturating_sub(2 * (LIST_LINES + 3)));
         let policies = cut(policies, most.max(MIN_POLICIES));
         let room = room.map_or(usize::MAX, |room| room.saturating_sub(policies.len()));
         let accounts = (room / 2).saturating_sub(LIST_LINES).min(MAX_ACCOUNTS);
 
+        lines.push(String::new());
+        lines.push(self.requests());
         lines.push(String::new());
         lines.extend(policies);
         lines.push(String::new());
@@ -83,8 +87,13 @@ impl Overview {
         if let [_, others @ ..] = &now.gateways[..]
             && !others.is_empty()
         {
-            let names: Vec<&str> = now.gateways.iter().map(|gateway| &*gateway.name).collect();
-            lines.push(format!("{} gateways: {}", names.len(), names.join(", ")));
+            let name = |gateway: &GatewayView| match gateway.this {
+                true => format!("{} (this one)", gateway.name),
+                false => gateway.name.clone(),
+            };
+            let names: Vec<String> = now.gateways.iter().map(name).collect();
+            let names = names.join(", ");
+            lines.push(format!("{} gateways: {names}; figures are of this one", others.len() + 1));
         }
         let reload = &now.reload;
         let restart = reload.restart_needed.iter().map(|part| format!("[{part}]"));
@@ -93,13 +102,30 @@ impl Overview {
             now.store.reason.as_ref().map(|reason| format!("{}: {reason}", now.store.state)),
             (reload.failures > 0).then(|| {
                 let (failures, last) = (reload.failures, reload.last);
-                format!("failed reloads: {failures}; the configuration in force is of {last}")
+                format!("reload failed ({failures}): the configuration in force is of {last}")
             }),
             (!restart.is_empty())
                 .then(|| format!("restart needed: {} changed in the file", restart.join(", "))),
         ];
         lines.extend(troubles.into_iter().flatten().map(|text| paint.tone(Tone::Bad, &text)));
         lines
+    }
+
+    /// Requests of the last step.
+    fn requests(&self) -> String {
+        let per_second =
+            |list: &VecDeque<u32>| rate(self.per_second(list.back().copied().unwrap_or(0)));
+        let RequestSeries { allowed, refused, unavailable } = &self.now.requests;
+        let [allowed, refused] = [allowed, refused].map(per_second);
+        let mut line = format!("requests/s: {allowed} allowed, {refused} refused");
+        if unavailable.iter().any(|count| *count > 0) {
+            line += &format!(", {} not counted and refused", per_second(unavailable));
+        }
+        line
+    }
+
+    fn per_second(&self, count: u32) -> f64 {
+        f64::from(count) * 1000.0 / self.step_ms()
     }
 
     /// A line of headings, and one for each policy.
@@ -114,8 +140,7 @@ impl Overview {
         let width = columns.saturating_sub(others).min(MAX_CHART);
         let row = |series: &PolicySeries| {
             let rate = |list: &VecDeque<u32>| {
-                let per_second = list.back().map(|n| f64::from(*n) * 1000.0 / self.step_ms());
-                format!("{:>9}", rate(per_second.unwrap_or(0.0)))
+                format!("{:>9}", rate(self.per_second(list.back().copied().unwrap_or(0))))
             };
             let candidate = if has_candidates { rate(&series.candidate) } else { String::new() };
             [
@@ -258,7 +283,9 @@ mod tests {
                 { "name": "b:1", "this": false, "version": "1.2.3",
                     "started": "2026-01-01T00:00:00Z", "seen_ms": 9 },
             ],
-            "step_ms": 5000, "policies": policies.collect::<Vec<_>>(),
+            "step_ms": 5000,
+            "requests": { "allowed": list(610), "refused": list(7), "unavailable": list(0) },
+            "policies": policies.collect::<Vec<_>>(),
             "decision_time": { "p50_us": [2.25, null], "p99_us": [1500.0, null] },
         });
         let account = |i: u32| {
@@ -282,9 +309,11 @@ mod tests {
         let expected = "\
 slidegate 1.2.3  up 1h 30min  configuration read 1h 20min ago
 store: redis 10.0.0.5:6379 degraded, breaker open, 12 decided without it
-2 gateways: a:1, b:1
+2 gateways: a:1 (this one), b:1; figures are of this one
 degraded: why
 restart needed: [log] changed in the file
+
+requests/s: 122 allowed, 1.4 refused
 
 POLICY  ALLOWED/s  REFUSED/s   SHADOW/s   FAILED/s  LAST 15 MIN
 api           120        1.4          0          0           ██████████████████

@@ -326,6 +326,7 @@ impl<S: Store> Session<'_, S> {
             decision: outcome.as_ref().ok(),
             upstream: UpstreamOutcome::NotCalled,
             began,
+            asked: began,
             decided: Some(now),
             ended: now,
         });

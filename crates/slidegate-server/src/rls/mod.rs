@@ -117,6 +117,7 @@ impl<S> EnvoyService<S> {
             decision,
             upstream: UpstreamOutcome::NotCalled,
             began: asked.began,
+            asked: asked.began,
             decided: (status != StatusCode::BAD_REQUEST).then_some(now),
             ended: now,
         });

@@ -40,6 +40,26 @@ fn start(site: &Site) -> Program {
     Program::start(&mut nginx, INSTALL, site.proxy)
 }
 
+#[test]
+fn a_refusal_of_several_lines_arrives_whole() {
+    let mut site = Site::new();
+    let _nginx = start(&site);
+    assert_eq!(site.send("GET", "/lines", &[]).status(), 200);
+    let refused = site.send("GET", "/lines", &[]);
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["content-type"], "text/plain; charset=utf-8");
+    assert_eq!(refused.text().unwrap(), "two\nlines\n");
+    let refused = site.send("HEAD", "/lines", &[]);
+    assert_eq!((refused.status().as_u16(), refused.text().unwrap()), (429, String::new()));
+    let refused = site.request("POST", "/lines").body("a body that is not read").send().unwrap();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(site.send("GET", "/long", &[]).status(), 200);
+    let refused = site.send("GET", "/long", &[]);
+    assert_eq!((refused.status().as_u16(), refused.text().unwrap().len()), (429, 10_000));
+    site.stop_slidegate();
+    assert_eq!(site.send("GET", "/lines", &[]).status(), 200, "as without Slidegate");
+}
+
 /// nginx passes a fragment on, to Slidegate and to the application, which cuts it.
 #[test]
 fn no_spelling_of_a_path_evades_a_policy() {

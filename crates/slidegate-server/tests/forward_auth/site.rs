@@ -35,6 +35,18 @@ match = { path = ["/reports", "/broken"] }
 identity = ["user", "ip"]
 plan = "free"
 
+[[policy]]
+name = "lines"
+match = { path = "/lines" }
+quotas = ["1/min"]
+refusal = { template = "two\nlines\n" }
+
+[[policy]]
+name = "long"
+match = { path = "/long" }
+quotas = ["1/min"]
+refusal = { template = "LONG" }
+
 [blocked]
 paths = ["/private"]
 "#;
@@ -90,7 +102,8 @@ impl Site {
         let endpoints =
             format!("[decisions]\nlisten = \"{decisions}\"\n[rls]\nlisten = \"{rls}\"\n");
         let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
-        let config = directory.write("slidegate.toml", &format!("{endpoints}{admin}{RULES}"));
+        let rules = RULES.replace("LONG", &"slow down ".repeat(1000));
+        let config = directory.write("slidegate.toml", &format!("{endpoints}{admin}{rules}"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
         command.args(["serve", "--config"]).arg(config).stderr(Stdio::null());
         if let Some(token) = token {
@@ -125,7 +138,7 @@ impl Site {
         self.slidegate = None;
     }
 
-    fn request(&self, method: &str, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: &str, path: &str) -> RequestBuilder {
         let url = format!("http://{}{path}", self.proxy);
         let request = Client::new().request(method.parse().unwrap(), url);
         if method == "POST" { request.body("name=x") } else { request }

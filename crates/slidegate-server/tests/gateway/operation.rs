@@ -1,5 +1,8 @@
 //! Metrics, health and logs.
 
+use std::thread;
+use std::time::Duration;
+
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::prometheus::parse_prometheus;
 use slidegate_testbed::RedisServer;
@@ -43,6 +46,27 @@ fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
         let name = line.split(' ').nth(2).unwrap();
         assert!(page.text().contains(&format!("# HELP {name} ")), "no help for {name}");
     }
+}
+
+#[test]
+fn a_slow_question_is_a_slow_response_and_no_slow_decision() {
+    let upstream = Upstream::simple();
+    let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
+    let front = gateway(&upstream).tables(decisions).policy("api", "3/min", "").start();
+    let question = r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#;
+    let mut wire = Wire::connect(front.address("decisions"));
+    wire.send(format!(
+        "POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        question.len()
+    ));
+    thread::sleep(Duration::from_millis(500));
+    wire.send(question);
+    assert_eq!(wire.response().status(), 200);
+    let seconds = |name: &str| front.metric(&format!("slidegate_{name}_seconds_sum"), "decisions");
+    let (response, decision) = (seconds("response"), seconds("decision"));
+    assert!((0.25..5.0).contains(&response), "{response}");
+    assert!(decision > 0.0 && decision < 0.25, "{decision}");
 }
 
 #[test]

@@ -202,3 +202,25 @@ fn another_header_is_put_in_force_by_a_reload() {
     assert_eq!(statuses(&front, ["X-Account: ann\r\n"]), [429], "it has spent its quota");
     assert_eq!(statuses(&front, ["X-Account: bob\r\nX-User-Id: ann\r\n"]), [200]);
 }
+
+#[test]
+fn a_forwarding_header_is_said_to_be_ignored_only_where_it_was() {
+    let upstream = Upstream::simple();
+    let setup = gateway(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"");
+    let front = setup.policy("api", "100/min", "").start();
+    let forwarded = "X-Forwarded-For: 203.0.113.7\r\n";
+    for (path, method, uri) in [
+        ("/v1/auth", "X-Forwarded-Method", "X-Forwarded-Uri"),
+        ("/v1/auth/nginx", "X-Original-Method", "X-Original-URI"),
+    ] {
+        let headers = format!("{forwarded}{method}: GET\r\n{uri}: /\r\n");
+        assert_eq!(Wire::connect(front.address("decisions")).get(path, &headers).status(), 200);
+    }
+    assert_eq!(front.get("/", "").status(), 200);
+    assert!(!front.output().contains("was ignored"), "{}", front.output());
+    assert_eq!(front.get("/", forwarded).status(), 200);
+    wait_until("the warning", || front.output().contains("was ignored"));
+    let output = front.output();
+    let line = output.lines().find(|line| line.contains("was ignored")).unwrap();
+    assert!(line.contains("gateway.trusted_proxies"), "{line}");
+}

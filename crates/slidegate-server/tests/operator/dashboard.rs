@@ -234,9 +234,11 @@ impl Page<'_> {
             });
         }
         let panels = self.browser.texts("main .panel").join("\n");
-        for words in
-            ["2 gateways on this Redis", "login refused as unavailable", "closed: Redis is asked"]
-        {
+        for words in [
+            "2 gateways known on this Redis",
+            "login refused as unavailable",
+            "closed: Redis is asked",
+        ] {
             assert!(panels.contains(words), "{words}: {panels}");
         }
         assert!(!panels.contains(TOKEN));

@@ -45,6 +45,11 @@ fn counts_are_those_of_the_traffic_and_outlive_a_reload() {
         found = now(&operator);
         sum(&found, "banning", "refused") == 3
     });
+    let requests = ["allowed", "refused", "unavailable"].map(|list| {
+        let steps = found["requests"][list].as_array().unwrap();
+        steps.iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
+    });
+    assert_eq!(requests, [4, 5, 0], "each once: {found}");
     assert_eq!(sums(&found, "api"), [3, 2, 0, 0, 0], "{found}");
     assert_eq!(
         sums(&found, "banning"),
@@ -88,6 +93,9 @@ fn counts_are_those_of_the_traffic_and_outlive_a_reload() {
     }
     front.reconfigure("[gateway]\nlisten = 7");
     wait_until("the failure", || now(&operator)["reload"]["failures"] == 1);
+    front.reconfigure(&other.text());
+    wait_until("a good reload", || now(&operator)["reload"]["failures"] == 0);
+    assert_eq!(front.metric("slidegate_config_reloads_total", "failed"), 1.0, "the counter stays");
 }
 
 #[test]

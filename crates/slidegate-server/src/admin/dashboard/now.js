@@ -38,6 +38,8 @@ export function render({ policies }, _, context) {
   if (!now.policies.some(({ policy }) => policy === chosen)) chosen = ALL;
   return [
     h("h1", {}, "Now"),
+    now.gateways.length > 1 && h("p", { class: "note", "data-key": "scope" },
+      `Figures are of this gateway, ${thisGateway(now)}. ${plural(now.gateways.length, "gateway")} share accounts, bans and overrides.`),
     figures(now, kinds),
     h("div", { class: "columns wide" },
       decisions(now, kinds, steps, policies),
@@ -53,12 +55,17 @@ function kindsOf(now, policies) {
 
 function figures(now, kinds) {
   const all = total(now);
-  const tiles = kinds.map(([kind, name]) => tile(kind, name, `${rate(perSecond(all[kind], now))}/s`, most(kind, now)));
+  const requests = [["allowed", "Requests allowed"], ["refused", "Requests refused"]];
+  const tiles = requests.map(([kind, name]) => tile(kind, name, `${rate(perSecond(now.requests[kind], now))}/s`, most(kind, now)));
+  const watched = kinds.filter(([kind]) => !(kind in now.requests));
+  tiles.push(...watched.map(([kind, name]) => tile(kind, `${name} decisions`, `${rate(perSecond(all[kind], now))}/s`, most(kind, now))));
   const { p50_us: p50, p99_us: p99 } = now.decision_time;
   tiles.push(tile("p50", "Decision time p50", microseconds(latest(p50)), "half are faster"));
   tiles.push(tile("p99", "Decision time p99", microseconds(latest(p99)), "99 of 100 are faster"));
   return h("dl", { class: "tiles" }, tiles);
 }
+
+const thisGateway = ({ gateways }) => gateways.find((one) => one.this)?.name ?? "";
 
 /** The policy that has most of them in the last minute. */
 function most(kind, now) {
@@ -89,7 +96,7 @@ function decisions(now, kinds, steps, policies) {
     chart({ title: `${chosen || "All policies"}, per second`, series: series.filter(({ kind }) => !hidden.has(kind)), stepMs: now.step_ms, steps, format: (value) => rate(value ?? 0) }),
     legend(series, (value) => `${rate(value ?? 0)}/s`, hidden),
     h("div", { class: "dense" }, table("Decisions by policy", columns, rows, "There are no policies.")),
-    h("p", { class: "note" }, "Rates are of the last minute, counts of fifteen. A request counts for each policy that it falls under."));
+    h("p", { class: "note" }, "Rates are of the last minute, counts of fifteen. A request is decided by each policy that it falls under, so there are more decisions than requests."));
 }
 
 function times(now, steps) {
@@ -119,7 +126,7 @@ function server({ started, at, reload, version }) {
   return panel("This gateway", definitions([
     ["Version", version],
     ["Running for", period(new Date(at) - new Date(started))],
-    ["Configuration read", [time(reload.last), reload.failures > 0 && [" ", badge("warn", `${plural(reload.failures, "reload")} failed`)]]],
+    ["Configuration read", [time(reload.last), reload.failures > 0 && [" ", badge("warn", `${plural(reload.failures, "reload")} failed since`)]]],
     ["Restart needed", needed.length > 0 ? [badge("warn", "yes"), ` for ${list(needed)}`] : "no"],
   ]));
 }
@@ -128,7 +135,7 @@ function gateways({ gateways: all, store: { kind } }) {
   const columns = ["Gateway", "Version", "Started", "Seen"];
   const rows = all.map((one) => row(`${one.name} ${one.started}`, columns, [
     [one.name, one.this && badge("note", "this one")], one.version, time(one.started), one.this ? "now" : `${period(one.seen_ms)} ago`]));
-  const words = kind === "redis" ? `${plural(all.length, "gateway")} on this Redis` : "Gateways";
+  const words = kind === "redis" ? `${plural(all.length, "gateway")} known on this Redis` : "Gateways";
   return panel(words, table("Gateways", columns, rows, "None."));
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use slidegate::MemoryStore;
+use slidegate::{ManualClock, MemoryStore, Timestamp};
 use slidegate_tower::{Refusal, Responder};
 
 use super::{DecisionsApi, Down, Got, api, rules};
@@ -76,15 +76,28 @@ async fn nginx_gets_the_refusal_in_headers() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_several_lines_leaves_nginx_the_status() {
-    let two_lines = Refusal::template("text/plain", "slow\ndown").unwrap();
+async fn nginx_fetches_a_refusal_of_several_lines() {
+    let two_lines = Refusal::template("text/plain", "slow\ndown\n").unwrap();
     let rules =
         crate::config::LimiterConfig { answers: Responder::new().refusal(two_lines), ..rules() };
-    let api = DecisionsApi::new(rules, MemoryStore::new());
+    let clock = ManualClock::new(Timestamp::from_millis(1_794_787_200_000));
+    let api = DecisionsApi::new(rules, MemoryStore::builder().clock(clock).build());
     original(&api, "POST", "/login", "203.0.113.7").await;
     let got = original(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!(got.header("x-slidegate-status"), Some("429"));
-    assert_eq!(got.header("x-slidegate-body"), None);
+    assert_eq!(got.header("x-slidegate-body"), Some("slow down"));
+    let carried = [("x-slidegate-refusal", got.header("x-slidegate-refusal").unwrap())];
+    let fetched = ask(&api, "127.0.0.1", "/v1/auth/nginx/refusal", &carried).await;
+    assert_eq!(fetched.status.as_u16(), 429);
+    assert_eq!(fetched.header("content-type"), Some("text/plain"));
+    assert_eq!(fetched.header("retry-after"), Some("60"));
+    assert_eq!(&fetched.body[..], b"slow\ndown\n");
+    assert_eq!(api.observed().len(), 2, "it is no decision");
+    for bad in ["", "x", "bnVsbA", "eyJzdGF0dXMiOjQyOX0"] {
+        let carried = [("x-slidegate-refusal", bad)];
+        let got = ask(&api, "127.0.0.1", "/v1/auth/nginx/refusal", &carried).await;
+        assert_eq!(got.status.as_u16(), 400, "{bad}");
+    }
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn it_is_served_as_it_is_written() {
 async fn every_path_and_method_in_it_exists() {
     let api = api();
     let paths = DESCRIPTION["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 6);
+    assert_eq!(paths.len(), 7);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let target = path.replace("{path}", "some/where");

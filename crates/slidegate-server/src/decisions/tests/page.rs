@@ -48,11 +48,15 @@ fn request(line: &str) -> Request<Full<Bytes>> {
     request.body(Full::new(Bytes::new())).unwrap()
 }
 
-/// What `curl -i` shows, but for the headers that a server adds.
+/// What `curl -i` shows, but for the headers that a server adds, and the end of a long one.
 fn shown(got: &Got) -> String {
     let mut text = format!("HTTP/1.1 {}\n", got.status);
     for (name, value) in got.headers.iter().filter(|(name, _)| *name != "content-length") {
-        text += &format!("{name}: {}\n", value.to_str().unwrap());
+        let value = value.to_str().unwrap();
+        match &*name == "x-slidegate-refusal" {
+            true => text += &format!("{name}: {}…\n", &value[..60]),
+            false => text += &format!("{name}: {value}\n"),
+        }
     }
     format!("{text}\n{}", got.text()).trim_end().to_owned()
 }
