@@ -106,7 +106,8 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Fail if more than this part of all requests is refused, such as 0.1%
+    /// Fail if more than this part of all requests is refused, such as 0.1%; with --against, only
+    /// requests count that the other configuration does not refuse
     #[arg(long, value_name = "PERCENT")]
     fail_above: Option<Percentage>,
 
@@ -142,13 +143,29 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     match arguments.fail_above {
-        // What is held against nothing would always hold.
-        Some(_) if report.requests == 0 => bail!("--fail-above: the logs have no request"),
-        Some(Percentage(most)) if report.share * 100.0 > most => {
-            bail!("{} of the requests would be refused, more than {most}%", percent(report.share))
-        }
-        _ => Ok(()),
+        Some(most) => check_share(&report, most),
+        None => Ok(()),
     }
+}
+
+/// Fails if the candidate refuses more than this part of the requests; with `--against`, more than this
+/// part which the other configuration does not refuse.
+fn check_share(report: &ReplayReport, Percentage(most): Percentage) -> anyhow::Result<()> {
+    // Of no requests, no part would ever be too large.
+    if report.requests == 0 {
+        bail!("--fail-above: the logs have no request");
+    }
+    let (share, refused) = match &report.against {
+        None => (report.share, "refused".to_owned()),
+        Some(other) => (
+            other.only_candidate.share,
+            format!("refused by {} and not by {}", report.config, other.config),
+        ),
+    };
+    if share * 100.0 > most {
+        bail!("{} of the requests would be {refused}, more than {most}%", percent(share));
+    }
+    Ok(())
 }
 
 impl ReplayArguments {

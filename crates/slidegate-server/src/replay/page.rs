@@ -236,7 +236,8 @@ fn add_side(body: &mut String, part: &str, name: &str, side: &OneSidedReport) {
     let (requests, identities) = (count(part, side.requests), grouped(side.identities));
     let _ = writeln!(
         body,
-        "<h3>Refused by {name} only</h3>\n<p>{requests} requests of {identities} identities.</p>"
+        "<h3>Refused by {name} only</h3>\n<p>{requests} requests ({}) of {identities} identities.</p>",
+        escaped(&percent(side.share))
     );
     if side.most.is_empty() {
         return;

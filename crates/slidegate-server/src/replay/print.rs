@@ -175,7 +175,11 @@ fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport
 
 fn add_side(text: &mut String, name: &str, side: &OneSidedReport) {
     let (requests, identities) = (grouped(side.requests), grouped(side.identities));
-    let _ = writeln!(text, "  only by {name}: {requests} requests of {identities} identities");
+    let share = percent(side.share);
+    let _ = writeln!(
+        text,
+        "  only by {name}: {requests} requests ({share}) of {identities} identities"
+    );
     for own in &side.most {
         let (policy, identity, requests) = (&own.policy, &own.identity, grouped(own.requests));
         let _ = writeln!(text, "    {policy:<14} {identity:<IDENTITY$} {requests:>11}");

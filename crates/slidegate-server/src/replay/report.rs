@@ -125,6 +125,8 @@ pub(super) struct AgainstReport {
 #[derive(Debug, Serialize)]
 pub(super) struct OneSidedReport {
     pub(super) requests: u64,
+    /// These in all requests.
+    pub(super) share: f64,
     pub(super) identities: u64,
     pub(super) most: Vec<OneSidedIdentity>,
 }
@@ -303,14 +305,14 @@ impl AgainstReport {
             config,
             refused: other.refused,
             share: share(other.refused, requests),
-            only_candidate: OneSidedReport::new(&other.only_candidate, candidate),
-            only_other: OneSidedReport::new(&other.only_other, &other.rules.policies),
+            only_candidate: OneSidedReport::new(&other.only_candidate, candidate, requests),
+            only_other: OneSidedReport::new(&other.only_other, &other.rules.policies, requests),
         }
     }
 }
 
 impl OneSidedReport {
-    fn new(side: &OneSided, policies: &Policies) -> Self {
+    fn new(side: &OneSided, policies: &Policies, all_requests: u64) -> Self {
         let mut all: Vec<(&(String, Identity), &u64)> = side.identities.iter().collect();
         all.sort_unstable_by_key(|(key, requests)| (std::cmp::Reverse(**requests), *key));
         let most = all.iter().take(TOP).map(|((policy, identity), requests)| OneSidedIdentity {
@@ -318,7 +320,12 @@ impl OneSidedReport {
             identity: policies.shown(identity).into_owned(),
             requests: **requests,
         });
-        Self { requests: side.requests, identities: all.len() as u64, most: most.collect() }
+        Self {
+            requests: side.requests,
+            share: share(side.requests, all_requests),
+            identities: all.len() as u64,
+            most: most.collect(),
+        }
     }
 }
 

@@ -99,7 +99,27 @@ fn two_configurations_are_compared() {
     let most: Vec<_> = most.iter().map(|own| (&own["policy"], &own["requests"])).collect();
     assert_eq!(most, [(&"blocked".into(), &3.into()), (&"old".into(), &2.into())]);
     let text = files.text(&["--against", "current.toml", "access.log"]);
-    assert!(text.contains("only by current.toml: 5 requests of 2 identities"), "{text}");
+    assert!(text.contains("only by current.toml: 5 requests (38.5%) of 2 identities"), "{text}");
+}
+
+#[test]
+fn beside_another_configuration_only_new_refusals_can_be_too_many() {
+    // Each refuses most of the busy one's requests; only the candidate refuses its fourth.
+    let files = Files::with_config("[[policy]]\nname = \"api\"\nquotas = [\"3/min\"]\n");
+    files.write("stricter.toml", "[[policy]]\nname = \"api\"\nquotas = [\"2/min\"]\n");
+    files.write("looser.toml", "[[policy]]\nname = \"api\"\nquotas = [\"4/min\"]\n");
+    files.write("access.log", log_at("203.0.113.7", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+    let against = |file, most| ["--against", file, "--fail-above", most, "access.log"];
+    let text = files.text(&against("stricter.toml", "0%"));
+    assert!(text.contains("7 of 10 requests would be refused (70.0%)"), "{text}");
+    files.text(&against("looser.toml", "10%"));
+    let error = files.failure(1, &against("looser.toml", "9.9%"));
+    let expected = "slidegate: 10.0% of the requests would be refused by candidate.toml and not by \
+                    looser.toml, more than 9.9%\n";
+    assert_eq!(error, expected);
+    let report = files.json(&["--against", "looser.toml", "access.log"]);
+    assert_eq!(report["against"]["only_candidate"]["share"], 0.1);
+    assert_eq!(report["against"]["only_other"]["share"], 0.0);
 }
 
 #[test]
