@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::replay::print::{grouped, notes, percent};
+use crate::replay::print::{counted, grouped, notes, noun, percent};
 use crate::replay::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, ReplayReport, SweepReport,
 };
@@ -67,19 +67,22 @@ fn add_tiles(body: &mut String, report: &ReplayReport) {
         body,
         "<div class=\"tiles\" data-part=\"totals\">\n\
          <div class=\"tile\"><b class=\"{tone}\">{}</b><span>of the requests would be refused</span></div>\n\
-         <div class=\"tile\"><b class=\"{tone}\">{}</b><span>refused requests</span></div>\n\
-         <div class=\"tile\"><b>{}</b><span>requests</span></div>",
+         <div class=\"tile\"><b class=\"{tone}\">{}</b><span>refused {}</span></div>\n\
+         <div class=\"tile\"><b>{}</b><span>{}</span></div>",
         figure("share", &percent(report.share)),
         count("refused", report.refused),
+        noun(report.refused, "request"),
         count("requests", report.requests),
+        noun(report.requests, "request"),
     );
     let worst = report.policies.iter().filter(|policy| !policy.shadow);
     let worst = worst.max_by_key(|policy| policy.identities_refused);
     if let Some(policy) = worst {
         let _ = writeln!(
             body,
-            "<div class=\"tile\"><b>{}</b><span>identities refused by {}, of {}</span></div>",
+            "<div class=\"tile\"><b>{}</b><span>{} refused by {}, of {}</span></div>",
             grouped(policy.identities_refused),
+            noun(policy.identities_refused, "identity"),
             escaped(&policy.policy),
             grouped(policy.identities),
         );
@@ -115,17 +118,20 @@ fn add_policy(body: &mut String, policy: &PolicyReport) {
     };
     let _ = writeln!(
         body,
-        "<p>{} of {} requests ({}) and {} of {} identities {would}.{}</p>",
+        "<p>{} of {} {} ({}) and {} of {} {} {would}.{}</p>",
         count("refused", policy.refused),
         count("requests", policy.requests),
+        noun(policy.requests, "request"),
         figure("share", &percent(policy.share)),
         count("identities_refused", policy.identities_refused),
         count("identities", policy.identities),
+        noun(policy.identities, "identity"),
         policy.worst_minute.map_or_else(String::new, |minute| format!(
-            " The worst minute begins at {}: {} of {} requests.",
+            " The worst minute begins at {}: {} of {} {}.",
             short_time(minute.at),
             count("worst_refused", minute.refused),
-            count("worst_requests", minute.requests)
+            count("worst_requests", minute.requests),
+            noun(minute.requests, "request")
         )),
     );
     add_quotas(body, &policy.quotas);
@@ -185,8 +191,9 @@ fn add_quota_figures(body: &mut String, quota: &QuotaReport) {
     let caption = "The busiest window of each identity, against the quota";
     add_figure(body, "distribution", caption, &svg::distribution(quota));
     let caption = format!(
-        "The busiest window: {} units of {} in {} until {}",
+        "The busiest window: {} {} of {} in {} until {}",
         count("busiest", busiest.units),
+        noun(busiest.units, "unit"),
         escaped(&busiest.identity),
         length(quota.window_ms),
         short_time(busiest.until)
@@ -233,11 +240,13 @@ fn add_against(body: &mut String, report: &ReplayReport, against: &AgainstReport
 
 /// The name is escaped already.
 fn add_side(body: &mut String, part: &str, name: &str, side: &OneSidedReport) {
-    let (requests, identities) = (count(part, side.requests), grouped(side.identities));
     let _ = writeln!(
         body,
-        "<h3>Refused by {name} only</h3>\n<p>{requests} requests ({}) of {identities} identities.</p>",
-        escaped(&percent(side.share))
+        "<h3>Refused by {name} only</h3>\n<p>{} {} ({}) of {}.</p>",
+        count(part, side.requests),
+        noun(side.requests, "request"),
+        escaped(&percent(side.share)),
+        counted(side.identities, "identity")
     );
     if side.most.is_empty() {
         return;

@@ -38,13 +38,12 @@ fn heading(report: &ReplayReport, paint: Paint) -> String {
     let (Some(first), Some(last)) = (report.first, report.last) else {
         return text + "no requests\n";
     };
-    let lines = grouped(report.lines.lines);
-    let _ =
-        writeln!(text, "{} requests in {lines} lines, {first} to {last}", grouped(report.requests));
+    let requests = counted(report.requests, "request");
+    let lines = counted(report.lines.lines, "line");
+    let _ = writeln!(text, "{requests} in {lines}, {first} to {last}");
     let refused = format!(
-        "{} of {} requests would be refused ({})",
+        "{} of {requests} would be refused ({})",
         grouped(report.refused),
-        grouped(report.requests),
         percent(report.share)
     );
     let tone = if report.refused > 0 { Tone::Bad } else { Tone::Good };
@@ -81,9 +80,7 @@ pub(super) fn notes(report: &ReplayReport) -> Vec<String> {
     }
     for policy in report.policies.iter().filter(|policy| policy.untracked_requests > 0) {
         let (name, requests) = (&policy.policy, grouped(policy.untracked_requests));
-        notes.push(format!(
-            "{name}: {requests} requests are of identities too many to be told apart"
-        ));
+        notes.push(format!("{name}: requests of identities too many to be told apart: {requests}"));
     }
     notes
 }
@@ -96,19 +93,19 @@ fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
         return;
     }
     let refused = format!(
-        "{} of {} requests ({}), {} of {} identities ({})",
+        "{} of {} ({}), {} of {} ({})",
         grouped(policy.refused),
-        grouped(policy.requests),
+        counted(policy.requests, "request"),
         percent(policy.share),
         grouped(policy.identities_refused),
-        grouped(policy.identities),
+        counted(policy.identities, "identity"),
         percent(policy.identities_refused as f64 / policy.identities.max(1) as f64),
     );
     let tone = if policy.refused > 0 { Tone::Bad } else { Tone::Good };
     let _ = writeln!(text, "  refused        {}", paint.tone(tone, &refused));
     if let Some(minute) = policy.worst_minute {
-        let (refused, requests) = (grouped(minute.refused), grouped(minute.requests));
-        let _ = writeln!(text, "  worst minute   {}: {refused} of {requests} requests", minute.at);
+        let (refused, requests) = (grouped(minute.refused), counted(minute.requests, "request"));
+        let _ = writeln!(text, "  worst minute   {}: {refused} of {requests}", minute.at);
     }
     for (index, own) in policy.most_refused.iter().enumerate() {
         let label = if index == 0 { "refused most" } else { "" };
@@ -149,10 +146,7 @@ fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Pain
         let bar = paint.tone(Tone::Bad, &format!("{:<width$}", "█".repeat(cells)));
         let (quota, refused) = (&step.quota, grouped(step.refused));
         let share = percent(step.share);
-        let identities = match step.identities_refused {
-            1 => "1 identity".to_owned(),
-            many => format!("{} identities", grouped(many)),
-        };
+        let identities = counted(step.identities_refused, "identity");
         let _ = writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities}");
     }
 }
@@ -174,12 +168,10 @@ fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport
 }
 
 fn add_side(text: &mut String, name: &str, side: &OneSidedReport) {
-    let (requests, identities) = (grouped(side.requests), grouped(side.identities));
+    let requests = counted(side.requests, "request");
+    let identities = counted(side.identities, "identity");
     let share = percent(side.share);
-    let _ = writeln!(
-        text,
-        "  only by {name}: {requests} requests ({share}) of {identities} identities"
-    );
+    let _ = writeln!(text, "  only by {name}: {requests} ({share}) of {identities}");
     for own in &side.most {
         let (policy, identity, requests) = (&own.policy, &own.identity, grouped(own.requests));
         let _ = writeln!(text, "    {policy:<14} {identity:<IDENTITY$} {requests:>11}");
@@ -197,6 +189,20 @@ pub(super) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A number and what it counts: `1 identity`, `2,000 identities`.
+pub(super) fn counted(number: u64, singular: &str) -> String {
+    format!("{} {}", grouped(number), noun(number, singular))
+}
+
+/// What a number counts, in the singular or the plural: `identity` or `identities`.
+pub(super) fn noun(number: u64, singular: &str) -> String {
+    match singular.strip_suffix('y') {
+        _ if number == 1 => singular.to_owned(),
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{singular}s"),
+    }
 }
 
 /// A share in percent, to two significant digits where it is small. What is more than nothing is never
@@ -222,6 +228,13 @@ mod tests {
     fn numbers_are_readable() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(grouped(number), text);
+        }
+        for (number, singular, text) in [
+            (1, "request", "1 request"),
+            (0, "request", "0 requests"),
+            (2, "identity", "2 identities"),
+        ] {
+            assert_eq!(counted(number, singular), text);
         }
         for (share, text) in [
             (0.0, "0%"),

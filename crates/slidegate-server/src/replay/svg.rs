@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::calendar::Rfc3339;
-use crate::replay::print::{grouped, percent};
+use crate::replay::print::{counted, grouped, percent};
 use crate::replay::report::{BusiestReport, DemandRange, QuotaReport, SweepReport};
 use crate::replay::timeline::Timeline;
 
@@ -107,8 +107,8 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     let requests: u64 = timeline.requests.iter().sum();
     let step = length(timeline.step_ms);
     let words = format!(
-        "{} requests over time, {} of them refused; at most {} in {step}",
-        grouped(requests),
+        "{} over time, {} of them refused; at most {} in {step}",
+        counted(requests, "request"),
         grouped(refused),
         grouped(most)
     );
@@ -120,9 +120,9 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     for (column, (requests, refused)) in timeline.requests.iter().zip(&timeline.refused).enumerate()
     {
         let words = format!(
-            "{}: {} requests, {} refused",
+            "{}: {}, {} refused",
             at(column),
-            grouped(*requests),
+            counted(*requests, "request"),
             grouped(*refused)
         );
         for (count, class) in [(requests, "bar"), (refused, "bar bad")] {
@@ -139,11 +139,10 @@ pub(super) fn distribution(quota: &QuotaReport) -> String {
     let ranges = &quota.distribution;
     let most = ranges.iter().map(|range| range.identities).max().unwrap_or(0).max(1);
     let words = format!(
-        "Busiest window of {} identities: {} have more than the {} units of {}",
-        grouped(quota.identities),
-        grouped(quota.identities_above),
-        grouped(quota.units),
-        quota.quota
+        "Busiest window of {}: more than {} for {}",
+        counted(quota.identities, "identity"),
+        quota.quota,
+        grouped(quota.identities_above)
     );
     let mut chart = Chart::new(440.0, 210.0, &words);
     chart.scale(&grouped(most), "identities (logarithmic)");
@@ -153,12 +152,11 @@ pub(super) fn distribution(quota: &QuotaReport) -> String {
     for (column, DemandRange { from, to, identities }) in ranges.iter().enumerate() {
         let height = (*identities as f64).ln_1p() / (most as f64).ln_1p();
         let class = if *from > quota.units { "bar bad" } else { "bar" };
-        let units = if from == to {
-            grouped(*to)
-        } else {
-            format!("{} to {}", grouped(*from), grouped(*to))
+        let units = match from == to {
+            true => counted(*to, "unit"),
+            false => format!("{} to {}", grouped(*from), counted(*to, "unit")),
         };
-        let words = format!("{} identities: {units} units", grouped(*identities));
+        let words = format!("{}: {units}", counted(*identities, "identity"));
         chart.bar(column, columns, height, class, &words);
     }
     let (x, top, floor) = (chart.x(position / columns as f64), chart.y(1.0), chart.floor());
@@ -188,9 +186,9 @@ pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
     let columns = busiest.density.len();
     let part_ms = window_ms / columns.max(1) as u64;
     let words = format!(
-        "The busiest window, of {}: {} units in {} until {}",
+        "The busiest window, of {}: {} in {} until {}",
         busiest.identity,
-        grouped(busiest.units),
+        counted(busiest.units, "unit"),
         length(window_ms),
         busiest.until
     );
@@ -198,7 +196,7 @@ pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
     chart.scale(&grouped(most), &format!("units in {}", length(part_ms)));
     for (column, units) in busiest.density.iter().enumerate() {
         let ago = length(part_ms * (columns - column) as u64);
-        let words = format!("{} units, {ago} before the end", grouped(*units));
+        let words = format!("{}, {ago} before the end", counted(*units, "unit"));
         chart.bar(column, columns, *units as f64 / most as f64, "bar", &words);
     }
     let (before, until) = (format!("{} before", length(window_ms)), short_time(busiest.until));

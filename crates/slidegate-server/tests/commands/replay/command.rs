@@ -42,7 +42,7 @@ api
     busiest: 8 of ip:203.0.113.7 until 2026-10-10T13:01:02.000Z
 
 watched (only watching: nobody is refused)
-  refused        0 of 10 requests (0%), 0 of 1 identities (0%)
+  refused        0 of 10 requests (0%), 0 of 1 identity (0%)
   units that refuse none of:              99%       99.9%         all   identities
   4/min                                     7           7           7   1
     busiest: 7 of everyone until 2026-10-10T13:00:30.000Z
@@ -120,6 +120,33 @@ fn beside_another_configuration_only_new_refusals_can_be_too_many() {
     let report = files.json(&["--against", "looser.toml", "access.log"]);
     assert_eq!(report["against"]["only_candidate"]["share"], 0.1);
     assert_eq!(report["against"]["only_other"]["share"], 0.0);
+}
+
+#[test]
+fn one_is_singular() {
+    let files = Files::with_config(ONE_A_MINUTE);
+    files.write("current.toml", "[[policy]]\nname = \"api\"\nquotas = [\"2/min\"]\n");
+    files.write("one.log", log_at("203.0.113.7", &[0]));
+    files.write("two.log", log_at("203.0.113.7", &[0, 1]));
+    let arguments = |log| {
+        ["--against", "current.toml", "--sweep", "api=1/min..2/min", "--html", "page.html", log]
+    };
+    let texts = [files.text(&arguments("one.log")), files.read("page.html")];
+    assert!(texts[0].contains("\n1 request in 1 line, "), "{}", texts[0]);
+    assert!(texts[0].contains("0 of 1 request would be refused"), "{}", texts[0]);
+    let others = [files.text(&arguments("two.log")), files.read("page.html")];
+    assert!(others[0].contains("1 request (50.0%) of 1 identity\n"), "{}", others[0]);
+    assert!(others[0].contains("0 requests (0%) of 0 identities\n"), "{}", others[0]);
+    let plurals = ["requests", "identities", "lines", "units"];
+    for line in texts.iter().chain(&others).flat_map(|text| text.lines()) {
+        // A line of the page without its tags.
+        let words = line.split('<').filter_map(|part| part.rsplit('>').next());
+        let words: Vec<&str> = words.flat_map(str::split_whitespace).collect();
+        let is_wrong = |pair: &[&str]| {
+            pair[0] == "1" && plurals.iter().any(|plural| pair[1].starts_with(plural))
+        };
+        assert!(!words.windows(2).any(is_wrong), "{line}");
+    }
 }
 
 #[test]
