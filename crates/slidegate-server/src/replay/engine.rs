@@ -10,7 +10,7 @@ use crate::config::LimiterConfig;
 use crate::replay::against::Comparison;
 use crate::replay::entry::LogEntry;
 use crate::replay::sweep::Sweep;
-use crate::replay::tally::{CountedRequest, MAX_IDENTITIES, PolicyTally, is_refused_by};
+use crate::replay::tally::{CountedRequest, MAX_IDENTITIES, PolicyTally, RefusedBy};
 use crate::replay::timeline::{IsRefused, Timeline};
 use crate::simulation::{Simulation, Undecided};
 
@@ -132,21 +132,22 @@ impl Tallies {
             self.totals.blocked += u64::from(matched.is_empty());
         }
         for own in matched {
-            self.count_under(&own.into(), at, is_refused_by(decision, own, own.quotas));
+            let refused_by = RefusedBy::new(decision, matched, own, own.quotas);
+            self.count_under(&own.into(), at, &refused_by);
         }
     }
 
     fn count_allowed(&mut self, at: Timestamp, decision: &Decision) {
         self.timeline.add(at, IsRefused::No);
         for own in decision.policies() {
-            self.count_under(&own.into(), at, IsRefused::No);
+            self.count_under(&own.into(), at, &RefusedBy::None);
         }
     }
 
-    fn count_under(&mut self, own: &CountedRequest<'_>, at: Timestamp, is_refused: IsRefused) {
+    fn count_under(&mut self, own: &CountedRequest<'_>, at: Timestamp, refused_by: &RefusedBy<'_>) {
         let mut tallies = self.policies.iter_mut();
         if let Some(tally) = tallies.find(|tally| tally.policy == *own.policy) {
-            tally.add(own, at, is_refused);
+            tally.add(own, at, refused_by);
         }
     }
 

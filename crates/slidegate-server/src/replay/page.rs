@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 
-use crate::replay::print::{counted, grouped, notes, noun, percent};
+use crate::replay::print::{counted, grouped, notes, noun, percent, refusing};
 use crate::replay::report::{
-    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, ReplayReport, SweepReport,
+    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
+    SweepReport,
 };
 use crate::replay::svg::{self, escaped, length, short_time};
 
@@ -160,9 +161,9 @@ fn add_quotas(body: &mut String, quotas: &[QuotaReport]) {
     }
     *body += "<h3>What should the limit be?</h3>\n\
               <p class=\"faint\">The smallest units at which so many identities would never have been \
-              refused by this quota.</p>\n<div class=\"scroll\"><table class=\"quotas\">\n\
+              refused, had this quota been the only one.</p>\n<div class=\"scroll\"><table class=\"quotas\">\n\
               <tr><th>quota</th><th>99%</th><th>99.9%</th><th>all</th><th>identities</th>\
-              <th>above it</th></tr>\n";
+              <th>above it</th><th>of these, refused first by others</th></tr>\n";
     for quota in quotas {
         let never = quota.never_refused;
         let [p99, p99_9, all] = [never.p99, never.p99_9, never.all].map(grouped);
@@ -170,11 +171,20 @@ fn add_quotas(body: &mut String, quotas: &[QuotaReport]) {
         let _ = writeln!(
             body,
             "<tr><td class=\"name\">{}</td><td>{p99}</td><td>{p99_9}</td><td>{all}</td>\
-             <td>{identities}</td><td>{above}</td></tr>",
-            escaped(&quota_name(quota))
+             <td>{identities}</td><td>{above}</td><td>{}</td></tr>",
+            escaped(&quota_name(quota)),
+            refused_first(&quota.refused_first)
         );
     }
     *body += "</table></div>\n";
+}
+
+/// How many identities other policies refuse first, and which policies.
+fn refused_first(first: &RefusedFirst) -> String {
+    match first.identities {
+        0 => "0".to_owned(),
+        many => format!("{}: {}", grouped(many), escaped(&refusing(first))),
+    }
 }
 
 fn quota_name(quota: &QuotaReport) -> String {
@@ -208,15 +218,17 @@ fn add_sweep(body: &mut String, sweep: &SweepReport) {
     let caption = format!("Refused requests of {name} by quota (logarithmic)");
     add_figure(body, "wide", &caption, &svg::sweep(sweep));
     *body += "<div class=\"scroll\"><table class=\"sweep\">\n\
-              <tr><th>quota</th><th>refused</th><th>share</th><th>identities</th></tr>\n";
+              <tr><th>quota</th><th>refused</th><th>share</th><th>identities</th>\
+              <th>refused first by others</th></tr>\n";
     for step in &sweep.steps {
         let _ = writeln!(
             body,
-            "<tr><td class=\"name\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td class=\"name\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&step.quota),
             grouped(step.refused),
             escaped(&percent(step.share)),
-            grouped(step.identities_refused)
+            grouped(step.identities_refused),
+            refused_first(&step.refused_first)
         );
     }
     *body += "</table></div>\n</section>\n";

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::replay::report::{
-    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, ReplayReport, SweepReport,
+    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
+    SweepReport,
 };
 use crate::terminal::{Paint, Tone};
 
@@ -133,7 +134,20 @@ fn add_quotas(text: &mut String, quotas: &[QuotaReport], paint: Paint) {
             let line = format!("    busiest: {units} of {identity} until {until}");
             let _ = writeln!(text, "{}", paint.tone(Tone::Faint, &line));
         }
+        let first = &quota.refused_first;
+        if first.identities > 0 {
+            let (by, identities) = (refusing(first), counted(first.identities, "identity"));
+            let _ = writeln!(text, "    over this quota, but refused first by {by}: {identities}");
+        }
     }
+}
+
+/// The policies that refuse identities first, and how many requests.
+pub(super) fn refusing(first: &RefusedFirst) -> String {
+    let policies = first.by.iter();
+    let policies =
+        policies.map(|own| format!("{} ({})", own.policy, counted(own.requests, "request")));
+    policies.collect::<Vec<_>>().join(", ")
 }
 
 fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Paint) {
@@ -147,7 +161,14 @@ fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Pain
         let (quota, refused) = (&step.quota, grouped(step.refused));
         let share = percent(step.share);
         let identities = counted(step.identities_refused, "identity");
-        let _ = writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities}");
+        let first = match step.refused_first.identities {
+            0 => String::new(),
+            many => {
+                let by: Vec<&str> = step.refused_first.by.iter().map(|own| &*own.policy).collect();
+                format!(", {} refused first by {}", grouped(many), by.join(", "))
+            }
+        };
+        let _ = writeln!(text, "  {quota:<14} {bar} {refused:>11} ({share}), {identities}{first}");
     }
 }
 

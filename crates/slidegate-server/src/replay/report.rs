@@ -10,7 +10,7 @@ use crate::replay::engine::ReplayEngine;
 use crate::replay::input::LineCounts;
 use crate::replay::merge::LogMerge;
 use crate::replay::sweep::Sweep;
-use crate::replay::tally::{LimitTally, PolicyTally, QuotaTally};
+use crate::replay::tally::{AccountRefusals, LimitTally, PolicyTally, QuotaTally};
 use crate::replay::timeline::{Minute, Timeline};
 
 /// How many identities are named.
@@ -81,11 +81,29 @@ pub(super) struct QuotaReport {
     pub(super) identities: u64,
     /// Identities whose busiest window has more than the units.
     pub(super) identities_above: u64,
+    /// Of these, the identities of which the policy refuses nothing.
+    pub(super) refused_first: RefusedFirst,
     /// The smallest units at which so many identities would never have been refused.
     pub(super) never_refused: NeverRefused,
     /// How many identities had their busiest window in which range of units.
     pub(super) distribution: Vec<DemandRange>,
     pub(super) busiest: Option<BusiestReport>,
+}
+
+/// Identities that ask for more than a quota has, but of which its policy refuses nothing, because other
+/// policies refuse so much that the rest is within the quota.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RefusedFirst {
+    pub(super) identities: u64,
+    /// The other policies, the one with the most refusals first. A request that two refuse is counted
+    /// for both.
+    pub(super) by: Vec<RefusingPolicy>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RefusingPolicy {
+    pub(super) policy: String,
+    pub(super) requests: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -152,6 +170,7 @@ pub(super) struct SweepStepReport {
     pub(super) refused: u64,
     pub(super) share: f64,
     pub(super) identities_refused: u64,
+    pub(super) refused_first: RefusedFirst,
 }
 
 /// What the configurations are called.
@@ -198,17 +217,17 @@ impl ReplayReport {
 
 impl PolicyReport {
     fn new(tally: &PolicyTally, policies: &Policies) -> Self {
-        let refused = tally.accounts.iter().filter(|(_, account)| account.refused > 0);
+        let refused = tally.accounts.iter().filter(|(_, account)| account.refusals.own > 0);
         let mut refused: Vec<_> = refused.collect();
         let identities_refused = refused.len() as u64;
         // The one with more requests is less of a surprise.
         refused.sort_unstable_by_key(|(identity, account)| {
-            (std::cmp::Reverse(account.refused), account.requests, **identity)
+            (std::cmp::Reverse(account.refusals.own), account.requests, **identity)
         });
         let named = refused.into_iter().take(TOP).map(|(identity, account)| RefusedIdentity {
             identity: policies.shown(identity).into_owned(),
             requests: account.requests,
-            refused: account.refused,
+            refused: account.refusals.own,
         });
         let limits = tally.limits.iter().enumerate();
         let mut quotas: Vec<QuotaReport> = limits
@@ -243,12 +262,15 @@ impl QuotaReport {
         (position, quota): (usize, &QuotaTally),
         policies: &Policies,
     ) -> Self {
-        let demands = tally.accounts.values().flat_map(|account| &account.demands);
-        let demands = demands.filter(|demand| demand.limit == index);
-        let mut busiest: Vec<u64> =
-            demands.map(|demand| demand.windows[position].busiest()).collect();
-        busiest.sort_unstable();
         let units = u64::from(quota.quota.units().get());
+        let demands = tally.accounts.values().flat_map(|account| {
+            let own = account.demands.iter().filter(|demand| demand.limit == index);
+            own.map(|demand| (demand.windows[position].busiest(), &account.refusals))
+        });
+        let above = demands.clone().filter(|(demand, _)| *demand > units);
+        let refused_first = RefusedFirst::new(above.map(|(_, refusals)| refusals));
+        let mut busiest: Vec<u64> = demands.map(|(demand, _)| demand).collect();
+        busiest.sort_unstable();
         let within = busiest.partition_point(|demand| *demand <= units);
         Self {
             plan: limit.plan.as_ref().map(ToString::to_string),
@@ -257,6 +279,7 @@ impl QuotaReport {
             window_ms: window_ms(quota.quota),
             identities: busiest.len() as u64,
             identities_above: (busiest.len() - within) as u64,
+            refused_first,
             never_refused: NeverRefused::new(&busiest),
             distribution: distribution(&busiest),
             busiest: quota.busiest.as_ref().map(|window| BusiestReport {
@@ -266,6 +289,27 @@ impl QuotaReport {
                 density: window.density.clone(),
             }),
         }
+    }
+}
+
+impl RefusedFirst {
+    /// Of identities that ask for more than a quota has.
+    fn new<'t>(above: impl Iterator<Item = &'t AccountRefusals>) -> Self {
+        let mut first = Self::default();
+        for refusals in above.filter(|own| own.own == 0 && !own.others.is_empty()) {
+            first.identities += 1;
+            for (policy, requests) in &refusals.others {
+                match first.by.iter_mut().find(|other| other.policy == *policy) {
+                    Some(other) => other.requests += requests,
+                    None => {
+                        let (policy, requests) = (policy.clone(), *requests);
+                        first.by.push(RefusingPolicy { policy, requests });
+                    }
+                }
+            }
+        }
+        first.by.sort_by(|a, b| (b.requests, &a.policy).cmp(&(a.requests, &b.policy)));
+        first
     }
 }
 
@@ -331,12 +375,16 @@ impl OneSidedReport {
 
 impl SweepReport {
     fn new(sweep: &Sweep) -> Self {
-        let steps = sweep.steps.iter().map(|step| SweepStepReport {
-            quota: step.quota.to_string(),
-            units: step.quota.units().get(),
-            refused: step.refused,
-            share: share(step.refused, sweep.requests),
-            identities_refused: step.identities.len() as u64,
+        let steps = sweep.steps.iter().map(|step| {
+            let refused = step.refusals.values().filter(|refusals| refusals.own > 0);
+            SweepStepReport {
+                quota: step.quota.to_string(),
+                units: step.quota.units().get(),
+                refused: step.refused,
+                share: share(step.refused, sweep.requests),
+                identities_refused: refused.count() as u64,
+                refused_first: RefusedFirst::new(step.above(&sweep.demands)),
+            }
         });
         Self { policy: sweep.policy.clone(), requests: sweep.requests, steps: steps.collect() }
     }

@@ -1,18 +1,18 @@
 //! `--sweep`: how many requests each of several quotas would refuse.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use foldhash::fast::RandomState;
-use slidegate::policy::CheckedPolicy;
+use slidegate::policy::{CheckedPolicy, MatchedPolicy};
 use slidegate::{Facts, Identity, Policies, Quota, Timestamp};
 
 use crate::config::{self, Sources};
+use crate::replay::demand::{DemandWindow, window_ms};
 use crate::replay::engine::{MatchedPolicies, ReplayedRules};
-use crate::replay::tally::{MAX_IDENTITIES, is_refused_by};
-use crate::replay::timeline::IsRefused;
+use crate::replay::tally::{AccountRefusals, MAX_IDENTITIES, RefusedBy};
 
 /// How many quotas are tried, from the first to the last.
 const STEPS: u32 = 16;
@@ -30,6 +30,10 @@ pub(super) struct SweepRange {
 pub(super) struct Sweep {
     pub(super) policy: String,
     pub(super) requests: u64,
+    /// The window of the quotas.
+    window_ms: u64,
+    /// What each identity asked for; at most as many as are counted under a policy.
+    pub(super) demands: HashMap<Identity, DemandWindow, RandomState>,
     pub(super) steps: Vec<SweepStep>,
 }
 
@@ -40,8 +44,8 @@ pub(super) struct SweepStep {
     quotas: Vec<Quota>,
     rules: ReplayedRules,
     pub(super) refused: u64,
-    /// Those that are refused at least once; at most as many as are counted under a policy.
-    pub(super) identities: HashSet<Identity, RandomState>,
+    /// Of the identities whose demand is known, those with a refused request.
+    pub(super) refusals: HashMap<Identity, AccountRefusals, RandomState>,
 }
 
 impl FromStr for SweepRange {
@@ -71,10 +75,11 @@ impl SweepRange {
             let quotas = self.replaced(policy, quota)?;
             let changed = sources.with_quotas(&self.policy, quotas.clone());
             let rules = ReplayedRules::new(config::load(&changed)?.config.rules);
-            let (refused, identities) = (0, HashSet::default());
-            steps.push(SweepStep { quota, quotas, rules, refused, identities });
+            let (refused, refusals) = (0, HashMap::default());
+            steps.push(SweepStep { quota, quotas, rules, refused, refusals });
         }
-        Ok(Sweep { policy: self.policy.clone(), requests: 0, steps })
+        let (policy, window_ms) = (self.policy.clone(), window_ms(self.from));
+        Ok(Sweep { policy, requests: 0, window_ms, demands: HashMap::default(), steps })
     }
 
     /// From the first to the last, each larger by the same factor.
@@ -123,18 +128,42 @@ impl Sweep {
         matched: &MatchedPolicies<'_>,
     ) {
         let own = matched.iter().find(|own| *own.policy.name == *self.policy);
-        self.requests += u64::from(own.is_some());
+        let is_tracked = own.is_some_and(|own| self.add_demand(at, own));
         for step in &mut self.steps {
             // Requests that other policies count matter to this one too.
             let decided = step.rules.simulation.decide_facts(at, facts);
-            if let (Ok(decision), Some(own)) = (decided, own)
-                && is_refused_by(&decision, own, &step.quotas) == IsRefused::Yes
-            {
-                step.refused += 1;
-                if step.identities.len() < MAX_IDENTITIES {
-                    step.identities.insert(own.identity);
-                }
+            let (Ok(decision), Some(own)) = (decided, own) else { continue };
+            let refused_by = RefusedBy::new(&decision, matched, own, &step.quotas);
+            step.refused += u64::from(matches!(refused_by, RefusedBy::Own));
+            if is_tracked && !matches!(refused_by, RefusedBy::None) {
+                step.refusals.entry(own.identity).or_default().add(&refused_by);
             }
         }
+    }
+
+    /// Counts a request of the policy, and returns whether there is room for its identity.
+    fn add_demand(&mut self, at: Timestamp, own: &MatchedPolicy<'_>) -> bool {
+        self.requests += 1;
+        let has_room = self.demands.len() < MAX_IDENTITIES;
+        if !has_room && !self.demands.contains_key(&own.identity) {
+            return false;
+        }
+        let window = self.demands.entry(own.identity).or_default();
+        window.add(self.window_ms, at, own.cost.get());
+        true
+    }
+}
+
+impl SweepStep {
+    /// The refusals of identities that ask for more than the quota.
+    pub(super) fn above<'s>(
+        &'s self,
+        demands: &'s HashMap<Identity, DemandWindow, RandomState>,
+    ) -> impl Iterator<Item = &'s AccountRefusals> {
+        let units = u64::from(self.quota.units().get());
+        let is_above =
+            move |identity| demands.get(identity).is_some_and(|own| own.busiest() > units);
+        let refusals = self.refusals.iter().filter(move |(identity, _)| is_above(identity));
+        refusals.map(|(_, refusals)| refusals)
     }
 }

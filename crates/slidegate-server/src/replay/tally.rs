@@ -9,6 +9,7 @@ use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestam
 use smallvec::SmallVec;
 
 use crate::replay::demand::{DemandWindow, Demanded, window_ms};
+use crate::replay::engine::MatchedPolicies;
 use crate::replay::timeline::{IsRefused, WorstMinute};
 
 /// The most identities that are counted one by one under a policy. Requests of others are counted, and
@@ -62,7 +63,7 @@ pub(super) struct BusiestWindow {
 #[derive(Debug, Default)]
 pub(super) struct AccountTally {
     pub(super) requests: u64,
-    pub(super) refused: u64,
+    pub(super) refusals: AccountRefusals,
     /// For each plan that it had, what it asked for.
     pub(super) demands: SmallVec<[AccountDemand; 1]>,
 }
@@ -74,6 +75,29 @@ pub(super) struct AccountDemand {
     /// One for each quota.
     pub(super) windows: SmallVec<[DemandWindow; 1]>,
 }
+
+/// The refused requests of one identity under one policy.
+#[derive(Debug, Default)]
+pub(super) struct AccountRefusals {
+    /// Those that the policy refuses.
+    pub(super) own: u64,
+    /// Those that other policies refuse and this one does not: for each other policy, how many.
+    pub(super) others: Vec<(String, u64)>,
+}
+
+/// Which policies refuse a request, seen from one that matches it.
+#[derive(Debug)]
+pub(super) enum RefusedBy<'p> {
+    None,
+    /// The policy itself, perhaps among others; a shadow policy would refuse it.
+    Own,
+    /// Only others.
+    Others(SmallVec<[&'p str; 2]>),
+}
+
+/// In place of a policy's name, for requests with an API key that was not issued: the setting that
+/// refuses them before policies decide.
+const UNKNOWN_KEYS: &str = "unknown_keys";
 
 /// What a policy has to do with a request.
 #[derive(Debug, Clone, Copy)]
@@ -118,12 +142,12 @@ impl PolicyTally {
         &mut self,
         request: &CountedRequest<'_>,
         at: Timestamp,
-        is_refused: IsRefused,
+        refused_by: &RefusedBy<'_>,
     ) {
-        let refused = u64::from(is_refused == IsRefused::Yes);
+        let is_refused = matches!(refused_by, RefusedBy::Own);
         self.requests += 1;
-        self.refused += refused;
-        self.minutes.add(at, is_refused);
+        self.refused += u64::from(is_refused);
+        self.minutes.add(at, is_refused.into());
         let limit = self.limit(request);
         let has_room = self.accounts.len() < MAX_IDENTITIES;
         if !has_room && !self.accounts.contains_key(request.identity) {
@@ -132,7 +156,7 @@ impl PolicyTally {
         }
         let account = self.accounts.entry(*request.identity).or_default();
         account.requests += 1;
-        account.refused += refused;
+        account.refusals.add(refused_by);
         let quotas = &mut self.limits[limit].quotas;
         let windows = account.windows(limit, quotas.len());
         for (window, quota) in windows.iter_mut().zip(quotas) {
@@ -179,6 +203,51 @@ impl AccountTally {
             self.demands.len() - 1
         });
         &mut self.demands[index].windows
+    }
+}
+
+impl AccountRefusals {
+    pub(super) fn add(&mut self, refused_by: &RefusedBy<'_>) {
+        match refused_by {
+            RefusedBy::None => {}
+            RefusedBy::Own => self.own += 1,
+            RefusedBy::Others(names) => names.iter().for_each(|name| self.add_other(name)),
+        }
+    }
+
+    fn add_other(&mut self, name: &str) {
+        match self.others.iter_mut().find(|(other, _)| other == name) {
+            Some((_, requests)) => *requests += 1,
+            None => self.others.push((name.to_owned(), 1)),
+        }
+    }
+}
+
+impl<'p> RefusedBy<'p> {
+    /// Of all policies that match a request, those that refuse it, seen from one of them with these
+    /// quotas.
+    pub(super) fn new(
+        decision: &Decision,
+        matched: &MatchedPolicies<'p>,
+        own: &MatchedPolicy<'_>,
+        quotas: &[Quota],
+    ) -> Self {
+        if is_refused_by(decision, own, quotas) == IsRefused::Yes {
+            return Self::Own;
+        }
+        if decision.is_allowed() {
+            return Self::None;
+        }
+        let others = matched.iter().filter(|other| {
+            other.policy.name != own.policy.name
+                && !other.policy.shadow
+                && is_refused_by(decision, other, other.quotas) == IsRefused::Yes
+        });
+        let mut names: SmallVec<_> = others.map(|other| &*other.policy.name).collect();
+        if decision.verdict() == Verdict::Block(Block::UnknownKey) {
+            names.push(UNKNOWN_KEYS);
+        }
+        Self::Others(names)
     }
 }
 

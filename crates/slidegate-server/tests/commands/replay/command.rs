@@ -1,9 +1,9 @@
 //! What is told, and in which form.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use slidegate::Identity;
 
-use super::{Files, ONE_A_MINUTE, log_at};
+use super::{Files, ONE_A_MINUTE, combined, log_at};
 
 const TWO_POLICIES: &str = r#"
 [[policy]]
@@ -46,6 +46,7 @@ watched (only watching: nobody is refused)
   units that refuse none of:              99%       99.9%         all   identities
   4/min                                     7           7           7   1
     busiest: 7 of everyone until 2026-10-10T13:00:30.000Z
+    over this quota, but refused first by api (3 requests): 1 identity
 ";
     assert_eq!(files.text(&["access.log"]), expected);
 }
@@ -174,6 +175,65 @@ fn a_sweep_is_as_many_replays() {
         files.json(&["--sweep", "api=10/min..1000/min", "access.log"])["sweep"]["steps"].take();
     assert_eq!(steps.as_array().map(Vec::len), Some(16));
     assert_eq!((&steps[0]["units"], &steps[15]["units"]), (&10.into(), &1000.into()));
+}
+
+#[test]
+fn what_another_policy_refuses_first_is_explained() {
+    let files = Files::with_config(
+        "[[policy]]\nname = \"api\"\nquotas = [\"6/min\"]\n\
+         [[policy]]\nname = \"search\"\nmatch = { path = \"/search\" }\nquotas = [\"2/min\"]\n",
+    );
+    let search = |second| combined("203.0.113.7", second, "GET /search HTTP/1.1");
+    files.write("access.log", (0..36).map(search).collect::<String>());
+    let arguments = ["--sweep", "api=1/min..40/min", "--html", "page.html", "access.log"];
+    let text = files.text(&arguments);
+    let expected = "
+api
+  refused        0 of 36 requests (0%), 0 of 1 identity (0%)
+  units that refuse none of:              99%       99.9%         all   identities
+  6/min                                    36          36          36   1
+    busiest: 36 of ip:203.0.113.7 until 2026-10-10T13:00:35.000Z
+    over this quota, but refused first by search (34 requests): 1 identity
+";
+    assert!(text.contains(expected), "{text}");
+    let report = files.json(&arguments);
+    let [api, search] = [0, 1].map(|policy| &report["policies"][policy]["quotas"][0]);
+    let by_search = json!({ "identities": 1, "by": [{ "policy": "search", "requests": 34 }] });
+    assert_eq!((&api["identities_above"], &api["refused_first"]), (&1.into(), &by_search));
+    let none = json!({ "identities": 0, "by": [] });
+    assert_eq!((&search["identities_above"], &search["refused_first"]), (&1.into(), &none));
+    // Up to 2/min it is refused by api too, and above 36/min it does not ask for more.
+    for step in report["sweep"]["steps"].as_array().unwrap() {
+        let expected = match step["units"].as_u64().unwrap() {
+            3..36 => &by_search,
+            _ => &none,
+        };
+        assert_eq!(&step["refused_first"], expected, "{step}");
+        let is_told = text.lines().any(|line| {
+            line.trim_start().starts_with(&format!("{} ", step["quota"].as_str().unwrap()))
+                && line.ends_with("0 (0%), 0 identities, 1 refused first by search")
+        });
+        assert_eq!(is_told, *expected == by_search, "{step}: {text}");
+    }
+    let page = files.read("page.html");
+    let rows = page.matches("<td>1: search (34 requests)</td>").count();
+    let steps = text.matches("1 refused first by search").count();
+    assert_eq!(rows, 1 + steps, "the quota and the steps: {page}");
+}
+
+#[test]
+fn a_key_that_was_not_issued_is_refused_before_policies() {
+    let files = Files::with_config(
+        "unknown_keys = \"refuse\"\n\
+         [[policy]]\nname = \"api\"\nidentity = [\"api-key\", \"ip\"]\nquotas = [\"1/min\"]\n\
+         [plans.free]\nquotas = [\"1/min\"]\n\
+         [[api_key]]\nname = \"issued\"\nkey = \"issued-0123456789\"\nplan = \"free\"\n",
+    );
+    files.write("log.csv", "time,client,path,api_key\n100,203.0.113.7,/,x\n101,203.0.113.7,/,x\n");
+    let report = files.json(&["log.csv"]);
+    assert_eq!(report["refused"], 2);
+    let expected = json!({ "identities": 1, "by": [{ "policy": "unknown_keys", "requests": 2 }] });
+    assert_eq!(report["policies"][0]["quotas"][0]["refused_first"], expected);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Random logs, decided by the command and by a model that shares no code with it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -29,6 +31,21 @@ struct Expected {
     identities_refused: u64,
     /// For each quota, the busiest window of any user.
     busiest: Vec<u64>,
+    /// For each quota, those above it that only other policies refuse.
+    refused_first: Vec<RefusedFirst>,
+}
+
+/// How many users, and the requests of theirs that each other policy refuses.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct RefusedFirst {
+    identities: u64,
+    by: BTreeMap<String, u64>,
+}
+
+/// A request that some policies refuse.
+struct Refused<'l> {
+    request: &'l Sent,
+    by: Vec<usize>,
 }
 
 const BEGIN_MS: u64 = 1_767_225_600_000;
@@ -54,15 +71,15 @@ impl ModelPolicy {
         self.quotas.iter().all(|(units, _)| request.cost <= *units)
     }
 
-    fn busiest(&self, window_ms: u64, log: &[Sent]) -> u64 {
-        let own = |request: &&Sent| self.is_for(request);
+    /// The busiest window of one user.
+    fn busiest(&self, window_ms: u64, log: &[Sent], user: u8) -> u64 {
+        let own = |request: &&Sent| self.is_for(request) && request.user == user;
         let in_window = |(index, last): (usize, &Sent)| -> u64 {
             let others = log[..=index].iter().filter(own);
-            let same =
-                others.filter(|other| other.user == last.user && other.ms + window_ms > last.ms);
-            same.map(|other| other.cost).sum()
+            let in_window = others.filter(|other| other.ms + window_ms > last.ms);
+            in_window.map(|other| other.cost).sum()
         };
-        let ends = log.iter().enumerate().filter(|(_, request)| self.is_for(request));
+        let ends = log.iter().enumerate().filter(|(_, request)| own(request));
         ends.map(in_window).max().unwrap_or(0)
     }
 }
@@ -71,8 +88,7 @@ impl ModelPolicy {
 /// refuses, and how many requests are refused in all.
 fn model(policies: &[ModelPolicy], log: &[Sent]) -> (Vec<Expected>, u64) {
     let mut admitted: Vec<Sent> = Vec::new();
-    let mut refusals: Vec<Vec<u8>> = vec![Vec::new(); policies.len()];
-    let mut refused = 0;
+    let mut refused = Vec::new();
     for request in log {
         let is_for = |policy: &&ModelPolicy| policy.is_for(request);
         let is_too_costly = !policies.iter().filter(is_for).all(|own| own.can_ever_pay(request));
@@ -80,28 +96,59 @@ fn model(policies: &[ModelPolicy], log: &[Sent]) -> (Vec<Expected>, u64) {
             true => !policy.can_ever_pay(request),
             false => !policy.has_room(request, &admitted),
         };
-        let verdicts: Vec<bool> =
-            policies.iter().map(|policy| policy.is_for(request) && refuses(policy)).collect();
-        match verdicts.contains(&true) {
-            true => refused += 1,
-            false => admitted.push(request.clone()),
-        }
-        for (own, _) in refusals.iter_mut().zip(verdicts).filter(|(_, refuses)| *refuses) {
-            own.push(request.user);
+        let by = (0..policies.len())
+            .filter(|index| policies[*index].is_for(request) && refuses(&policies[*index]));
+        let by: Vec<usize> = by.collect();
+        match by.is_empty() {
+            true => admitted.push(request.clone()),
+            false => refused.push(Refused { request, by }),
         }
     }
-    let expected = policies.iter().zip(refusals).map(|(policy, mut users)| {
-        let refused = users.len() as u64;
-        users.sort_unstable();
-        users.dedup();
-        Expected {
-            requests: log.iter().filter(|request| policy.is_for(request)).count() as u64,
-            refused,
-            identities_refused: users.len() as u64,
-            busiest: policy.quotas.iter().map(|(_, window)| policy.busiest(*window, log)).collect(),
+    let expected = (0..policies.len()).map(|index| expected(policies, index, log, &refused));
+    (expected.collect(), refused.len() as u64)
+}
+
+fn expected(
+    policies: &[ModelPolicy],
+    index: usize,
+    log: &[Sent],
+    refused: &[Refused<'_>],
+) -> Expected {
+    let policy = &policies[index];
+    let own = refused.iter().filter(|refused| refused.by.contains(&index));
+    let own: Vec<u8> = own.map(|refused| refused.request.user).collect();
+    let refused_users: BTreeSet<u8> = own.iter().copied().collect();
+    let matched = || log.iter().filter(|request| policy.is_for(request));
+    let users: BTreeSet<u8> = matched().map(|request| request.user).collect();
+    let busiest_of = |window_ms: u64, user: u8| policy.busiest(window_ms, log, user);
+    // Only identities above one of the quotas are refused.
+    let is_above = |user: u8| {
+        policy.quotas.iter().any(|(units, window_ms)| busiest_of(*window_ms, user) > *units)
+    };
+    assert!(refused_users.iter().all(|user| is_above(*user)));
+    let refused_first = |(units, window_ms): &(u64, u64)| {
+        let mut first = RefusedFirst::default();
+        let spared = users.difference(&refused_users);
+        for user in spared.filter(|user| busiest_of(*window_ms, **user) > *units) {
+            first.identities += 1;
+            let theirs = refused.iter().filter(|refused| refused.request.user == *user);
+            let theirs = theirs.filter(|refused| policy.is_for(refused.request));
+            for other in theirs.flat_map(|refused| &refused.by) {
+                *first.by.entry(format!("p{other}")).or_default() += 1;
+            }
         }
-    });
-    (expected.collect(), refused)
+        first
+    };
+    let busiest = |(_, window_ms): &(u64, u64)| {
+        users.iter().map(|user| busiest_of(*window_ms, *user)).max().unwrap_or(0)
+    };
+    Expected {
+        requests: matched().count() as u64,
+        refused: own.len() as u64,
+        identities_refused: refused_users.len() as u64,
+        busiest: policy.quotas.iter().map(busiest).collect(),
+        refused_first: policy.quotas.iter().map(refused_first).collect(),
+    }
 }
 
 fn config(policies: &[ModelPolicy]) -> String {
@@ -127,8 +174,17 @@ fn csv(log: &[Sent]) -> String {
     format!("time,method,path,user,cost\n{lines}")
 }
 
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
+
+fn told_first(first: &Value) -> RefusedFirst {
+    let by = first["by"].as_array().unwrap().iter();
+    let by = by.map(|own| (own["policy"].as_str().unwrap().to_owned(), number(&own["requests"])));
+    RefusedFirst { identities: number(&first["identities"]), by: by.collect() }
+}
+
 fn told(report: &Value, policies: usize) -> Vec<Expected> {
-    let number = |value: &Value| value.as_u64().unwrap();
     let policy = |index: usize| {
         let policy = &report["policies"][index];
         let quotas = policy["quotas"].as_array().unwrap();
@@ -137,6 +193,7 @@ fn told(report: &Value, policies: usize) -> Vec<Expected> {
             refused: number(&policy["refused"]),
             identities_refused: number(&policy["identities_refused"]),
             busiest: quotas.iter().map(|quota| number(&quota["never_refused"]["all"])).collect(),
+            refused_first: quotas.iter().map(|own| told_first(&own["refused_first"])).collect(),
         }
     };
     (0..policies).map(policy).collect()
@@ -171,16 +228,27 @@ proptest! {
     fn refusals_are_those_of_the_model(policies in any_policies(), log in any_log()) {
         let files = Files::with_config(&config(&policies));
         files.write("log.csv", csv(&log));
-        let report = files.json(&["log.csv"]);
+        let window_ms = policies[0].quotas[0].1;
+        let range = format!("p0=1/{window_ms}ms..16/{window_ms}ms");
+        let report = files.json(&["--sweep", &range, "log.csv"]);
         let (mut expected, refused) = model(&policies, &log);
         for (own, policy) in expected.iter_mut().zip(&policies) {
             // Without requests there are no identities, and nothing is said of quotas.
             if own.requests == 0 {
                 own.busiest.clear();
+                own.refused_first.clear();
             }
             prop_assert!(policy.quotas.len() == 2);
         }
         prop_assert_eq!(told(&report, policies.len()), expected);
         prop_assert_eq!(report["refused"].as_u64(), Some(refused));
+        for step in report["sweep"]["steps"].as_array().unwrap() {
+            let mut swept = policies.clone();
+            swept[0].quotas[0].0 = number(&step["units"]);
+            let own = model(&swept, &log).0.remove(0);
+            prop_assert_eq!(number(&step["refused"]), own.refused);
+            prop_assert_eq!(number(&step["identities_refused"]), own.identities_refused);
+            prop_assert_eq!(&told_first(&step["refused_first"]), &own.refused_first[0]);
+        }
     }
 }

@@ -38,6 +38,7 @@ fn files() -> Files {
     }
     for second in 0..4 {
         log += &combined("198.51.100.1", second, "POST /login HTTP/1.1");
+        log += &combined("198.51.100.1", second, "POST /login HTTP/1.1");
         let script = "<script>alert(1)</script>";
         log += &format!(
             "198.51.100.2 - {script} [10/Oct/2026:13:00:0{second} +0000] \"GET /{script}?a=\\\"><svg HTTP/1.1\" \
@@ -100,6 +101,9 @@ fn the_page_shows_the_figures_of_the_json_and_runs_nothing() {
     let cells = browser.texts("table.sweep td:nth-child(2)");
     let steps = report["sweep"]["steps"].as_array().unwrap();
     assert_eq!(cells, steps.iter().map(|step| grouped(&step["refused"])).collect::<Vec<_>>());
+    let cells = browser.texts("table.sweep td:nth-child(5)");
+    let expected = steps.iter().map(|step| refused_first(&step["refused_first"]));
+    assert_eq!(cells, expected.collect::<Vec<_>>());
     for name in ["only_candidate", "only_other"] {
         let shown = browser.text(&format!("[data-part=against] [data-figure={name}]"));
         assert_eq!(shown, grouped(&report["against"][name]["requests"]));
@@ -116,7 +120,18 @@ fn quota_row(quota: &Value) -> Vec<String> {
         &quota["identities_above"],
     ];
     let name = quota["quota"].as_str().unwrap().to_owned();
-    [name].into_iter().chain(figures.map(grouped)).collect()
+    let first = refused_first(&quota["refused_first"]);
+    [name].into_iter().chain(figures.map(grouped)).chain([first]).collect()
+}
+
+fn refused_first(first: &Value) -> String {
+    let by = first["by"].as_array().unwrap().iter().map(|own| {
+        format!("{} ({} requests)", own["policy"].as_str().unwrap(), grouped(&own["requests"]))
+    });
+    match grouped(&first["identities"]) {
+        none if none == "0" => none,
+        some => format!("{some}: {}", by.collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn identity_row(own: &Value) -> Vec<String> {
