@@ -127,7 +127,9 @@ impl<S: Store> LeasedStore<S> {
 }
 
 impl<S: Store> Store for LeasedStore<S> {
-    const LEASES: bool = true;
+    fn leases(&self) -> bool {
+        true
+    }
 
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         if let [charge] = charges.as_slice()

@@ -6,22 +6,23 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::HeaderName;
 use slidegate::policy::PathReading;
-use slidegate::{Gate, MemoryStore, Store};
+use slidegate::{Gate, MemoryStore};
 use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 
+use crate::any_store::AnyStore;
 use crate::config::LimiterConfig;
 use crate::shared_bans::BanQueue;
 
 /// The gate and the rules in force, for every endpoint.
 #[derive(Debug)]
-pub(crate) struct LiveConfig<S> {
-    gate: Arc<Gate<S>>,
-    settings: ArcSwap<HttpSettings<S>>,
+pub(crate) struct LiveConfig {
+    gate: Arc<Gate<AnyStore>>,
+    settings: ArcSwap<HttpSettings>,
 }
 
 /// How requests are read and answered.
 #[derive(Debug)]
-pub(crate) struct HttpSettings<S> {
+pub(crate) struct HttpSettings {
     /// Writes headers and refusals.
     pub(crate) answers: Responder,
     /// How the gateway finds the client behind proxies.
@@ -31,14 +32,14 @@ pub(crate) struct HttpSettings<S> {
     /// The headers that identities and plans are read from, besides those that always are.
     pub(crate) identity_headers: Vec<HeaderName>,
     /// The gate with all of these.
-    pub(crate) limiter: RequestLimiter<S>,
+    pub(crate) limiter: RequestLimiter<AnyStore>,
 }
 
-impl<S: Store> LiveConfig<S> {
+impl LiveConfig {
     /// Puts rules in force, whose policies the gate has from now on. Bans that begin are queued.
     pub(crate) fn new(
         rules: &mut LimiterConfig,
-        store: S,
+        store: AnyStore,
         local: MemoryStore,
         queue: Option<Arc<BanQueue>>,
     ) -> Self {
@@ -51,11 +52,11 @@ impl<S: Store> LiveConfig<S> {
         Self { gate, settings: ArcSwap::from_pointee(settings) }
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
+    pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
         &self.gate
     }
 
-    pub(crate) fn settings(&self) -> Arc<HttpSettings<S>> {
+    pub(crate) fn settings(&self) -> Arc<HttpSettings> {
         self.settings.load_full()
     }
 
@@ -66,8 +67,8 @@ impl<S: Store> LiveConfig<S> {
     }
 }
 
-impl<S: Store> HttpSettings<S> {
-    fn new(gate: &Arc<Gate<S>>, rules: &LimiterConfig) -> Self {
+impl HttpSettings {
+    fn new(gate: &Arc<Gate<AnyStore>>, rules: &LimiterConfig) -> Self {
         let policies = gate.policies();
         let paths = policies.path_reading();
         let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());

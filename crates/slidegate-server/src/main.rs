@@ -2,6 +2,7 @@
 
 mod access;
 mod admin;
+mod any_store;
 mod calendar;
 mod check;
 mod cli;

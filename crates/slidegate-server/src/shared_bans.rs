@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slidegate::policy::ActiveBan;
-use slidegate::{Account, Gate, Limiter, Quota, Store, StoreError, Timestamp};
+use slidegate::{Account, Gate, Limiter, Quota, StoreError, Timestamp};
 use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position, RedisStoreError};
 use tokio::sync::Mutex;
 
+use crate::any_store::AnyStore;
 use crate::observe::Observer;
 use crate::overrides::Outage;
 
@@ -31,8 +32,8 @@ struct QueuedBans {
 
 /// Exchanges bans with the other gateways on one Redis.
 #[derive(Debug)]
-pub(crate) struct SharedBans<S> {
-    gate: Arc<Gate<S>>,
+pub(crate) struct SharedBans {
+    gate: Arc<Gate<AnyStore>>,
     log: EventLog,
     queue: Arc<BanQueue>,
     observer: Observer,
@@ -90,9 +91,9 @@ impl BanQueue {
     }
 }
 
-impl<S: Store> SharedBans<S> {
+impl SharedBans {
     pub(crate) fn new(
-        gate: Arc<Gate<S>>,
+        gate: Arc<Gate<AnyStore>>,
         log: EventLog,
         queue: Arc<BanQueue>,
         observer: Observer,
@@ -375,11 +376,11 @@ mod tests {
     const LOG: LogConfig =
         LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-    fn gateway(redis: &RedisServer) -> (SharedBans<MemoryStore>, Arc<BanQueue>) {
+    fn gateway(redis: &RedisServer) -> (SharedBans, Arc<BanQueue>) {
         let policy =
             Policy::new("api").quota(Quota::per_minute(1)).ban(Ban::after(Quota::per_hour(3)));
         let policies = Policies::builder().policy(policy).build().unwrap();
-        let gate = Arc::new(Gate::new(policies, MemoryStore::new()));
+        let gate = Arc::new(Gate::new(policies, MemoryStore::new().into()));
         let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
         let store = RedisStore::builder(redis.url()).deadline(Duration::from_secs(2));
         let (log, queue) = (store.build().unwrap().event_log(), Arc::<BanQueue>::default());
@@ -394,12 +395,12 @@ mod tests {
     }
 
     /// As a denial does that begins a ban.
-    fn begin(bans: &SharedBans<MemoryStore>, queue: &BanQueue) {
+    fn begin(bans: &SharedBans, queue: &BanQueue) {
         bans.gate.admin().adopt_ban(&ban()).unwrap();
         queue.push(&ban());
     }
 
-    fn in_force(bans: &SharedBans<MemoryStore>) -> usize {
+    fn in_force(bans: &SharedBans) -> usize {
         bans.gate.admin().active_bans().len()
     }
 

@@ -309,7 +309,7 @@ impl<S: Store> Gate<S> {
         self.warn_of_unknown_plan(&matches);
         let mut decision = Decision::with_capacity(matches.iter().count());
         let mut outcome = Ok(());
-        for group in Group::all::<S>(&matches) {
+        for group in Group::all(&matches, &self.store) {
             let charges = matches.charges(|matched| group.has(matched));
             if charges.is_empty() {
                 continue;
@@ -501,10 +501,11 @@ enum Group<'m, 'p> {
 
 impl<'m, 'p> Group<'m, 'p> {
     /// The groups of a request, in the order in which they are charged.
-    fn all<S: Store>(matches: &'m Matches<'p>) -> impl Iterator<Item = Self> {
-        let leased = matches.iter().filter(|matched| S::LEASES && matched.is_leased());
+    fn all(matches: &'m Matches<'p>, store: &impl Store) -> impl Iterator<Item = Self> {
+        let leases = store.leases();
+        let leased = matches.iter().filter(move |matched| leases && matched.is_leased());
         let leased = leased.map(Self::Leased);
-        let shared = Self::Shared { with_leased: !S::LEASES };
+        let shared = Self::Shared { with_leased: !leases };
         std::iter::once(Self::Local).chain(leased).chain([shared])
     }
 

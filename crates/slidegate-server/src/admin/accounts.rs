@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header;
 use serde::Deserialize;
 use slidegate::policy::CheckedPolicy;
-use slidegate::{Account, AccountError, Identity, Name, Policies, Source, Store};
+use slidegate::{Account, AccountError, Identity, Name, Policies, Source};
 
 use super::Operator;
 use super::recent::MAX_AGE;
@@ -43,8 +43,8 @@ pub(super) struct InspectParameters {
 }
 
 /// `GET /v1/accounts`
-pub(super) async fn list<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn list(
+    State(operator): State<Arc<Operator>>,
     query: Result<Query<ListParameters>, QueryRejection>,
 ) -> Result<impl IntoResponse, Problem> {
     let Query(ListParameters { sort, limit, max_age_ms }) = query?;
@@ -72,7 +72,7 @@ pub(super) async fn list<S: Store>(
     Ok(([(header::CONTENT_TYPE, "application/json")], json))
 }
 
-impl<S: Store> Operator<S> {
+impl Operator {
     /// Looks at each account that the list may have.
     async fn list(&self, sort: AccountSort, limit: usize) -> AccountList {
         let (top, now) = self.observer.accounts();
@@ -107,8 +107,8 @@ impl<S: Store> Operator<S> {
 }
 
 /// `GET /v1/accounts/{identity}`
-pub(super) async fn inspect<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn inspect(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<InspectParameters>, QueryRejection>,
 ) -> Result<Json<IdentityView>, Problem> {
@@ -137,7 +137,7 @@ pub(super) struct Candidate {
     pub(super) counts: bool,
 }
 
-impl<S: Store> Operator<S> {
+impl Operator {
     /// The accounts of an identity under one policy, or under all of them.
     pub(super) fn candidates(
         &self,

@@ -8,7 +8,6 @@ use axum::extract::{Path, Query, State};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
-use slidegate::Store;
 use tokio::sync::Semaphore;
 
 use super::Operator;
@@ -35,8 +34,8 @@ pub(super) struct AuditView {
 }
 
 /// `GET /v1/accounts/{identity}/audit`
-pub(super) async fn lines<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn lines(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<AuditView>, Problem> {

@@ -16,7 +16,7 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use slidegate::limit::Quotas;
 use slidegate::policy::{Action, CheckedPolicy};
-use slidegate::{Account, Name, Policies, Quota, Store};
+use slidegate::{Account, Name, Policies, Quota};
 
 use super::Operator;
 use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
@@ -98,8 +98,8 @@ struct LiftBody {
 }
 
 /// `GET /v1/overrides`
-pub(super) async fn list<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn list(
+    State(operator): State<Arc<Operator>>,
     query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<OverrideList>, Problem> {
     query?;
@@ -107,8 +107,8 @@ pub(super) async fn list<S: Store>(
 }
 
 /// `POST /v1/accounts/{identity}/reset`
-pub(super) async fn reset<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn reset(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Json<AccountsReset>, Problem> {
@@ -119,8 +119,8 @@ pub(super) async fn reset<S: Store>(
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
-pub(super) async fn create<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn create(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<(String, String)>, PathRejection>,
     request: Request,
 ) -> Result<Json<OverrideCreated>, Problem> {
@@ -171,8 +171,8 @@ pub(super) async fn create<S: Store>(
 }
 
 /// `DELETE /v1/overrides/{id}`
-pub(super) async fn lift<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn lift(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Json<OverrideLifted>, Problem> {
@@ -275,7 +275,7 @@ fn reason<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
     })
 }
 
-impl<S: Store> Operator<S> {
+impl Operator {
     /// Resets accounts, and records it.
     pub(crate) async fn reset(
         &self,

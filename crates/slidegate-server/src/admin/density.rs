@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
+use slidegate::Timestamp;
 use slidegate::limit::{AccountReading, LedgerReading};
-use slidegate::{Store, Timestamp};
 
 use super::Operator;
 use super::accounts::identity;
@@ -68,8 +68,8 @@ pub(super) struct DensityParameters {
 }
 
 /// `GET /v1/accounts/{identity}/density`
-pub(super) async fn density<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn density(
+    State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
     query: Result<Query<DensityParameters>, QueryRejection>,
 ) -> Result<Json<DensityView>, Problem> {

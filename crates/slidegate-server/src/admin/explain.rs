@@ -8,8 +8,8 @@ use axum::Json;
 use axum::extract::{Query, Request, State};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
+use slidegate::Policies;
 use slidegate::policy::{ExplainedPolicy, Explanation};
-use slidegate::{Policies, Store};
 use slidegate_tower::bad_request;
 
 use super::Operator;
@@ -70,8 +70,8 @@ struct PolicyEffect {
 }
 
 /// `POST /v1/explain`
-pub(super) async fn explain<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn explain(
+    State(operator): State<Arc<Operator>>,
     request: Request,
 ) -> Result<Json<ExplainView>, Problem> {
     Query::<NoParameters>::try_from_uri(request.uri())?;
@@ -83,7 +83,7 @@ pub(super) async fn explain<S: Store>(
     Ok(Json(operator.explain(&body.into()).await))
 }
 
-impl<S: Store> Operator<S> {
+impl Operator {
     async fn explain(&self, request: &DescribedRequest) -> ExplainView {
         let (gate, settings) = (self.live.gate(), self.live.settings());
         let reading = RequestReading { client_address: settings.client_address.clone() };

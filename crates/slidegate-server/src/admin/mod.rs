@@ -23,7 +23,7 @@ use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use slidegate::{Policies, Store};
+use slidegate::Policies;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::recent::RecentLists;
@@ -37,14 +37,14 @@ use crate::token::RequiredToken;
 
 /// What the operator's requests are answered from.
 #[derive(Debug)]
-pub(crate) struct Operator<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
-    pub(crate) overrides: Arc<OverrideService<S>>,
+pub(crate) struct Operator {
+    pub(crate) live: Arc<LiveConfig>,
+    pub(crate) overrides: Arc<OverrideService>,
     pub(crate) observer: Observer,
     pub(crate) recent: RecentLists,
 }
 
-impl<S: Store> Operator<S> {
+impl Operator {
     fn policies(&self) -> Arc<Policies> {
         self.live.gate().policies()
     }
@@ -86,8 +86,8 @@ If there is a token, /metrics and /v1 need it: Authorization: Bearer TOKEN
 
 /// All routes, with the `others` of the API. Probes and the index need no token; metrics and the API
 /// do, if there is one.
-pub(crate) fn router<S: Store>(
-    operator: Operator<S>,
+pub(crate) fn router(
+    operator: Operator,
     draining: CancellationToken,
     token: Option<&Secret>,
     others: Router,
@@ -96,16 +96,16 @@ pub(crate) fn router<S: Store>(
     let failures = operator.observer.token_failures();
     let required = token.map(|token| RequiredToken::new(token, ListenerKind::Admin, failures));
     let guarded = Router::new()
-        .route("/v1/accounts", get(accounts::list::<S>))
-        .route("/v1/accounts/{identity}", get(accounts::inspect::<S>))
-        .route("/v1/accounts/{identity}/audit", get(audit::lines::<S>))
-        .route("/v1/accounts/{identity}/density", get(density::density::<S>))
-        .route("/v1/accounts/{identity}/reset", post(changes::reset::<S>))
-        .route("/v1/accounts/{identity}/{action}", post(changes::create::<S>))
-        .route("/v1/overrides", get(changes::list::<S>))
-        .route("/v1/overrides/{id}", delete(changes::lift::<S>))
-        .route("/v1/policies", get(policies::list::<S>))
-        .route("/v1/explain", post(explain::explain::<S>))
+        .route("/v1/accounts", get(accounts::list))
+        .route("/v1/accounts/{identity}", get(accounts::inspect))
+        .route("/v1/accounts/{identity}/audit", get(audit::lines))
+        .route("/v1/accounts/{identity}/density", get(density::density))
+        .route("/v1/accounts/{identity}/reset", post(changes::reset))
+        .route("/v1/accounts/{identity}/{action}", post(changes::create))
+        .route("/v1/overrides", get(changes::list))
+        .route("/v1/overrides/{id}", delete(changes::lift))
+        .route("/v1/policies", get(policies::list))
+        .route("/v1/explain", post(explain::explain))
         .with_state(Arc::new(operator))
         .merge(others)
         .route("/metrics", get(async move |headers: HeaderMap| metrics(&scraped, &headers)))

@@ -159,7 +159,7 @@ impl ReloadView {
 impl StoreView {
     pub(crate) fn of(observer: &Observer) -> Self {
         let readiness = Readiness::of(observer, false);
-        let stats = observer.gate().store_stats();
+        let stats = observer.gate().store().stats();
         Self {
             kind: stats.kind.to_owned(),
             state: if readiness.degraded { "degraded" } else { "ready" }.to_owned(),

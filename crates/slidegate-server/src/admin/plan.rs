@@ -9,12 +9,10 @@ use axum::routing::post;
 use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use slidegate::Store;
 
 use super::changes::NoParameters;
 use super::views::is_default;
 use crate::json_body;
-use crate::observe::StoreReport;
 use crate::problem::Problem;
 use crate::reload::{self, AccountsOverQuota, ReloadChanges, Reloader};
 
@@ -49,13 +47,13 @@ pub(crate) struct ReloadPlan {
 }
 
 /// The page, without the check of the token.
-pub(crate) fn router<S: Store + StoreReport>(reloader: Arc<Reloader<S>>) -> Router {
-    Router::new().route("/v1/plan", post(plan::<S>)).with_state(reloader)
+pub(crate) fn router(reloader: Arc<Reloader>) -> Router {
+    Router::new().route("/v1/plan", post(plan)).with_state(reloader)
 }
 
 /// `POST /v1/plan`
-async fn plan<S: Store + StoreReport>(
-    State(reloader): State<Arc<Reloader<S>>>,
+async fn plan(
+    State(reloader): State<Arc<Reloader>>,
     query: Result<Query<NoParameters>, QueryRejection>,
     request: Request,
 ) -> Result<Json<ReloadPlan>, Problem> {

@@ -9,7 +9,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Serialize;
 use slidegate::policy::{CheckedPlan, CheckedPolicy};
-use slidegate::{Cost, Name, Quota, Store};
+use slidegate::{Cost, Name, Quota};
 
 use super::Operator;
 use super::changes::NoParameters;
@@ -105,8 +105,8 @@ struct PlanView {
 }
 
 /// `GET /v1/policies`
-pub(super) async fn list<S: Store>(
-    State(operator): State<Arc<Operator<S>>>,
+pub(super) async fn list(
+    State(operator): State<Arc<Operator>>,
     query: Result<Query<NoParameters>, QueryRejection>,
 ) -> Result<Json<PolicyList>, Problem> {
     query?;

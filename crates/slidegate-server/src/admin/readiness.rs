@@ -9,7 +9,8 @@ use slidegate::{OnStoreError, Scope};
 use slidegate_redis::{BreakerState, ServerWarning};
 use tokio_util::sync::CancellationToken;
 
-use crate::observe::{Observer, StoreStats, breaker_word};
+use crate::any_store::StoreStats;
+use crate::observe::{Observer, breaker_word};
 
 const CLOSED: &str = breaker_word(BreakerState::Closed);
 
@@ -67,7 +68,7 @@ impl Readiness {
     pub(super) fn of(observer: &Observer, draining: bool) -> Self {
         let gate = observer.gate();
         let warnings = warnings(observer);
-        let StoreStats { kind, redis, .. } = gate.store_stats();
+        let StoreStats { kind, redis, .. } = gate.store().stats();
         let state = redis.as_ref().map(|stats| match stats.breaker {
             BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
                 if observer.redis_replies() {
@@ -145,10 +146,10 @@ fn is_cut_off(state: &str) -> bool {
 /// Why what the store counts is in doubt although it answers.
 fn warnings(observer: &Observer) -> Vec<String> {
     let gate = observer.gate();
-    let StoreStats { memory, redis, .. } = gate.store_stats();
+    let StoreStats { memory, redis, .. } = gate.store().stats();
     let mut warnings = Vec::new();
     for (stats, store) in
-        [(memory, "memory store"), (Some(gate.local_stats()), "store of local policies")]
+        [(memory, "memory store"), (Some(gate.local_store().stats()), "store of local policies")]
     {
         let Some(stats) = stats.filter(MemoryStats::is_crowded) else { continue };
         let (accounts, capacity) = (stats.accounts, stats.capacity);

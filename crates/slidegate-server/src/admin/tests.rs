@@ -8,29 +8,27 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use slidegate::limit::SystemClock;
-use slidegate::{Clock, Facts, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope, Store};
-use slidegate_redis::{RedisStore, ResilientStore};
+use slidegate::{Clock, Facts, MemoryStore, OnStoreError, Policies, Policy, Quota, Scope};
+use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::{Operator, RecentLists, now, router};
+use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
 use crate::now::{Heartbeats, NowService};
-use crate::observe::{Observer, StoreReport};
+use crate::observe::Observer;
 use crate::overrides::{OverrideService, Persistence};
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
-fn endpoint<S: Store + StoreReport>(live: Arc<LiveConfig<S>>) -> (Router, CancellationToken) {
+fn endpoint(live: Arc<LiveConfig>) -> (Router, CancellationToken) {
     endpoint_with(live, None)
 }
 
-fn endpoint_with<S: Store + StoreReport>(
-    live: Arc<LiveConfig<S>>,
-    token: Option<&Secret>,
-) -> (Router, CancellationToken) {
+fn endpoint_with(live: Arc<LiveConfig>, token: Option<&Secret>) -> (Router, CancellationToken) {
     let (draining, gate) = (CancellationToken::new(), live.gate().clone());
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
     let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
@@ -46,10 +44,10 @@ fn memory_endpoint() -> (Router, CancellationToken) {
     endpoint(live(OnStoreError::Deny, MemoryStore::new()))
 }
 
-fn live<S: Store>(action: OnStoreError, store: S) -> Arc<LiveConfig<S>> {
+fn live(action: OnStoreError, store: impl Into<AnyStore>) -> Arc<LiveConfig> {
     let address = ClientAddress::new(AddressSource::Peer, []);
     let mut rules = LimiterConfig::new(policies(action), Responder::new(), address);
-    Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None))
+    Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None))
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.
@@ -151,10 +149,10 @@ async fn memory_is_ready_until_it_drains() {
 }
 
 /// A gate on a Redis that is not there.
-fn forsaken(action: OnStoreError) -> Arc<LiveConfig<ResilientStore>> {
+fn forsaken(action: OnStoreError) -> Arc<LiveConfig> {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let store = ResilientStore::builder(redis).opens_after(1).build();
-    live(action, store)
+    live(action, LeasedStore::new(store))
 }
 
 #[tokio::test]

@@ -86,6 +86,14 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl StoreConfig {
+    /// Where accounts in memory outlive a restart, if they do.
+    pub(crate) fn snapshot(&self) -> Option<&SnapshotConfig> {
+        match self {
+            Self::Memory { snapshot, .. } => snapshot.as_ref(),
+            Self::Redis(_) => None,
+        }
+    }
+
     pub(super) fn read(table: &Value<'_>) -> Option<Self> {
         let kind = table.key("kind").word();
         let (url, snapshot) = (table.key("url"), table.key("snapshot"));

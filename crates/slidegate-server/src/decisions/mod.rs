@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
-use slidegate::{AccountError, Clock, Decision, NamedCharge, Store, Timestamp};
+use slidegate::{AccountError, Clock, Decision, NamedCharge, Timestamp};
 use slidegate_tower::{LimiterOutcome, bad_request};
 
 pub(crate) use self::answer::Answer;
@@ -36,7 +36,7 @@ use crate::access;
 use crate::json_body;
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
-use crate::observe::{ListenerKind, OperationOutcome, RequestOutcome, UpstreamOutcome};
+use crate::observe::{ListenerKind, Observer, OperationOutcome, RequestOutcome, UpstreamOutcome};
 use crate::problem::Problem;
 use crate::token::{RequiredToken, bearer, peer};
 
@@ -57,33 +57,28 @@ const ANSWER_BYTES: usize = 1024;
 const TOKEN: HeaderName = HeaderName::from_static("x-slidegate-token");
 
 /// Decides what callers ask about.
-pub(crate) struct Decisions<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
-    /// Is called with every decided request.
-    pub(crate) observe: Box<dyn Fn(&RequestOutcome<'_>) + Send + Sync>,
-    pub(crate) observe_refund: Box<RefundObserver>,
+pub(crate) struct Decisions {
+    pub(crate) live: Arc<LiveConfig>,
+    pub(crate) observer: Observer,
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) refunds: Arc<RefundTable>,
 }
 
-/// Is called with every refund, and with the decision if there is one of that id.
-type RefundObserver = dyn Fn(OperationOutcome, Option<&Decision>) + Send + Sync;
-
 /// The routes of the endpoint on these ports. It must not be public: callers are trusted, with the
 /// token if there is one.
-pub(crate) fn router<S: Store>(
-    decisions: Decisions<S>,
+pub(crate) fn router(
+    decisions: Decisions,
     token: Option<RequiredToken>,
     ports: Arc<[u16]>,
 ) -> Router {
     let auth = |protocol| {
-        any(move |State(decisions): State<Arc<Decisions<S>>>, request: Request| async move {
+        any(move |State(decisions): State<Arc<Decisions>>, request: Request| async move {
             decisions.auth(protocol, request).await
         })
     };
     let router = Router::new()
-        .route(DECIDE, post(decide::<S>).fallback(|| async { not_allowed("POST") }))
-        .route(REFUND, post(refund::<S>).fallback(|| async { not_allowed("POST") }))
+        .route(DECIDE, post(decide).fallback(|| async { not_allowed("POST") }))
+        .route(REFUND, post(refund).fallback(|| async { not_allowed("POST") }))
         .route("/v1/auth", auth(AuthProtocol::Forwarding))
         .route("/v1/auth/nginx", auth(AuthProtocol::Nginx))
         .route(
@@ -105,8 +100,8 @@ pub(crate) fn router<S: Store>(
 }
 
 /// `POST /v1/decide`
-async fn decide<S: Store>(
-    State(decisions): State<Arc<Decisions<S>>>,
+async fn decide(
+    State(decisions): State<Arc<Decisions>>,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -137,8 +132,8 @@ struct RefundBody {
 }
 
 /// `POST /v1/refund`
-async fn refund<S: Store>(
-    State(decisions): State<Arc<Decisions<S>>>,
+async fn refund(
+    State(decisions): State<Arc<Decisions>>,
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let body = json_body::read(request, MAX_REFUND_BYTES).await?;
@@ -167,12 +162,12 @@ impl DecideMode {
     }
 }
 
-impl<S: Store> Decisions<S> {
+impl Decisions {
     /// Refunds the decision of this id. If the store fails, it may have been refunded: it is not
     /// tried again, because what is refunded twice is more than was spent.
     async fn refund(&self, id: &str) -> Result<StatusCode, Problem> {
         let Some(decision) = self.refunds.take(id, self.clock.now()) else {
-            (self.observe_refund)(OperationOutcome::Refused, None);
+            self.observer.refunded(OperationOutcome::Refused, None);
             return Err(Problem::not_found(format_args!(
                 "there is no decision of this id to refund: it was refunded already, is older than \
                  {} s or than {MAX_ENTRIES} others, or another gateway made it, or this one before \
@@ -185,7 +180,7 @@ impl<S: Store> Decisions<S> {
             Ok(()) => OperationOutcome::Done,
             Err(_) => OperationOutcome::Failed,
         };
-        (self.observe_refund)(outcome, Some(&decision));
+        self.observer.refunded(outcome, Some(&decision));
         refunded.map(|()| StatusCode::NO_CONTENT).map_err(|error| {
             let detail =
                 format_args!("the decision may not be refunded, and cannot be again: {error}");
@@ -222,7 +217,7 @@ impl<S: Store> Decisions<S> {
     }
 
     async fn decide_request(&self, request: &Question, mode: DecideMode) -> Answer {
-        let (gate, settings) = (self.live.gate(), Arc::clone(&self.live.settings()));
+        let (gate, settings) = (self.live.gate(), self.live.settings());
         let facts = request.facts();
         if let Err(error) = gate.check(&facts) {
             return Answer::bad_request(bad_request(&error));
@@ -256,7 +251,7 @@ impl<S: Store> Decisions<S> {
     /// `/v1/auth`, `/v1/auth/nginx` and `/v1/auth/envoy`
     async fn auth(&self, protocol: AuthProtocol, request: Request) -> Result<Response, Problem> {
         let began = self.clock.now();
-        let settings = Arc::clone(&self.live.settings());
+        let settings = self.live.settings();
         let (head, _) = request.into_parts();
         let peer = head.extensions.get::<Accepted>().and_then(|accepted| accepted.peer);
         let original = OriginalRequest::read(protocol, &head, peer, &settings.client_address)?;
@@ -289,7 +284,7 @@ impl<S: Store> Decisions<S> {
         decision: Option<&Decision>,
     ) {
         let now = self.clock.now();
-        (self.observe)(&RequestOutcome {
+        self.observer.record(&RequestOutcome {
             listener: ListenerKind::Decisions,
             method,
             path: without_query(path),

@@ -14,7 +14,6 @@ use slidegate::MemoryStore;
 use tokio::net::TcpListener;
 
 use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
-use crate::overrides::Persistence;
 use crate::server::{RunningServer, Server};
 
 /// A gateway that serves, and its admin endpoint.
@@ -31,8 +30,7 @@ impl DemoServer {
     pub(super) async fn start(upstream: SocketAddr) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let server =
-            Server::new(config, sources, MemoryStore::new(), Persistence::beside(None), None)?;
+        let server = Server::new(config, sources, MemoryStore::new().into())?;
         let running = RunningServer::new(&server).await?;
         let (gateway, admin) = (tcp(&running.endpoints.gateway)?, tcp(&running.endpoints.admin)?);
         Ok(Self { gateway, admin, _running: running })

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response};
+use slidegate::Clock;
 use slidegate::limit::SystemClock;
-use slidegate::{Clock, Store};
 use slidegate_tower::{LimiterOutcome, RequestHead};
 
 use self::body::GatewayBody;
@@ -33,8 +33,8 @@ use crate::net::{Accepted, Handler, RequestBody};
 use crate::observe::{ListenerKind, Observer, RequestOutcome};
 
 /// The gateway, for all workers.
-pub(crate) struct Gateway<S> {
-    live: Arc<LiveConfig<S>>,
+pub(crate) struct Gateway {
+    live: Arc<LiveConfig>,
     proxy: Arc<ReverseProxy>,
 }
 
@@ -53,11 +53,11 @@ pub(crate) struct ReverseProxy {
     most_idle: usize,
 }
 
-impl<S: Store> Gateway<S> {
+impl Gateway {
     /// Its answers are timed by the observer's clock.
     pub(crate) fn new(
         config: &GatewayConfig,
-        live: Arc<LiveConfig<S>>,
+        live: Arc<LiveConfig>,
         observer: Observer,
         clock: Arc<SystemClock>,
     ) -> Self {
@@ -88,19 +88,19 @@ impl<S: Store> Gateway<S> {
     }
 
     /// What answers the requests of one worker's connections.
-    pub(crate) fn worker(&self, index: usize) -> GatewayWorker<S> {
+    pub(crate) fn worker(&self, index: usize) -> GatewayWorker {
         GatewayWorker { live: self.live.clone(), proxy: self.proxy.clone(), index }
     }
 }
 
 /// Answers the requests of one worker's connections.
-pub(crate) struct GatewayWorker<S> {
-    live: Arc<LiveConfig<S>>,
+pub(crate) struct GatewayWorker {
+    live: Arc<LiveConfig>,
     proxy: Arc<ReverseProxy>,
     index: usize,
 }
 
-impl<S: Store> Handler for GatewayWorker<S> {
+impl Handler for GatewayWorker {
     type Body = GatewayBody;
 
     async fn answer(

@@ -85,7 +85,7 @@ impl<C: Clock> NowService<C> {
     /// Asks the store what it says of itself, for as long as the process lives.
     async fn observe_store(&self) {
         loop {
-            self.observer.gate().refresh_store().await;
+            self.observer.gate().store().refresh().await;
             sleep(STORE_PAUSE).await;
         }
     }

@@ -11,6 +11,7 @@ use slidegate_testbed::{ManualTime, RedisServer};
 
 use super::sampler::{STEP, Sampler};
 use super::{FRESH, Heartbeats, NowService};
+use crate::any_store::{AnyStore, decide_now};
 use crate::config::{LogConfig, LogFormat};
 use crate::observe::{
     DurationCounts, ListenerKind, Observer, PolicyTotals, RequestOutcome, RequestTotals,
@@ -64,18 +65,18 @@ fn policies_that_stay_keep_their_steps_and_new_ones_get_as_many() {
     assert_eq!(step(&[("api", 9)]), [list("api", &[0, 0, 0, 0, 0, 9])]);
 }
 
-fn gate(clock: &ManualClock) -> Arc<Gate<MemoryStore>> {
+fn gate(clock: &ManualClock) -> Arc<Gate<AnyStore>> {
     let policies = Policies::builder()
         .policy(Policy::new("api").quota("2/h").candidate("1/h"))
         .policy(Policy::new("trial").quota(Quota::per_hour(1)).shadow());
     let store = || MemoryStore::builder().clock(clock.clone()).build();
-    Arc::new(Gate::with_local(policies.build().unwrap(), store(), store()))
+    Arc::new(Gate::with_local(policies.build().unwrap(), store().into(), store()))
 }
 
 /// A request that is decided within so many microseconds.
-fn ask(gate: &Gate<MemoryStore>, observer: &Observer, us: u64) {
+fn ask(gate: &Gate<AnyStore>, observer: &Observer, us: u64) {
     let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());
-    let (decision, began) = (gate.decide_now(&facts).unwrap(), gate.now());
+    let (decision, began) = (decide_now(gate, &facts), gate.now());
     observer.record(&RequestOutcome {
         listener: ListenerKind::Gateway,
         method: &Method::GET,

@@ -1,10 +1,6 @@
 //! Metrics that a gate and its stores keep themselves.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
 
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
@@ -13,161 +9,27 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::{Action, BanStats};
-use slidegate::{ChosenStats, Gate, MemoryStore, Name, Policies, Store};
-use slidegate_redis::{
-    BreakerState, KeyCollisions, Latency, LeaseStats, LeasedStore, ResilienceStats, ResilientStore,
-    ServerWarning,
-};
+use slidegate::{ChosenStats, Gate};
+use slidegate_redis::{BreakerState, Latency, LeaseStats, ResilienceStats, ServerWarning};
 
 use super::page::Page;
+use crate::any_store::AnyStore;
 
-/// A store that can be asked how it is.
-pub(crate) trait StoreReport: Send + Sync + 'static {
-    fn report(&self) -> StoreStats;
-
-    /// Asks a server what it says of itself, for the next report.
-    fn refresh(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
-
-    /// Checks that no two ledgers of these policies would share a key.
-    fn check_policies(&self, _: &Policies) -> Result<(), KeyCollisions> {
-        Ok(())
-    }
-}
-
-/// How a store is.
-#[derive(Debug)]
-pub(crate) struct StoreStats {
-    /// What it is called in configurations.
-    pub(crate) kind: &'static str,
-    /// What it holds, if it is in this process's memory.
-    pub(crate) memory: Option<MemoryStats>,
-    /// What this process counts by itself while Redis is unavailable, if Redis is the store.
-    pub(crate) fallback: Option<MemoryStats>,
-    /// Where Redis is, without secrets, if it is there.
-    pub(crate) url: Option<String>,
-    /// How it gets on with Redis, if it is there.
-    pub(crate) redis: Option<ResilienceStats>,
-    /// What it has taken ahead, if it does so.
-    leases: Option<LeaseStats>,
-}
-
-impl StoreReport for MemoryStore {
-    fn report(&self) -> StoreStats {
-        let memory = Some(self.stats());
-        StoreStats { kind: "memory", memory, fallback: None, url: None, redis: None, leases: None }
-    }
-}
-
-impl StoreReport for ResilientStore {
-    fn report(&self) -> StoreStats {
-        let (url, redis) = (Some(self.redis().to_string()), Some(self.stats()));
-        let fallback = Some(self.local_stats());
-        StoreStats { kind: "redis", memory: None, fallback, url, redis, leases: None }
-    }
-
-    async fn refresh(&self) {
-        if let Err(error) = self.refresh_server_report().await {
-            tracing::debug!(%error, "Redis did not say how it is");
-        }
-    }
-
-    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
-        self.redis().check_policies(policies)
-    }
-}
-
-impl StoreReport for LeasedStore {
-    fn report(&self) -> StoreStats {
-        StoreStats { leases: Some(self.stats()), ..self.inner().report() }
-    }
-
-    async fn refresh(&self) {
-        self.inner().refresh().await;
-    }
-
-    fn check_policies(&self, policies: &Policies) -> Result<(), KeyCollisions> {
-        self.inner().check_policies(policies)
-    }
-}
-
-/// A gate, whatever its store is.
-pub(crate) trait GateReport: Send + Sync + 'static {
-    /// The policies in force.
-    fn policies(&self) -> Arc<Policies>;
-
-    fn store_stats(&self) -> StoreStats;
-
-    /// Of the gate's own store.
-    fn local_stats(&self) -> MemoryStats;
-
-    /// Asks the store's server what it says of itself.
-    fn refresh_store(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-
-    /// Identities that clients chose.
-    fn chosen_identities(&self) -> ChosenStats;
-
-    fn ban_stats(&self) -> BanStats;
-
-    /// Decisions that the store could not count, by policy.
-    fn uncounted(&self) -> HashMap<Name, u64>;
-
-    /// What the operator's overrides do that are in force.
-    fn active_overrides(&self) -> Vec<Action>;
-}
-
-impl<S: Store + StoreReport> GateReport for Gate<S> {
-    fn policies(&self) -> Arc<Policies> {
-        self.policies()
-    }
-
-    fn store_stats(&self) -> StoreStats {
-        self.store().report()
-    }
-
-    fn local_stats(&self) -> MemoryStats {
-        self.local_store().stats()
-    }
-
-    fn refresh_store(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.store().refresh())
-    }
-
-    fn chosen_identities(&self) -> ChosenStats {
-        self.chosen_identities()
-    }
-
-    fn ban_stats(&self) -> BanStats {
-        self.admin().ban_stats()
-    }
-
-    fn uncounted(&self) -> HashMap<Name, u64> {
-        self.admin().uncounted()
-    }
-
-    fn active_overrides(&self) -> Vec<Action> {
-        let (overrides, now) = (self.admin().overrides(), self.now());
-        let in_force = overrides.as_slice().iter().filter(|record| record.until > now);
-        in_force.map(|record| record.action).collect()
-    }
-}
-
-pub(super) fn encode(gate: &dyn GateReport, page: &mut Page<'_>) -> fmt::Result {
-    let store = gate.store_stats();
+pub(super) fn encode(gate: &Gate<AnyStore>, page: &mut Page<'_>) -> fmt::Result {
+    let store = gate.store().stats();
     let kind = Info::new([("kind", store.kind)]);
     page.metric("slidegate_store", "The kind of store.", &kind)?;
     let stores = [
         ("shared", store.memory),
         ("fallback", store.fallback),
-        ("local", Some(gate.local_stats())),
+        ("local", Some(gate.local_store().stats())),
     ];
     let memory: Vec<_> =
         stores.into_iter().filter_map(|(store, stats)| Some((store, stats?))).collect();
     encode_memory(&memory, page)?;
     encode_chosen(gate.chosen_identities(), page)?;
-    encode_bans(gate.ban_stats(), page)?;
-    encode_overrides(&gate.active_overrides(), page)?;
+    encode_bans(gate.admin().ban_stats(), page)?;
+    encode_overrides(gate, page)?;
     store.redis.map_or(Ok(()), |stats| encode_redis(&stats, page))?;
     store.leases.map_or(Ok(()), |stats| encode_leases(stats, page))
 }
@@ -243,8 +105,11 @@ fn encode_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
     page.metric("slidegate_ban_capacity", capacity, &ConstGauge::new(bans.capacity as f64))
 }
 
-fn encode_overrides(active: &[Action], page: &mut Page<'_>) -> fmt::Result {
-    let count = |is_one: fn(&Action) -> bool| active.iter().filter(|a| is_one(a)).count() as f64;
+fn encode_overrides(gate: &Gate<AnyStore>, page: &mut Page<'_>) -> fmt::Result {
+    let (overrides, now) = (gate.admin().overrides(), gate.now());
+    let in_force = || overrides.as_slice().iter().filter(|record| record.until > now);
+    let count =
+        |is_one: fn(&Action) -> bool| in_force().filter(|one| is_one(&one.action)).count() as f64;
     page.gauges(
         "slidegate_overrides",
         "Overrides in force at this gateway, by action.",

@@ -22,7 +22,7 @@ use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::{Trail, TrailLines, read_tail};
 pub(crate) use self::decision_times::DurationCounts;
-pub(crate) use self::gate_metrics::{StoreReport, StoreStats, breaker_word};
+pub(crate) use self::gate_metrics::breaker_word;
 pub(crate) use self::observer::{Observer, PolicyConflict, ReloadState};
 pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;

@@ -12,11 +12,11 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Decision, Name, Policies, Timestamp};
+use slidegate::{Clock, Decision, Gate, Name, Policies, Timestamp};
 
 use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
 use super::decision_times::DurationCounts;
-use super::gate_metrics::{self, GateReport};
+use super::gate_metrics;
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
@@ -25,6 +25,7 @@ use super::request_metrics::{RequestMetrics, RequestTotals};
 use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
+use crate::any_store::AnyStore;
 use crate::config::LogConfig;
 use crate::net::{ConnectionCounts, ConnectionTable};
 
@@ -33,7 +34,7 @@ use crate::net::{ConnectionCounts, ConnectionTable};
 pub(crate) struct Observer(Arc<ObserverState>);
 
 struct ObserverState {
-    gate: Arc<dyn GateReport>,
+    gate: Arc<Gate<AnyStore>>,
     requests: RequestMetrics,
     policies: PolicyMetrics,
     /// The connections of each listener.
@@ -58,6 +59,9 @@ struct ObserverState {
     audit: Option<Trail>,
     /// Whether there is a line for every request.
     access_log: bool,
+    /// What was recorded, for tests of the endpoints.
+    #[cfg(test)]
+    recorded: Mutex<Vec<String>>,
     clock: Arc<dyn Clock>,
     started: Timestamp,
 }
@@ -95,7 +99,7 @@ struct Attempts {
 impl Observer {
     /// An observer of this gate. Outcomes must be timed by the same clock.
     pub(crate) fn new(
-        gate: Arc<dyn GateReport>,
+        gate: Arc<Gate<AnyStore>>,
         log: &LogConfig,
         audit: Option<Trail>,
         clock: Arc<dyn Clock>,
@@ -127,6 +131,8 @@ impl Observer {
             token_failures: Arc::default(),
             audit,
             access_log: log.access,
+            #[cfg(test)]
+            recorded: Mutex::default(),
             gate,
             clock,
             started,
@@ -135,6 +141,13 @@ impl Observer {
 
     /// Records a request that was answered.
     pub(crate) fn record(&self, outcome: &RequestOutcome<'_>) {
+        #[cfg(test)]
+        {
+            let RequestOutcome { method, path, client, status, decision, .. } = outcome;
+            let allowed = decision.map(Decision::is_allowed);
+            let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
+            self.0.recorded.lock().push(line);
+        }
         let state = &*self.0;
         let gate = &state.gate;
         let verdict = VerdictLabel::of(outcome);
@@ -227,6 +240,11 @@ impl Observer {
 
     /// A program wanted a decision refunded, if there is one of that id.
     pub(crate) fn refunded(&self, outcome: OperationOutcome, decision: Option<&Decision>) {
+        #[cfg(test)]
+        {
+            let policies = decision.map_or(0, |decision| decision.policies().len());
+            self.0.recorded.lock().push(format!("refund {outcome:?} {policies}"));
+        }
         self.0.refunds.get_or_create(&[("outcome", outcome.as_str())]).inc();
         if let Some(audit) = self.0.audit.as_ref().filter(|audit| audit.every_decision)
             && let Some(decision) = decision
@@ -305,7 +323,7 @@ impl Observer {
 
     /// What each policy in force has decided.
     pub(crate) fn policy_totals(&self) -> Vec<(Name, PolicyTotals)> {
-        let uncounted = self.gate().uncounted();
+        let uncounted = self.gate().admin().uncounted();
         let policies = self.gate().policies();
         let totals = policies.names().map(|name| {
             let failed = uncounted.get(name).copied().unwrap_or_default();
@@ -340,8 +358,14 @@ impl Observer {
     }
 
     /// The gate that is observed.
-    pub(crate) fn gate(&self) -> &dyn GateReport {
-        &*self.0.gate
+    pub(crate) fn gate(&self) -> &Gate<AnyStore> {
+        &self.0.gate
+    }
+
+    /// What was recorded since this was last called.
+    #[cfg(test)]
+    pub(crate) fn take_recorded(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.recorded.lock())
     }
 
     /// The page of metrics.
@@ -367,7 +391,7 @@ impl Collector for Observer {
         state.requests.encode(page)?;
         state.policies.encode(page)?;
         encode_connections(&state.connections.lock(), page)?;
-        gate_metrics::encode(&*state.gate, page)?;
+        gate_metrics::encode(&self.0.gate, page)?;
         page.metric(
             "slidegate_denial_log_left_out",
             "Denials not logged individually because of the log's rate limit.",

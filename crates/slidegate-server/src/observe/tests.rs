@@ -15,11 +15,12 @@ use slidegate::{
     AccessList, Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies,
     Policy, Quota, Scope, Source,
 };
-use slidegate_redis::{RedisStore, ResilientStore};
+use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
 
 use super::{
     ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError, UpstreamOutcome,
 };
+use crate::any_store::{AnyStore, decide_now};
 use crate::config::{Bounds, LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
 use crate::net::ConnectionTable;
@@ -61,7 +62,7 @@ impl Read {
 
 /// A gate on a clock of its own, and who watches it.
 struct Scene {
-    gate: Arc<Gate<MemoryStore>>,
+    gate: Arc<Gate<AnyStore>>,
     observer: Observer,
     clock: ManualClock,
 }
@@ -72,7 +73,7 @@ impl Scene {
     fn new(policies: Policies) -> Self {
         let clock = ManualClock::default();
         let store = || MemoryStore::builder().capacity(1000).clock(clock.clone()).build();
-        let gate = Arc::new(Gate::with_local(policies, store(), store()));
+        let gate = Arc::new(Gate::with_local(policies, store().into(), store()));
         let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(clock.clone()));
         Self { gate, observer, clock }
     }
@@ -81,7 +82,7 @@ impl Scene {
     fn ask(&self, path: &str, client: u16) -> Decision {
         let [high, low] = client.to_be_bytes();
         let facts = Facts::new(&Method::GET, path).client([10, 0, high, low].into());
-        let decision = self.gate.decide_now(&facts).unwrap();
+        let decision = decide_now(&self.gate, &facts);
         let status = match decision.is_allowed() {
             true => StatusCode::OK,
             false => StatusCode::TOO_MANY_REQUESTS,
@@ -215,7 +216,7 @@ fn each_policy_tells_its_verdicts_by_plan() {
     let scene = Scene::new(policies(api));
     let ask = |plan: &str, path: &str| {
         let facts = Facts::new(&Method::GET, path).client([10, 0, 0, 1].into()).plan(plan);
-        let decision = scene.gate.decide_now(&facts).unwrap();
+        let decision = decide_now(&scene.gate, &facts);
         scene.answer(path, StatusCode::OK, Some(&decision));
     };
     (0..3).for_each(|_| ask("free", "/"));
@@ -287,7 +288,7 @@ fn both_formats_say_the_same() {
 #[test]
 fn a_store_on_redis_tells_of_its_calls() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
-    let gate = Gate::new(three_policies(), ResilientStore::new(redis));
+    let gate = Gate::new(three_policies(), LeasedStore::new(ResilientStore::new(redis)).into());
     let read = Read::of(&Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new())));
     assert_eq!(read.value("slidegate_store_breaker", &[("state", "closed")]), Some(1.0));
     assert_eq!(read.value("slidegate_store_breaker", &[("state", "open")]), Some(0.0));
@@ -308,7 +309,7 @@ fn a_store_on_redis_tells_of_its_calls() {
 #[test]
 fn every_metric_is_described_in_the_documentation() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
-    let gate = Gate::new(three_policies(), ResilientStore::new(redis));
+    let gate = Gate::new(three_policies(), LeasedStore::new(ResilientStore::new(redis)).into());
     let observer = Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new()));
     let connections = ConnectionTable::new(&Bounds::default());
     observer.connections(ListenerKind::Gateway, Arc::new(connections));
@@ -490,7 +491,7 @@ fn secrets_are_in_no_line() {
     let facts = Facts::new(&Method::GET, "/?key=hunter2").headers(&headers);
     let lines = lines_of("info", || {
         for _ in 0..2 {
-            let decision = scene.gate.decide_now(&facts).unwrap();
+            let decision = decide_now(&scene.gate, &facts);
             scene.answer("/", StatusCode::OK, Some(&decision));
         }
     });

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate::policy::{Action, Override, Overrides};
-use slidegate::{AccountError, Gate, Identity, Policies, Store, Timestamp};
+use slidegate::{AccountError, Gate, Identity, Policies, Timestamp};
 use slidegate_redis::{EventLogError, MapVersion, SharedMap, SharedMapError};
 use tokio::sync::Mutex;
 
@@ -27,18 +27,19 @@ use self::shared::{LIFT_TTL, RESET_TTL};
 use crate::admin::views::{
     AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView,
 };
+use crate::any_store::AnyStore;
 use crate::calendar::Rfc3339;
 use crate::shared_bans::SharedBans;
 
 /// Manages the overrides of one gate.
 #[derive(Debug)]
-pub(crate) struct OverrideService<S> {
-    gate: Arc<Gate<S>>,
+pub(crate) struct OverrideService {
+    gate: Arc<Gate<AnyStore>>,
     persistence: Persistence,
     began: Timestamp,
     state: Mutex<OverrideState>,
     /// The policies' bans that gateways share: a reset lifts them at all gateways.
-    bans: Option<Arc<SharedBans<S>>>,
+    bans: Option<Arc<SharedBans>>,
 }
 
 /// The overrides as last known.
@@ -88,13 +89,13 @@ pub(crate) enum OverrideError {
 // All that Redis can hold can be applied.
 const _: () = assert!(SharedMap::MOST <= Overrides::MAX);
 
-impl<S: Store> OverrideService<S> {
+impl OverrideService {
     /// A service with the overrides of the file, if there is one; those in Redis are read by
     /// [`refresh`](Self::refresh). Resets lift the bans that gateways share.
     pub(crate) fn open(
-        gate: Arc<Gate<S>>,
+        gate: Arc<Gate<AnyStore>>,
         persistence: Persistence,
-        bans: Option<Arc<SharedBans<S>>>,
+        bans: Option<Arc<SharedBans>>,
     ) -> anyhow::Result<Self> {
         let mut state = OverrideState::default();
         if let Persistence::File(path) = &persistence {
@@ -105,7 +106,7 @@ impl<S: Store> OverrideService<S> {
         Ok(Self { gate, persistence, began, state, bans })
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate<S>> {
+    pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
         &self.gate
     }
 
@@ -277,7 +278,7 @@ impl<S: Store> OverrideService<S> {
 }
 
 impl OverrideState {
-    fn now_ms<S: Store>(&self, gate: &Gate<S>) -> u64 {
+    fn now_ms(&self, gate: &Gate<AnyStore>) -> u64 {
         gate.now().as_millis().saturating_add_signed(self.clock_offset_ms)
     }
 
@@ -287,14 +288,14 @@ impl OverrideState {
     }
 
     /// Drops expired overrides and returns the current time on their clock.
-    fn drop_ended<S: Store>(&mut self, gate: &Gate<S>) -> u64 {
+    fn drop_ended(&mut self, gate: &Gate<AnyStore>) -> u64 {
         let now_ms = self.now_ms(gate);
         self.overrides.retain(|record| record.until_ms > now_ms);
         now_ms
     }
 
     /// Puts these overrides in force.
-    fn replace<S: Store>(&mut self, overrides: Vec<OverrideRecord>, gate: &Gate<S>) {
+    fn replace(&mut self, overrides: Vec<OverrideRecord>, gate: &Gate<AnyStore>) {
         self.overrides = overrides;
         let in_force = self.overrides.iter().filter_map(|record| {
             let OperatorAction::Override(action) = record.action else { return None };

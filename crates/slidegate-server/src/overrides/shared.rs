@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Store, Timestamp};
+use slidegate::Timestamp;
 use slidegate_redis::{SharedEntry, SharedMapError, SharedSnapshot};
 
 use super::{OperatorAction, OverrideRecord, OverrideService, OverrideState, Persistence};
@@ -31,7 +31,7 @@ pub(crate) struct Outage {
     is_on: bool,
 }
 
-impl<S: Store> OverrideService<S> {
+impl OverrideService {
     /// Polls Redis, if overrides are shared, for the life of the process.
     pub(crate) async fn poll(self: Arc<Self>) {
         if !matches!(self.persistence, Persistence::SharedMap(_)) {

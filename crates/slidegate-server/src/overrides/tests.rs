@@ -9,16 +9,18 @@ use slidegate::{Clock, Facts, ManualClock, MemoryStore, Policies, Policy, Quota,
 
 use super::*;
 
+use crate::any_store::{AnyStore, decide_now};
+
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn gate(clock: &ManualClock) -> Arc<Gate> {
+fn gate(clock: &ManualClock) -> Arc<Gate<AnyStore>> {
     let policy = |name| Policy::new(name).identity([Source::User]).quota(Quota::per_hour(2));
     let policies = Policies::builder().policy(policy("api")).policy(policy("login").path("/login"));
     let store = || MemoryStore::builder().clock(clock.clone()).build();
-    Arc::new(Gate::with_local(policies.build().unwrap(), store(), store()))
+    Arc::new(Gate::with_local(policies.build().unwrap(), store().into(), store()))
 }
 
-fn overrides(clock: &ManualClock) -> OverrideService<MemoryStore> {
+fn overrides(clock: &ManualClock) -> OverrideService {
     OverrideService::open(gate(clock), Persistence::Process, None).unwrap()
 }
 
@@ -35,13 +37,13 @@ fn after(lasting: Duration) -> Expiry {
     Expiry::For(lasting.as_millis() as u64)
 }
 
-async fn active(overrides: &OverrideService<MemoryStore>) -> Vec<OverrideView> {
+async fn active(overrides: &OverrideService) -> Vec<OverrideView> {
     overrides.list(None).await.overrides
 }
 
-fn is_allowed(overrides: &OverrideService<MemoryStore>, path: &str) -> bool {
+fn is_allowed(overrides: &OverrideService, path: &str) -> bool {
     let facts = Facts::new(&Method::GET, path).user("ann");
-    overrides.gate.decide_now(&facts).unwrap().is_allowed()
+    decide_now(&overrides.gate, &facts).is_allowed()
 }
 
 #[tokio::test]

@@ -3,9 +3,10 @@
 use std::fmt::{self, Display};
 
 use serde::{Deserialize, Serialize};
-use slidegate::{Gate, Policies, Store};
+use slidegate::{Gate, Policies};
 
 use crate::admin::accounts::counts;
+use crate::any_store::AnyStore;
 use crate::observe::{Observer, SeenAccount};
 
 /// The most accounts that are looked at. Each is a call to the store.
@@ -41,8 +42,8 @@ pub(crate) struct AccountOverQuota {
 
 impl AccountsOverQuota {
     /// Reads accounts whose quotas differ between the policies, as the new ones would count them.
-    pub(crate) async fn find<S: Store>(
-        gate: &Gate<S>,
+    pub(crate) async fn find(
+        gate: &Gate<AnyStore>,
         observer: &Observer,
         old: &Policies,
         new: &Policies,

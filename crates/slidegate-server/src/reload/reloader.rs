@@ -7,17 +7,17 @@ use std::sync::Arc;
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slidegate::{Policies, Store};
+use slidegate::Policies;
 
 use super::{AccountsOverQuota, Loader, difference, history, needs_restart};
 use crate::config::{self, Config, ConfigErrors, Loaded, Sources};
 use crate::live_config::LiveConfig;
-use crate::observe::{Observer, StoreReport};
+use crate::observe::Observer;
 
 /// What the server was started with, and what is in force.
 #[derive(Debug)]
-pub(crate) struct Reloader<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
+pub(crate) struct Reloader {
+    pub(crate) live: Arc<LiveConfig>,
     pub(crate) observer: Observer,
     /// As it was at the start, without policies.
     pub(crate) config: Arc<Config>,
@@ -42,7 +42,7 @@ pub(crate) struct ReloadChanges {
     pub(crate) restart: Vec<String>,
 }
 
-impl<S: Store + StoreReport> Reloader<S> {
+impl Reloader {
     /// Loads the configuration again, and says what it would change.
     pub(crate) async fn load(self: &Arc<Self>) -> anyhow::Result<(Loaded, ReloadChanges)> {
         let this = self.clone();

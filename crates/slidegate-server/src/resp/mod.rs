@@ -17,7 +17,7 @@ use bytes::{Buf, BytesMut};
 use http::{Method, StatusCode};
 use redis_protocol::resp2::types::BorrowedFrame;
 use slidegate::limit::SystemClock;
-use slidegate::{AccountError, Block, Clock, Decision, NamedCharge, Standing, Store, Verdict};
+use slidegate::{AccountError, Block, Clock, Decision, NamedCharge, Standing, Verdict};
 use tokio::time::Instant;
 
 use self::command::{Arguments, COMMANDS, CommandUsage, RespCommand};
@@ -41,16 +41,16 @@ const WRITE_BYTES: usize = 64 * 1024;
 const KEPT_BYTES: usize = 16 * 1024;
 
 /// Decides for Redis clients, which are trusted, with the token if there is one.
-pub(crate) struct Resp<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
-    pub(crate) operator: Operator<S>,
+pub(crate) struct Resp {
+    pub(crate) live: Arc<LiveConfig>,
+    pub(crate) operator: Operator,
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) token: Option<RequiredToken>,
 }
 
 /// One client's connection, as far as commands have changed it.
-struct Session<'r, S> {
-    resp: &'r Resp<S>,
+struct Session<'r> {
+    resp: &'r Resp,
     peer: Option<IpAddr>,
     is_authenticated: bool,
     /// The client has quit, or sent what is no command.
@@ -61,7 +61,7 @@ struct Session<'r, S> {
 /// Why a command has no reply but an error, which begins with a code.
 type CommandError = String;
 
-impl<S: Store> RawHandler for Resp<S> {
+impl RawHandler for Resp {
     async fn serve(&self, connection: &mut RawConnection) -> io::Result<()> {
         let mut session = Session {
             resp: self,
@@ -93,7 +93,7 @@ impl<S: Store> RawHandler for Resp<S> {
     }
 }
 
-impl<S: Store> Session<'_, S> {
+impl Session<'_> {
     /// Answers every whole command that was read; returns whether there was one.
     async fn answer_all(
         &mut self,

@@ -52,7 +52,7 @@ impl Endpoint {
         let mut rules = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
         let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let store = MemoryStore::builder().clock(clock).build();
-        let live = Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None));
+        let live = Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None));
         let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
         let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());

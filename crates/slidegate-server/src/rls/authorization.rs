@@ -1,8 +1,8 @@
 //! `Authorization/Check`: `ext_authz` over gRPC, by the policies for requests.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::Clock;
 use slidegate::policy::without_query;
-use slidegate::{Clock, Store};
 use slidegate_tower::LimiterOutcome;
 use tonic::{Code, Request, Response, Status};
 
@@ -21,7 +21,7 @@ use crate::decisions::OriginalRequest;
 use crate::net::Accepted;
 
 #[tonic::async_trait]
-impl<S: Store> Authorization for EnvoyService<S> {
+impl Authorization for EnvoyService {
     async fn check(
         &self,
         request: Request<CheckRequest>,

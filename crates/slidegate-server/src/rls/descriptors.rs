@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use slidegate::limit::Quotas;
 use slidegate::{
-    AccountError, Clock, Decision, Gate, NamedCharge, PolicyStanding, Quota, Standing, Store,
-    StoreError, Verdict,
+    AccountError, Clock, Decision, Gate, NamedCharge, PolicyStanding, Quota, Standing, StoreError,
+    Verdict,
 };
 use tonic::{Request, Response, Status};
 
@@ -23,6 +23,8 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::Rate
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{Asked, EnvoyService, header_values};
+
+use crate::any_store::AnyStore;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -47,7 +49,7 @@ struct Charged<'a> {
 }
 
 #[tonic::async_trait]
-impl<S: Store> RateLimitService for EnvoyService<S> {
+impl RateLimitService for EnvoyService {
     async fn should_rate_limit(
         &self,
         request: Request<RateLimitRequest>,
@@ -96,7 +98,7 @@ impl<S: Store> RateLimitService for EnvoyService<S> {
     }
 }
 
-impl<S: Store> EnvoyService<S> {
+impl EnvoyService {
     fn answer(
         &self,
         asked: &Asked<'_>,
@@ -189,8 +191,8 @@ fn window(unit: RateLimitUnit) -> Option<Duration> {
 
 /// Peeks, spends if nothing denies, and then refunds: all of it or nothing. The second decision says
 /// where the refunded accounts stand.
-async fn decide<S: Store>(
-    gate: &Gate<S>,
+async fn decide(
+    gate: &Gate<AnyStore>,
     charged: &[Charged<'_>],
 ) -> Result<(Decision, Decision), AccountError> {
     let of = |mode: Hits| -> Vec<NamedCharge<'_>> {

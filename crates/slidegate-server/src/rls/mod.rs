@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use http::{HeaderMap, Method, StatusCode};
 use slidegate::limit::SystemClock;
-use slidegate::{Clock, Decision, Store, Timestamp};
+use slidegate::{Clock, Decision, Timestamp};
 use tonic::Status;
 use tonic::service::Routes;
 
@@ -38,28 +38,22 @@ mod proto {
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Decides what Envoy asks about. Clones are the same service.
-pub(crate) struct EnvoyService<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
+#[derive(Clone)]
+pub(crate) struct EnvoyService {
+    pub(crate) live: Arc<LiveConfig>,
     pub(crate) observer: Observer,
     pub(crate) clock: Arc<SystemClock>,
 }
 
-impl<S> Clone for EnvoyService<S> {
-    fn clone(&self) -> Self {
-        let Self { live, observer, clock } = self;
-        Self { live: live.clone(), observer: observer.clone(), clock: clock.clone() }
-    }
-}
-
 /// Both services, with health and reflection. Callers are trusted, with the token if there is one.
-pub(crate) async fn router<S: Store>(service: EnvoyService<S>, token: Option<&Secret>) -> Router {
+pub(crate) async fn router(service: EnvoyService, token: Option<&Secret>) -> Router {
     let failures = service.observer.token_failures();
     let token = token.map(|token| RequiredToken::new(token, ListenerKind::Rls, failures));
     let limits = RateLimitServiceServer::new(service.clone()).max_decoding_message_size(MAX_BYTES);
     let checks = AuthorizationServer::new(service).max_decoding_message_size(MAX_BYTES);
     let (health, health_server) = tonic_health::server::health_reporter();
-    health.set_serving::<RateLimitServiceServer<EnvoyService<S>>>().await;
-    health.set_serving::<AuthorizationServer<EnvoyService<S>>>().await;
+    health.set_serving::<RateLimitServiceServer<EnvoyService>>().await;
+    health.set_serving::<AuthorizationServer<EnvoyService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -104,7 +98,7 @@ struct Asked<'a> {
     client: Option<IpAddr>,
 }
 
-impl<S> EnvoyService<S> {
+impl EnvoyService {
     /// Reports a decided request to the observer.
     fn record(&self, asked: &Asked<'_>, status: StatusCode, decision: Option<&Decision>) {
         let now = self.clock.now();

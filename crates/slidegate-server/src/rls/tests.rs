@@ -9,10 +9,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent, SystemClock};
+use slidegate::limit::SystemClock;
 use slidegate::{
-    Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Store,
-    StoreError, Timestamp,
+    Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
 };
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tonic::Code as Grpc;
@@ -37,10 +36,11 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, Des
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
+use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
-use crate::observe::{MetricsFormat, Observer, StoreReport, StoreStats};
+use crate::observe::{MetricsFormat, Observer};
 
 const LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -82,14 +82,11 @@ async fn envoy() -> Envoy {
 }
 
 impl Envoy {
-    async fn new<S>(policies: Policies, store: S, token: Option<&Secret>) -> Self
-    where
-        S: Store + StoreReport,
-    {
+    async fn new(policies: Policies, store: impl Into<AnyStore>, token: Option<&Secret>) -> Self {
         let clients =
             ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
         let mut rules = LimiterConfig::new(policies, Responder::new(), clients);
-        let live = Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None));
+        let live = Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None));
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let service = EnvoyService { live, observer: observer.clone(), clock };
@@ -331,37 +328,6 @@ async fn shadow_policies_deny_nothing_and_bans_hold() {
     envoy.has_metric(r#"slidegate_blocks_total{listener="rls",reason="banned"} 1"#);
 }
 
-/// A store that is down.
-struct Down(MemoryStore);
-
-impl Store for Down {
-    async fn spend(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
-        Err(StoreError::Deadline(std::time::Duration::ZERO))
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.spend(charges).await
-    }
-
-    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
-        Err(StoreError::Deadline(std::time::Duration::ZERO))
-    }
-
-    async fn refund(&self, charges: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
-        self.spend(charges).await.map(drop)
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.spend(charges).await.map(drop)
-    }
-}
-
-impl StoreReport for Down {
-    fn report(&self) -> StoreStats {
-        self.0.report()
-    }
-}
-
 #[tokio::test]
 async fn a_store_in_trouble_is_no_limit() {
     for (action, expected) in
@@ -369,7 +335,7 @@ async fn a_store_in_trouble_is_no_limit() {
     {
         let policy = Policy::new("p").descriptors("d", [("k", "*")]).quota(Quota::per_day(1));
         let policies = Policies::builder().policy(policy.on_store_error(action)).build().unwrap();
-        let envoy = Envoy::new(policies, Down(MemoryStore::new()), None).await;
+        let envoy = Envoy::new(policies, AnyStore::Failing, None).await;
         let descriptors = vec![descriptor(&[("k", "v")])];
         let request = RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend: 0 };
         let answer = envoy.call::<_, RateLimitResponse>(LIMIT, &request, None).await;

@@ -4,7 +4,6 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
-use slidegate::Store;
 use tokio::runtime::Runtime;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -13,7 +12,7 @@ use super::wiring::Server;
 use crate::admin::{self, now, plan};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
-use crate::observe::{ListenerKind, StoreReport};
+use crate::observe::ListenerKind;
 use crate::router::RouterService;
 
 /// How many tasks are polled before the kernel is asked for events, if tasks are ready all the time:
@@ -37,7 +36,7 @@ pub(crate) struct RunningServer {
 
 impl RunningServer {
     /// Opens all endpoints, or none. The admin endpoint is served by the current runtime.
-    pub(crate) async fn new<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
+    pub(crate) async fn new(server: &Server) -> anyhow::Result<Self> {
         let (draining, shutdown) = (CancellationToken::new(), CancellationToken::new());
         let public = PublicListeners::bind(server)?;
         let (admin, _admin) = open_admin(server, draining.clone())?;
@@ -91,7 +90,7 @@ struct PublicListeners {
 }
 
 impl PublicListeners {
-    fn bind<S: Store + StoreReport>(server: &Server<S>) -> anyhow::Result<Self> {
+    fn bind(server: &Server) -> anyhow::Result<Self> {
         let gateway = server.config.gateway.as_ref();
         let workers = gateway.map_or_else(available_workers, |config| config.workers);
         let gateway = gateway.map(|config| {
@@ -119,9 +118,9 @@ impl PublicListeners {
     }
 
     /// Begins to answer, on as many threads as there are to be.
-    fn open<S: Store + StoreReport>(
+    fn open(
         mut self,
-        server: &Server<S>,
+        server: &Server,
         envoy: &RouterService,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Workers> {
@@ -172,8 +171,8 @@ fn cut_off(served: io::Result<usize>) -> usize {
 }
 
 /// The admin endpoint, on the thread that does little else, until the guard is dropped.
-fn open_admin<S: Store + StoreReport>(
-    server: &Server<S>,
+fn open_admin(
+    server: &Server,
     draining: CancellationToken,
 ) -> anyhow::Result<(Vec<ListenAddress>, DropGuard)> {
     let settings = internal_settings(ListenerKind::Admin, server).with_reserve();
@@ -189,7 +188,7 @@ fn open_admin<S: Store + StoreReport>(
 }
 
 /// For the endpoints whose clients are the operator's own, often all on one address.
-fn internal_settings<S: Store>(listener: ListenerKind, server: &Server<S>) -> Settings {
+fn internal_settings(listener: ListenerKind, server: &Server) -> Settings {
     let bounds = Bounds::default();
     let bounds = Bounds { connections_per_address: bounds.connections, ..bounds };
     let settings = Settings::new(&Timeouts::default(), &bounds);
@@ -197,7 +196,7 @@ fn internal_settings<S: Store>(listener: ListenerKind, server: &Server<S>) -> Se
     settings
 }
 
-fn gateway_settings<S: Store>(config: &GatewayConfig, server: &Server<S>) -> Settings {
+fn gateway_settings(config: &GatewayConfig, server: &Server) -> Settings {
     let live = server.live.clone();
     let trusted = move |peer| live.settings().client_address.trusts(peer);
     let mut settings = Settings::new(&config.timeouts, &config.bounds)

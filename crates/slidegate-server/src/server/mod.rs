@@ -10,7 +10,6 @@ mod wiring;
 use std::time::Duration;
 
 use anyhow::Context;
-use slidegate::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::banner::banner;
@@ -18,10 +17,7 @@ use self::listeners::Workers;
 pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
 pub(crate) use self::wiring::Server;
-use self::wiring::SharedState;
-use crate::config::{self, Loaded, RedisConfig, Sources, StoreConfig};
-use crate::observe::StoreReport;
-use crate::overrides::Persistence;
+use crate::config::{self, Loaded, RedisConfig, Sources};
 use crate::reload::{self, Changes};
 use crate::{logs, terminal};
 
@@ -39,27 +35,14 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         open_files::raise_limit();
         config.gateway.iter().for_each(open_files::check_limit);
-        match &config.store {
-            StoreConfig::Memory { capacity, snapshot } => {
-                let (store, snapshot) = (stores::memory(*capacity), snapshot.clone());
-                let overrides = Persistence::beside(snapshot.as_ref());
-                let server = Server::new(config, sources, store, overrides, None)?;
-                let restore = |config| {
-                    Snapshot::restore(&config, server.live.gate().clone(), server.observer.clone())
-                };
-                let snapshot = snapshot.map(restore).transpose()?;
-                serve(server, changes, snapshot).await
-            }
-            StoreConfig::Redis(redis) => {
-                let thread = stores::RedisThread::start().context("cannot begin")?;
-                let store = stores::redis(redis, Some(thread.handle())).context("store")?;
-                let redis = store.inner().redis();
-                let overrides = Persistence::SharedMap(redis.shared_map());
-                let gateways = redis.shared_map_named(&"gateways".parse()?);
-                let shared = Some(SharedState { bans: redis.event_log(), gateways });
-                serve(Server::new(config, sources, store, overrides, shared)?, changes, None).await
-            }
-        }
+        let opened = stores::open(&config.store)?;
+        let snapshot = config.store.snapshot().cloned();
+        let server = Server::new(config, sources, opened.store)?;
+        let restore = |config| {
+            Snapshot::restore(&config, server.live.gate().clone(), server.observer.clone())
+        };
+        let snapshot = snapshot.map(restore).transpose()?;
+        serve(server, changes, snapshot).await
     });
     // After a second signal, requests in flight are not waited for.
     control.shutdown_background();
@@ -72,8 +55,8 @@ pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
 }
 
 /// Opens all endpoints, and closes them when it is time.
-async fn serve<S: Store + StoreReport>(
-    mut server: Server<S>,
+async fn serve(
+    mut server: Server,
     mut changes: Changes,
     snapshot: Option<Snapshot>,
 ) -> anyhow::Result<()> {
@@ -120,7 +103,7 @@ async fn wait_to_drain(running: &RunningServer, delay: Duration, stop: &mut Stop
 }
 
 /// Reloads the configuration whenever it is to be. Never ends.
-async fn reload_repeatedly<S: Store + StoreReport>(server: &mut Server<S>, changes: &mut Changes) {
+async fn reload_repeatedly(server: &mut Server, changes: &mut Changes) {
     loop {
         let cause = changes.next().await;
         server.reload(cause).await;

@@ -12,6 +12,7 @@ use slidegate::policy::ActiveBan;
 use slidegate::{Account, AccountError, Gate, MemoryStore, Timestamp};
 use tokio::sync::Mutex;
 
+use crate::any_store::AnyStore;
 use crate::config::SnapshotConfig;
 use crate::observe::Observer;
 use crate::{disk, file};
@@ -19,7 +20,7 @@ use crate::{disk, file};
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    gate: Arc<Gate<MemoryStore>>,
+    gate: Arc<Gate<AnyStore>>,
     observer: Observer,
     config: SnapshotConfig,
     /// Held while saving: two at once would write one file.
@@ -31,11 +32,15 @@ impl Snapshot {
     /// start with empty accounts would silently reset everybody's quotas.
     pub(crate) fn restore(
         config: &SnapshotConfig,
-        gate: Arc<Gate<MemoryStore>>,
+        gate: Arc<Gate<AnyStore>>,
         observer: Observer,
     ) -> anyhow::Result<Self> {
         let paths = paths(&config.file);
-        restore_accounts(gate.store(), &paths.shared, "store.capacity")
+        let shared = gate
+            .store()
+            .memory()
+            .map_or(Ok(()), |store| restore_accounts(store, &paths.shared, "store.capacity"));
+        shared
             .and_then(|()| restore_accounts(gate.local_store(), &paths.local, LOCAL_CAPACITY))
             .and_then(|()| restore_bans(&gate, &paths.bans))
             .context("store.snapshot.file")?;
@@ -81,8 +86,10 @@ fn paths(file: &Path) -> SnapshotPaths {
     }
 }
 
-fn save(gate: &Gate<MemoryStore>, paths: &SnapshotPaths) -> anyhow::Result<()> {
-    disk::replace(&paths.shared, |file| gate.store().save(file))?;
+fn save(gate: &Gate<AnyStore>, paths: &SnapshotPaths) -> anyhow::Result<()> {
+    if let Some(store) = gate.store().memory() {
+        disk::replace(&paths.shared, |file| store.save(file))?;
+    }
     disk::replace(&paths.local, |file| gate.local_store().save(file))?;
     let now = gate.now();
     let bans = gate.admin().active_bans().iter().map(|ban| SavedBan::of(ban, now)).collect();
@@ -113,7 +120,7 @@ fn restore_accounts(store: &MemoryStore, path: &Path, key: &str) -> anyhow::Resu
     disk::try_writing(path)
 }
 
-fn restore_bans(gate: &Gate<MemoryStore>, path: &Path) -> anyhow::Result<()> {
+fn restore_bans(gate: &Gate<AnyStore>, path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     if let Some(file) = disk::read_json::<SavedBans>(path)? {
         ensure!(file.slidegate_bans == BANS_FORMAT, disk::damaged(path));

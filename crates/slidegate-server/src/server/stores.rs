@@ -8,8 +8,30 @@ use slidegate::MemoryStore;
 use slidegate_redis::{LeasedStore, RedisTls, ResilientStore};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::config::RedisConfig;
+use crate::any_store::AnyStore;
+use crate::config::{RedisConfig, StoreConfig};
 use crate::file;
+
+/// An open store.
+pub(crate) struct OpenStore {
+    pub(crate) store: AnyStore,
+    /// Lives as long as the store is used.
+    _redis: Option<RedisThread>,
+}
+
+/// Opens the store of a configuration.
+pub(crate) fn open(config: &StoreConfig) -> anyhow::Result<OpenStore> {
+    match config {
+        StoreConfig::Memory { capacity, .. } => {
+            Ok(OpenStore { store: memory(*capacity).into(), _redis: None })
+        }
+        StoreConfig::Redis(config) => {
+            let thread = RedisThread::start().context("cannot begin")?;
+            let store = redis(config, Some(thread.handle())).context("store")?.into();
+            Ok(OpenStore { store, _redis: Some(thread) })
+        }
+    }
+}
 
 /// A store in this process.
 pub(crate) fn memory(capacity: usize) -> MemoryStore {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use anyhow::Context;
 use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
-use slidegate::{Decision, Policies, Store};
-use slidegate_redis::{EventLog, SharedMap};
+use slidegate::{Name, Policies};
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::{Operator, RecentLists};
+use crate::any_store::AnyStore;
 use crate::config::{Config, ConfigErrors, KeysFileVersion, ListenAddress, Secret, Sources};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
 use crate::now::{Heartbeats, NowService};
-use crate::observe::{ListenerKind, Observer, RequestOutcome, StoreReport, Trail};
+use crate::observe::{ListenerKind, Observer, Trail};
 use crate::overrides::{OverrideService, Persistence};
 use crate::reload::{self, Cause, Loader, ReloadChanges, Reloader};
 use crate::resp::Resp;
@@ -29,14 +29,14 @@ use crate::shared_bans::{BanQueue, SharedBans};
 use crate::token::RequiredToken;
 
 /// What all endpoints share, and where it came from.
-pub(crate) struct Server<S> {
-    pub(crate) live: Arc<LiveConfig<S>>,
-    pub(crate) gateway: Option<Gateway<S>>,
+pub(crate) struct Server {
+    pub(crate) live: Arc<LiveConfig>,
+    pub(crate) gateway: Option<Gateway>,
     pub(crate) observer: Observer,
     pub(crate) now: Arc<NowService<Arc<SystemClock>>>,
-    pub(crate) overrides: Arc<OverrideService<S>>,
+    pub(crate) overrides: Arc<OverrideService>,
     /// With Redis only.
-    pub(crate) bans: Option<Arc<SharedBans<S>>>,
+    pub(crate) bans: Option<Arc<SharedBans>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) rls_tls: Option<Tls>,
     /// The clock by which all endpoints time requests for the observer.
@@ -48,7 +48,7 @@ pub(crate) struct Server<S> {
     pub(crate) config: Arc<Config>,
     /// The file that the API keys in force were read from.
     keys_file: Option<KeysFileVersion>,
-    pub(crate) reloader: Arc<Reloader<S>>,
+    pub(crate) reloader: Arc<Reloader>,
     /// Reads accounts for the log of the last reload.
     inspection: Option<JoinHandle<()>>,
 }
@@ -58,21 +58,20 @@ const MAX_RELOADS: usize = 4;
 /// The same of plans.
 const MAX_PLANS: usize = 2;
 
-/// What gateways tell each other through Redis, besides overrides.
-pub(crate) struct SharedState {
-    pub(crate) bans: EventLog,
-    pub(crate) gateways: SharedMap,
-}
-
-impl<S: Store + StoreReport> Server<S> {
+impl Server {
     pub(crate) fn new(
         mut config: Config,
         sources: Sources,
-        store: S,
-        overrides: Persistence,
-        shared: Option<SharedState>,
+        store: AnyStore,
     ) -> anyhow::Result<Self> {
-        let (ban_log, gateways) = shared.map(|shared| (shared.bans, shared.gateways)).unzip();
+        let redis = store.redis().map(|store| store.inner().redis().clone());
+        let overrides = match &redis {
+            Some(redis) => Persistence::SharedMap(redis.shared_map()),
+            None => Persistence::beside(config.store.snapshot()),
+        };
+        let gateways: Name = "gateways".parse().expect("a good name");
+        let gateways = redis.as_ref().map(|redis| redis.shared_map_named(&gateways));
+        let ban_log = redis.map(|redis| redis.event_log());
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
         let local = stores::memory(config.local_capacity);
         let live = Arc::new(LiveConfig::new(&mut config.rules, store, local, queue.clone()));
@@ -125,7 +124,7 @@ impl<S: Store + StoreReport> Server<S> {
     }
 
     /// What answers the operator.
-    pub(crate) fn operator(&self) -> Operator<S> {
+    pub(crate) fn operator(&self) -> Operator {
         let (overrides, observer) = (self.overrides.clone(), self.observer.clone());
         let recent = RecentLists::default();
         Operator { live: self.live.clone(), overrides, observer, recent }
@@ -133,25 +132,19 @@ impl<S: Store + StoreReport> Server<S> {
 
     /// What answers programs that ask at these addresses, on one worker.
     pub(crate) fn decisions(&self, local: &[ListenAddress]) -> RouterService {
-        let observer = self.observer.clone();
-        let observe = move |answered: &RequestOutcome<'_>| observer.record(answered);
-        let observe = Box::new(observe);
-        let observer = self.observer.clone();
-        let observe_refund = Box::new(move |outcome, decision: Option<&Decision>| {
-            observer.refunded(outcome, decision);
-        });
-        let (live, clock) = (self.live.clone(), self.clock.clone());
+        let (live, observer, clock) =
+            (self.live.clone(), self.observer.clone(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
         let token = token.map(|token| self.required(token, ListenerKind::Decisions));
         let refunds = self.refunds.clone();
-        let decisions = Decisions { live, observe, observe_refund, clock, refunds };
+        let decisions = Decisions { live, observer, clock, refunds };
         let ports =
             local.iter().filter_map(ListenAddress::reached_at).map(|at| at.port()).collect();
         RouterService(decisions::router(decisions, token, ports))
     }
 
     /// What answers Redis clients, if there is an endpoint for them.
-    pub(crate) fn resp(&self) -> Option<Resp<S>> {
+    pub(crate) fn resp(&self) -> Option<Resp> {
         let config = self.config.resp.as_ref()?;
         Some(Resp {
             live: self.live.clone(),

@@ -61,7 +61,7 @@ impl<'a> Charge<'a> {
         Self { on_store_error, ..self }
     }
 
-    /// Lets a store that [leases](crate::Store::LEASES) take units of it ahead, and use each up to
+    /// Lets a store that [leases](crate::Store::leases) take units of it ahead, and use each up to
     /// this long after it was taken. The quotas' windows have to be longer by as much.
     #[must_use]
     pub fn leased(self, lease: Option<Duration>) -> Self {

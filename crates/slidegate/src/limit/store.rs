@@ -29,11 +29,6 @@ pub trait Store: Send + Sync + 'static {
     /// be prepared to wait.
     const NEVER_WAITS: bool = false;
 
-    /// Whether this store takes units ahead for charges with a [lease](Charge::lease). A gate then
-    /// makes a call of its own for each of them, before the one for all others, and refunds them if a
-    /// later one is denied.
-    const LEASES: bool = false;
-
     /// Spends every charge, or none of them, atomically.
     fn spend(
         &self,
@@ -63,6 +58,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets the accounts of the charges, with all that is kept under their quotas' windows.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether this store takes units ahead for charges with a [lease](Charge::lease). A gate then
+    /// makes a separate call for each of them, before the one for all others, and refunds them if a
+    /// later one is denied.
+    fn leases(&self) -> bool {
+        false
+    }
 
     /// Whether this account is there, or there is room for it beside what is kept for identities that
     /// clients cannot choose. It is asked about those that they can before their first charge.

@@ -6,7 +6,8 @@ use http_body_util::Full;
 use slidegate::{ManualClock, MemoryStore, Timestamp};
 use slidegate_tower::{Refusal, Responder};
 
-use super::{DecisionsApi, Down, Got, api, rules};
+use super::{DecisionsApi, Got, api, rules};
+use crate::any_store::AnyStore;
 use crate::config::Secret;
 
 async fn ask(api: &DecisionsApi, peer: &str, target: &str, headers: &[(&str, &str)]) -> Got {
@@ -54,7 +55,7 @@ async fn a_no_is_the_whole_refusal() {
 
 #[tokio::test]
 async fn a_store_in_trouble_is_503_and_never_429() {
-    let api = DecisionsApi::new(rules(), Down);
+    let api = DecisionsApi::new(rules(), AnyStore::Failing);
     let got = forwarded(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!((got.status.as_u16(), got.header("retry-after")), (503, Some("1")));
     let got = original(&api, "POST", "/login", "203.0.113.7").await;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DecisionsApi, Down, api, rules};
+use super::{DecisionsApi, api, rules};
+use crate::any_store::AnyStore;
 
 async fn remaining(api: &DecisionsApi, charge: &Value) -> u64 {
     let reply = api.peek(json!({"charges": [charge]})).await;
@@ -70,7 +71,7 @@ async fn a_plan_can_be_named() {
 
 #[tokio::test]
 async fn without_a_store_the_policies_say_what_happens() {
-    let api = DecisionsApi::new(rules(), Down);
+    let api = DecisionsApi::new(rules(), AnyStore::Failing);
     let export = json!({"policy": "export", "identity": "user:42"});
     let login = json!({"policy": "login", "identity": "ip:203.0.113.7"});
     let local = api.ask(json!({"charges": [export]})).await;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DecisionsApi, Down, api, rules};
+use super::{DecisionsApi, api, rules};
+use crate::any_store::AnyStore;
 
 #[tokio::test]
 async fn what_is_allowed_is_spent_and_told_to_the_client() {
@@ -140,7 +141,7 @@ async fn a_watching_policy_is_told_and_denies_nothing() {
 
 #[tokio::test]
 async fn without_a_store_each_policy_says_what_happens() {
-    let api = DecisionsApi::new(rules(), Down);
+    let api = DecisionsApi::new(rules(), AnyStore::Failing);
     let local = api.ask(json!({"path": "/api/x", "client": "203.0.113.7"})).await;
     assert_eq!((&local["verdict"], &local["degraded"]), (&json!("allow"), &json!(true)));
 

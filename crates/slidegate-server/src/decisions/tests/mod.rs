@@ -11,7 +11,7 @@ mod refunds;
 mod several;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -19,25 +19,27 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent, SystemClock};
+use slidegate::limit::SystemClock;
 use slidegate::{
     AccessList, Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Source,
-    Store, StoreError, Timestamp,
+    Timestamp,
 };
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tower_service::Service;
 
 use super::{Decisions, router};
+use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, Secret};
+use crate::config::{LogConfig, LogFormat};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
-use crate::observe::{ListenerKind, RequestOutcome};
+use crate::observe::{ListenerKind, Observer};
 use crate::token::RequiredToken;
 
 /// The endpoint, and what was observed of it.
 struct DecisionsApi {
     router: Router,
-    observed: Arc<Mutex<Vec<String>>>,
+    observer: Observer,
 }
 
 /// A response.
@@ -47,8 +49,7 @@ struct Got {
     body: Bytes,
 }
 
-/// A store that is down.
-struct Down;
+const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
 fn rules() -> LimiterConfig {
     let policies = Policies::builder()
@@ -91,33 +92,24 @@ fn api() -> DecisionsApi {
 }
 
 impl DecisionsApi {
-    fn new(rules: LimiterConfig, store: impl Store) -> Self {
+    fn new(rules: LimiterConfig, store: impl Into<AnyStore>) -> Self {
         Self::with_token(rules, store, None)
     }
 
-    fn with_token(mut rules: LimiterConfig, store: impl Store, token: Option<&Secret>) -> Self {
-        let observed = Arc::new(Mutex::new(Vec::new()));
-        let seen = observed.clone();
-        let observe = move |answered: &RequestOutcome<'_>| {
-            let RequestOutcome { method, path, client, status, decision, .. } = answered;
-            let allowed = decision.map(slidegate::Decision::is_allowed);
-            let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
-            seen.lock().unwrap().push(line);
-        };
-        let live = Arc::new(LiveConfig::new(&mut rules, store, MemoryStore::new(), None));
-        let clock = Arc::new(SystemClock::new());
-        let seen = observed.clone();
-        let observe_refund = move |outcome, decision: Option<&slidegate::Decision>| {
-            let policies = decision.map_or(0, |decision| decision.policies().len());
-            seen.lock().unwrap().push(format!("refund {outcome:?} {policies}"));
-        };
-        let (observe, observe_refund) = (Box::new(observe), Box::new(observe_refund));
+    fn with_token(
+        mut rules: LimiterConfig,
+        store: impl Into<AnyStore>,
+        token: Option<&Secret>,
+    ) -> Self {
+        let live = LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None);
+        let (live, clock) = (Arc::new(live), Arc::new(SystemClock::new()));
+        let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let refunds = Arc::default();
-        let decisions = Decisions { live, observe, observe_refund, clock, refunds };
+        let decisions = Decisions { live, observer: observer.clone(), clock, refunds };
         let failures = Arc::default();
         let token =
             token.map(|token| RequiredToken::new(token, ListenerKind::Decisions, &failures));
-        Self { router: router(decisions, token, Arc::from([8081])), observed }
+        Self { router: router(decisions, token, Arc::from([8081])), observer }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {
@@ -152,7 +144,7 @@ impl DecisionsApi {
     }
 
     fn observed(&self) -> Vec<String> {
-        std::mem::take(&mut self.observed.lock().unwrap())
+        self.observer.take_recorded()
     }
 }
 
@@ -167,33 +159,5 @@ impl Got {
 
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-}
-
-impl Down {
-    fn fail<T>() -> Result<T, StoreError> {
-        Err(StoreError::Unavailable("redis://:hunter2@10.0.0.9 refused".into()))
-    }
-}
-
-impl Store for Down {
-    async fn spend(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
-        Self::fail()
-    }
-
-    async fn peek(&self, _: &Charges<'_>) -> Result<Receipt, StoreError> {
-        Self::fail()
-    }
-
-    async fn read(&self, _: Charge<'_>) -> Result<AccountReading, StoreError> {
-        Self::fail()
-    }
-
-    async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
-        Self::fail()
-    }
-
-    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
-        Self::fail()
     }
 }

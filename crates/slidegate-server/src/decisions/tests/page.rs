@@ -53,7 +53,7 @@ fn shown(got: &Got) -> String {
     let mut text = format!("HTTP/1.1 {}\n", got.status);
     for (name, value) in got.headers.iter().filter(|(name, _)| *name != "content-length") {
         let value = value.to_str().unwrap();
-        match &*name == "x-slidegate-refusal" {
+        match name == "x-slidegate-refusal" {
             true => text += &format!("{name}: {}…\n", &value[..60]),
             false => text += &format!("{name}: {value}\n"),
         }

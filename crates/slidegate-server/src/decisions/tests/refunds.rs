@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DecisionsApi, Down, Got, api, rules};
+use super::{DecisionsApi, Got, api, rules};
+use crate::any_store::AnyStore;
 
 async fn refund(api: &DecisionsApi, id: &Value) -> Got {
     api.post("/v1/refund", json!({"id": id}).to_string()).await
@@ -60,7 +61,7 @@ async fn only_what_was_spent_on_a_refundable_question_has_an_id() {
         assert!(!with_id(json!({"path": "/export", "refundable": refundable})).await);
     }
     assert!(!with_id(json!({"path": "/export"})).await);
-    let api = DecisionsApi::new(rules(), Down);
+    let api = DecisionsApi::new(rules(), AnyStore::Failing);
     let got = api.ask(json!({"path": "/export", "refundable": true})).await;
     assert_eq!(refund(&api, &got["id"]).await.status, 204, "what was counted here instead");
 }
