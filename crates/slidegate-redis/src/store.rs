@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{FromRedisValue, ToRedisArgs};
+use redis::{FromRedisValue, RedisError, ToRedisArgs};
 use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
@@ -226,7 +227,13 @@ impl RedisStore {
         Ok(keys)
     }
 
-    async fn decide(&self, mode: Mode, charges: &[Charge<'_>]) -> Result<Receipt, StoreError> {
+    /// Decides, or fails when the limit has passed.
+    pub(crate) async fn decide_within(
+        &self,
+        limit: Duration,
+        mode: Mode,
+        charges: &[Charge<'_>],
+    ) -> Result<Receipt, StoreError> {
         if charges.is_empty() {
             return Ok(Receipt { spent: true, ..Receipt::default() });
         }
@@ -234,11 +241,11 @@ impl RedisStore {
         if self.0.connection.address.is_cluster() {
             let parts = CrossSlotSpend::new(charges, &keys, slot_of);
             if parts.0.len() > 1 {
-                return self.decide_cross_slot(mode, parts).await;
+                return self.decide_cross_slot(limit, mode, parts).await;
             }
         }
         let mut queued = self.0.batcher.enqueue(Request::new(mode, charges, keys));
-        if let Ok(answer) = tokio::time::timeout(self.deadline(), queued.answer()).await {
+        if let Ok(answer) = tokio::time::timeout(limit, queued.answer()).await {
             return Ok(answer?);
         }
         if !queued.cancel() && mode == Mode::Spend {
@@ -251,7 +258,7 @@ impl RedisStore {
                 }
             });
         }
-        Err(self.missed(self.deadline()))
+        Err(self.missed(limit))
     }
 
     /// Spawns a task beside the connection.
@@ -320,13 +327,14 @@ impl RedisStore {
     /// if the caller's future is dropped.
     async fn decide_cross_slot(
         &self,
+        limit: Duration,
         mode: Mode,
         request: CrossSlotSpend,
     ) -> Result<Receipt, StoreError> {
         let request = Arc::new(request);
         let (store, parts) = (self.clone(), request.clone());
         let mut task = self.spawn(async move { parts.decide(&store, mode).await });
-        if let Ok(receipts) = tokio::time::timeout(self.deadline(), &mut task).await {
+        if let Ok(receipts) = tokio::time::timeout(limit, &mut task).await {
             let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
             let receipt = request.whole(&receipts);
             if mode == Mode::Spend && receipt.spent {
@@ -340,7 +348,7 @@ impl RedisStore {
                 request.take_back(&store, &receipts).await;
             }
         });
-        Err(self.missed(self.deadline()))
+        Err(self.missed(limit))
     }
 
     /// Decides charges that are in one slot, without a deadline.
@@ -360,15 +368,19 @@ impl RedisStore {
         charge: Charge<'_>,
         spends: &[(Duration, u32)],
         number: u64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), RedisStoreError> {
         let mut keys = self.keys(&[charge])?;
         let process = &self.0.connection.process;
         keys.push(mark_beside(&keys[0], &format!("merge-{process}-{number}")));
         let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
         let mark_for = windows.max().unwrap_or_default() + Duration::from_secs(60);
         let call = ScriptCall::merge(&self.0.connection.scripts, charge, &keys, spends, mark_for);
-        self.within(self.deadline().max(BACKGROUND_DEADLINE), self.0.connection.run(&call)).await?;
-        Ok(())
+        let limit = self.deadline().max(BACKGROUND_DEADLINE);
+        let Ok(reply) = tokio::time::timeout(limit, self.0.connection.run(&call)).await else {
+            self.0.connection.missed();
+            return Err(RedisError::from(io::Error::from(io::ErrorKind::TimedOut)).into());
+        };
+        reply.map(drop)
     }
 
     /// Runs a script on one key, which no request waits for. The script is sent along: a server that
@@ -389,7 +401,7 @@ impl RedisStore {
         .await
     }
 
-    async fn within<T>(
+    pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         future: impl Future<Output = Result<T, RedisStoreError>> + Send,
@@ -411,11 +423,11 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.decide(Mode::Spend, charges.as_slice()).await
+        self.decide_within(self.deadline(), Mode::Spend, charges.as_slice()).await
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.decide(Mode::Peek, charges.as_slice()).await
+        self.decide_within(self.deadline(), Mode::Peek, charges.as_slice()).await
     }
 
     async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {

@@ -12,6 +12,7 @@ mod leases;
 mod memory_use;
 mod outage;
 mod overrides;
+mod replay;
 mod resilient;
 mod runtime;
 mod shared_map;

@@ -84,6 +84,7 @@ impl ResilientStoreBuilder {
             probe: Mutex::default(),
             in_flight: Semaphore::new(self.most_in_flight.min(Semaphore::MAX_PERMITS)),
             recovery: Mutex::default(),
+            opened: Arc::default(),
             clock: self.clock,
             redis: self.redis,
         }))

@@ -1,24 +1,46 @@
 //! What was admitted without Redis, until it has been replayed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slidegate::limit::Charge;
+use slidegate::limit::{Charge, Charges};
 use slidegate::{Account, Timestamp};
+use tokio::sync::watch;
 
+use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 
 /// What each account spent while Redis was not asked, and when.
+///
+/// A call asks Redis about an account only after all pages that the account had when the call began are
+/// replayed. Pages are numbered in the order in which they are opened, so a call waits for at most two,
+/// the sent one and the open one, however many are opened meanwhile: under constant traffic no account
+/// is kept from Redis.
 #[derive(Default)]
-pub(crate) struct Journal(Mutex<JournalPages>);
+pub(crate) struct Journal {
+    pages: Mutex<JournalPages>,
+    /// How many accounts have pages, to be read without the lock.
+    accounts: AtomicUsize,
+}
 
 #[derive(Default)]
 struct JournalPages {
-    open: HashMap<Account, JournalPage>,
-    /// Being replayed. They stay as they are, so that each is counted once.
-    sent: Vec<JournalPage>,
+    accounts: HashMap<Account, AccountPages>,
     opened: u64,
+}
+
+#[derive(Default)]
+struct AccountPages {
+    /// Has been sent and is not confirmed. It stays as it is, so that it is counted once.
+    sent: Option<JournalPage>,
+    /// Takes what is recorded.
+    open: Option<JournalPage>,
+    /// The replay of the sent page, while there is one.
+    replay: Option<PendingReplay>,
+    /// Replays in a row that failed.
+    failures: u32,
 }
 
 /// What one account spent.
@@ -31,6 +53,10 @@ pub(crate) struct JournalPage {
     spends: Vec<(Timestamp, u32)>,
 }
 
+/// The outcome of a replay, once there is one.
+pub(crate) type PendingReplay = watch::Receiver<Option<Result<(), RedisStoreError>>>;
+pub(crate) type ReplaySender = watch::Sender<Option<Result<(), RedisStoreError>>>;
+
 /// Spends of more accounts than this are not recorded.
 const MAX_ACCOUNTS: usize = 100_000;
 /// As many times as a ledger in Redis tells apart.
@@ -39,90 +65,167 @@ const MAX_SPENDS: usize = 4096;
 impl Journal {
     /// Records a spend. Returns whether there was room.
     pub(crate) fn record(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
-        let mut pages = self.0.lock();
-        let account = account_of(charge);
-        if pages.open.len() >= MAX_ACCOUNTS && !pages.open.contains_key(&account) {
-            return false;
-        }
-        pages.opened += 1;
-        let (number, spends) = (pages.opened, Vec::new());
-        let new = || JournalPage { number, charge: charge.into(), spends };
-        let page = pages.open.entry(account).or_insert_with(new);
-        if page.charge() != *charge {
-            page.charge = charge.into();
-        }
-        page.spends.push((at, charge.cost().get()));
-        if page.spends.len() > MAX_SPENDS {
-            page.halve();
-        }
-        true
+        self.change(|pages| {
+            let account = account_of(charge);
+            if pages.accounts.len() >= MAX_ACCOUNTS && !pages.accounts.contains_key(&account) {
+                return false;
+            }
+            pages.opened += 1;
+            let (number, spends) = (pages.opened, Vec::new());
+            let new = || JournalPage { number, charge: charge.into(), spends };
+            let page = pages.accounts.entry(account).or_default().open.get_or_insert_with(new);
+            if page.charge() != *charge {
+                page.charge = charge.into();
+            }
+            page.spends.push((at, charge.cost().get()));
+            if page.spends.len() > MAX_SPENDS {
+                page.make_room(at);
+            }
+            true
+        })
     }
 
     /// Takes back units that were recorded for this time. Returns whether it found them.
     pub(crate) fn refund(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
-        let account = account_of(charge);
-        let mut pages = self.0.lock();
-        let Some(page) = pages.open.get_mut(&account) else { return false };
-        let Some((_, units)) = page.spends.iter_mut().find(|spend| spend.0 == at) else {
-            return false;
-        };
-        *units = units.saturating_sub(charge.cost().get());
-        page.spends.retain(|(_, units)| *units > 0);
-        if page.spends.is_empty() {
-            pages.open.remove(&account);
-        }
-        true
+        self.change(|pages| {
+            let account = account_of(charge);
+            let Some(own) = pages.accounts.get_mut(&account) else { return false };
+            let Some(page) = &mut own.open else { return false };
+            let Some((_, units)) = page.spends.iter_mut().find(|spend| spend.0 == at) else {
+                return false;
+            };
+            *units = units.saturating_sub(charge.cost().get());
+            page.spends.retain(|(_, units)| *units > 0);
+            own.open.take_if(|page| page.spends.is_empty());
+            pages.drop_if_empty(&account);
+            true
+        })
     }
 
-    /// Forgets what an account spent up to `at`. A page that is being replayed stays whole if it has
-    /// anything later.
+    /// Forgets what an account spent up to `at`. A page that was sent stays whole if it has anything
+    /// later.
     pub(crate) fn forget_until(&self, charge: &Charge<'_>, at: Timestamp) {
-        let account = account_of(charge);
-        let mut pages = self.0.lock();
-        if let Some(page) = pages.open.get_mut(&account) {
-            page.spends.retain(|spend| spend.0 > at);
-            if page.spends.is_empty() {
-                pages.open.remove(&account);
+        self.change(|pages| {
+            let account = account_of(charge);
+            let Some(own) = pages.accounts.get_mut(&account) else { return };
+            if let Some(page) = &mut own.open {
+                page.spends.retain(|spend| spend.0 > at);
             }
-        }
-        pages.sent.retain(|page| {
-            let is_later = || page.spends.iter().any(|spend| spend.0 > at);
-            account_of(&page.charge()) != account || is_later()
+            own.drop_pages_if(|page| page.spends.iter().all(|spend| spend.0 <= at));
+            pages.drop_if_empty(&account);
         });
     }
 
-    /// What to replay next: what was sent and not confirmed, and all that is new.
-    pub(crate) fn to_send(&self) -> Vec<JournalPage> {
-        let mut pages = self.0.lock();
-        let open = std::mem::take(&mut pages.open);
-        pages.sent.extend(open.into_values());
-        pages.sent.clone()
-    }
-
-    /// Removes a page that Redis has confirmed.
-    pub(crate) fn confirm(&self, number: u64) {
-        self.0.lock().sent.retain(|page| page.number != number);
-    }
-
-    /// Puts a page that could not be replayed behind all others.
-    pub(crate) fn put_off(&self, number: u64) {
-        self.0.lock().sent.sort_by_key(|page| page.number == number);
-    }
-
-    /// Calls `act` if nothing is recorded, while nothing can be. Returns whether it did.
-    pub(crate) fn if_empty(&self, act: impl FnOnce()) -> bool {
-        let pages = self.0.lock();
-        let empty = pages.open.is_empty() && pages.sent.is_empty();
-        if empty {
-            act();
-        }
-        empty
+    /// Whether nothing is recorded. Takes no lock.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.accounts() == 0
     }
 
     /// How many accounts have something recorded.
     pub(crate) fn accounts(&self) -> usize {
-        let pages = self.0.lock();
-        pages.open.len() + pages.sent.len()
+        self.accounts.load(Ordering::Acquire)
+    }
+
+    /// Those accounts of the charges that have pages, each with the number of its newest page.
+    pub(crate) fn pages_of(&self, charges: &Charges<'_>, now: Timestamp) -> Vec<(Account, u64)> {
+        self.change(|pages| {
+            let accounts = charges.as_slice().iter().map(account_of);
+            let newest = |account: Account| {
+                let own = pages.accounts.get_mut(&account)?;
+                own.drop_pages_if(|page| page.is_over(now));
+                let newest = own.newest();
+                pages.drop_if_empty(&account);
+                newest.map(|newest| (account, newest))
+            };
+            accounts.filter_map(newest).collect()
+        })
+    }
+
+    /// All accounts that have pages, each with the number of its newest page. Those whose replay has
+    /// failed come last.
+    pub(crate) fn all_pages(&self, now: Timestamp) -> Vec<(Account, u64)> {
+        self.change(|pages| {
+            pages.accounts.retain(|_, own| {
+                own.drop_pages_if(|page| page.is_over(now));
+                own.newest().is_some()
+            });
+            let mut all: Vec<(&Account, &AccountPages)> = pages.accounts.iter().collect();
+            all.sort_by_key(|(_, own)| own.failures);
+            let newest = |(account, own): (&Account, &AccountPages)| {
+                own.newest().map(|newest| (account.clone(), newest))
+            };
+            all.into_iter().filter_map(newest).collect()
+        })
+    }
+
+    /// The replay of an account's oldest page, if that is none after `last`. Calls `begin` if none is
+    /// under way.
+    pub(crate) fn replay(
+        &self,
+        account: &Account,
+        last: u64,
+        begin: impl FnOnce(JournalPage, ReplaySender),
+    ) -> Option<PendingReplay> {
+        let mut pages = self.pages.lock();
+        let own = pages.accounts.get_mut(account)?;
+        if own.sent.is_none() {
+            own.sent = own.open.take_if(|page| page.number <= last);
+        }
+        let page = own.sent.as_ref().filter(|page| page.number <= last)?;
+        // A replay goes with the runtime that it was begun on.
+        if let Some(replay) = own.replay.as_ref().filter(|replay| replay.has_changed().is_ok()) {
+            return Some(replay.clone());
+        }
+        let (sender, replay) = watch::channel(None);
+        begin(page.clone(), sender);
+        own.replay = Some(replay.clone());
+        Some(replay)
+    }
+
+    /// Ends the replay of a page, and removes the page if Redis has it.
+    pub(crate) fn end_replay(&self, page: &JournalPage, has_it: bool) {
+        self.change(|pages| {
+            let account = account_of(&page.charge());
+            let Some(own) = pages.accounts.get_mut(&account) else { return };
+            if own.sent.as_ref().is_none_or(|sent| sent.number != page.number) {
+                return;
+            }
+            own.replay = None;
+            if has_it {
+                (own.sent, own.failures) = (None, 0);
+            } else {
+                own.failures = own.failures.saturating_add(1);
+            }
+            pages.drop_if_empty(&account);
+        });
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut JournalPages) -> T) -> T {
+        let mut pages = self.pages.lock();
+        let output = change(&mut pages);
+        self.accounts.store(pages.accounts.len(), Ordering::Release);
+        output
+    }
+}
+
+impl JournalPages {
+    fn drop_if_empty(&mut self, account: &Account) {
+        if self.accounts.get(account).is_some_and(|own| own.newest().is_none()) {
+            self.accounts.remove(account);
+        }
+    }
+}
+
+impl AccountPages {
+    fn newest(&self) -> Option<u64> {
+        self.open.as_ref().or(self.sent.as_ref()).map(|page| page.number)
+    }
+
+    fn drop_pages_if(&mut self, is_over: impl Fn(&JournalPage) -> bool) {
+        self.open.take_if(|page| is_over(page));
+        if self.sent.take_if(|page| is_over(page)).is_some() {
+            self.replay = None;
+        }
     }
 }
 
@@ -137,23 +240,156 @@ impl JournalPage {
 
     /// How long ago units were spent that are left in the account's windows, oldest first.
     pub(crate) fn live(&self, now: Timestamp) -> Vec<(Duration, u32)> {
-        let charge = self.charge();
-        let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
-        let longest = windows.max().unwrap_or_default();
+        let longest = self.longest_window();
         let aged = self.spends.iter().map(|(at, units)| (now.saturating_since(*at), *units));
         aged.filter(|(ago, _)| *ago < longest).collect()
+    }
+
+    /// Whether all of it has left the account's windows.
+    fn is_over(&self, now: Timestamp) -> bool {
+        let longest = self.longest_window();
+        self.spends.iter().all(|(at, _)| now.saturating_since(*at) >= longest)
+    }
+
+    fn longest_window(&self) -> Duration {
+        let windows = self.charge.quotas.as_slice().iter().map(|quota| quota.window());
+        windows.max().unwrap_or_default()
     }
 
     pub(crate) fn units(&self) -> u64 {
         self.spends.iter().map(|(_, units)| u64::from(*units)).sum()
     }
 
-    /// Makes one of each two, with the later's time: units are held longer, not shorter.
-    fn halve(&mut self) {
+    /// Forgets what has left the account's windows. If that is nothing, makes one of each two, with the
+    /// later's time: units are held longer, not shorter.
+    fn make_room(&mut self, now: Timestamp) {
+        let longest = self.longest_window();
+        self.spends.retain(|(at, _)| now.saturating_since(*at) < longest);
+        if self.spends.len() <= MAX_SPENDS {
+            return;
+        }
         let join = |first: (Timestamp, u32), second: (Timestamp, u32)| {
             (second.0, first.1.saturating_add(second.1))
         };
         let pairs = self.spends.chunks(2);
         self.spends = pairs.filter_map(|pair| pair.iter().copied().reduce(join)).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate::limit::Quotas;
+    use slidegate::{Identity, Name, Quota};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A journal, and one account with its charge.
+    struct World {
+        journal: Journal,
+        policy: Name,
+        identity: Identity,
+        quotas: Quotas,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (policy, identity) = ("api".parse().unwrap(), Identity::everyone());
+            let quotas = Quotas::from(Quota::per_minute(10));
+            Self { journal: Journal::default(), policy, identity, quotas }
+        }
+
+        fn charge(&self) -> Charge<'_> {
+            Charge::new(&self.policy, &self.identity, &self.quotas)
+        }
+
+        fn record(&self, at_ms: u64) {
+            assert!(self.journal.record(&self.charge(), Timestamp::from_millis(at_ms)));
+        }
+
+        fn newest(&self, now_ms: u64) -> Option<u64> {
+            let charges = self.charge().into();
+            let pages = self.journal.pages_of(&charges, Timestamp::from_millis(now_ms));
+            pages.first().map(|(_, newest)| *newest)
+        }
+
+        /// The page whose replay begins, if one does, and its outcome.
+        fn replay(
+            &self,
+            last: u64,
+        ) -> (Option<(JournalPage, ReplaySender)>, Option<PendingReplay>) {
+            let mut begun = None;
+            let account = account_of(&self.charge());
+            let pending = self.journal.replay(&account, last, |page, sender| {
+                begun = Some((page, sender));
+            });
+            (begun, pending)
+        }
+    }
+
+    #[test]
+    fn calls_share_a_replay_and_wait_for_earlier_pages_only() {
+        let world = World::new();
+        world.record(1);
+        let first = world.newest(1).unwrap();
+        let (begun, _) = world.replay(first);
+        let (page, _sender) = begun.unwrap();
+        let (begun, pending) = world.replay(first);
+        assert!(begun.is_none() && pending.is_some(), "it is under way");
+
+        world.record(2);
+        let second = world.newest(2).unwrap();
+        world.journal.end_replay(&page, true);
+        assert!(world.replay(first).1.is_none(), "what came later is not waited for");
+        let (page, _sender) = world.replay(second).0.unwrap();
+        assert_eq!((page.number, page.units()), (second, 1));
+        world.journal.end_replay(&page, true);
+        assert!(world.journal.is_empty());
+    }
+
+    #[test]
+    fn a_page_that_failed_is_sent_again_as_it_was() {
+        let world = World::new();
+        world.record(1);
+        let (page, _sender) = world.replay(u64::MAX).0.unwrap();
+        world.record(2);
+        world.journal.end_replay(&page, false);
+        let (again, sender) = world.replay(u64::MAX).0.unwrap();
+        assert_eq!((again.number, again.units()), (page.number, 1));
+        drop(sender);
+        assert!(world.replay(u64::MAX).0.is_some(), "that task went with its runtime");
+    }
+
+    #[test]
+    fn pages_that_have_left_their_windows_are_dropped() {
+        let world = World::new();
+        world.record(1000);
+        let (page, _sender) = world.replay(u64::MAX).0.unwrap();
+        world.record(2000);
+        assert!(world.newest(61_999).is_some());
+        assert_eq!(world.newest(62_000), None);
+        assert!(world.journal.is_empty());
+        // The replay that was under way ends.
+        world.journal.end_replay(&page, false);
+        assert!(world.journal.is_empty());
+
+        world.record(1000);
+        assert_eq!(world.journal.all_pages(Timestamp::from_millis(60_999)).len(), 1);
+        assert_eq!(world.journal.all_pages(Timestamp::from_millis(61_000)), []);
+        assert!(world.journal.is_empty());
+    }
+
+    #[test]
+    fn a_full_page_forgets_first_what_has_left_its_window() {
+        let world = World::new();
+        for at_ms in 0..MAX_SPENDS as u64 {
+            world.record(at_ms);
+        }
+        let minute_ms = MINUTE.as_millis() as u64;
+        world.record(minute_ms + 9);
+        let (page, _sender) = world.replay(u64::MAX).0.unwrap();
+        assert_eq!(page.units(), MAX_SPENDS as u64 + 1 - 10);
+        assert_eq!(page.live(Timestamp::from_millis(minute_ms + 9)).len(), page.spends.len());
     }
 }

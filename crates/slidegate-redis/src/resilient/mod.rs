@@ -17,8 +17,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use slidegate::limit::{AccountReading, Charge, Charges, MemoryStats, Receipt, Spent};
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
@@ -45,7 +46,7 @@ use crate::store::RedisStore;
 ///   process, which knows what it has admitted before: it never admits more than a quota, or its
 ///   [share](ResilientStoreBuilder::share) of it, in any window, its own earlier admissions
 ///   included. When Redis is back, all that was admitted meanwhile is replayed, with its times,
-///   before Redis decides again.
+///   before Redis decides for the account again.
 /// - A denial that is certain is answered again without Redis, for a second at most.
 #[derive(Clone)]
 pub struct ResilientStore(Arc<ResilientInner>);
@@ -63,6 +64,8 @@ pub(crate) struct ResilientInner {
     in_flight: Semaphore,
     /// The recovery task, while there is something to recover.
     recovery: Mutex<Option<JoinHandle<()>>>,
+    /// Wakes the recovery task when the breaker opens.
+    opened: Arc<Notify>,
     clock: Arc<dyn Clock>,
 }
 
@@ -116,32 +119,55 @@ impl ResilientStore {
             inner.count(|stats| stats.queue_full += 1);
             return self.fall_back(mode, charges, RedisStoreError::QueueFull.into());
         };
-        let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
-        let answer = match mode {
-            Mode::Peek => inner.redis.peek(charges).await,
-            Mode::Spend | Mode::Deny => inner.redis.spend(charges).await,
-        };
-        match answer {
-            Ok(receipt) => {
-                let trip = RoundTrip { sent, back: inner.clock.now(), generation };
-                inner.count(|stats| {
-                    stats.answered += 1;
-                    stats.latency.record(trip.back.saturating_since(trip.sent));
-                });
-                inner.breaker.succeeded();
-                if mode == Mode::Spend {
-                    if receipt.spent {
-                        inner.local.learn(charges);
-                    }
-                    inner.denials.learn(charges, &receipt, trip);
-                }
-                Ok(receipt)
-            }
+        match self.ask(mode, charges).await {
+            Ok(receipt) => Ok(receipt),
             Err(error) => {
                 self.failed(&error, charges);
                 self.fall_back(mode, charges, error)
             }
         }
+    }
+
+    async fn ask(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+        let inner = &self.0;
+        let limit = self.replay_first(charges).await?;
+        let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
+        let receipt = inner.redis.decide_within(limit, mode, charges.as_slice()).await?;
+        let trip = RoundTrip { sent, back: inner.clock.now(), generation };
+        inner.count(|stats| {
+            stats.answered += 1;
+            stats.latency.record(trip.back.saturating_since(trip.sent));
+        });
+        inner.breaker.succeeded();
+        if mode == Mode::Spend {
+            if receipt.spent {
+                inner.local.learn(charges);
+            }
+            inner.denials.learn(charges, &receipt, trip);
+        }
+        Ok(receipt)
+    }
+
+    /// Replays what these accounts spent without Redis before this call, so that Redis decides the call
+    /// knowing it. Returns what is left of the deadline.
+    ///
+    /// What is recorded later is from calls that overlap with this one: Redis may decide it before their
+    /// replay, as it may decide a call that was in flight when another missed its deadline. So beside
+    /// the quota one process admits at most as many calls as it has in flight for the account.
+    async fn replay_first(&self, charges: &Charges<'_>) -> Result<Duration, StoreError> {
+        let (inner, deadline) = (&self.0, self.0.redis.deadline());
+        if inner.journal.is_empty() {
+            return Ok(deadline);
+        }
+        let began = Instant::now();
+        let replays = async {
+            for (account, newest) in inner.journal.pages_of(charges, inner.clock.now()) {
+                inner.replay_account(&account, newest).await?;
+            }
+            Ok(())
+        };
+        inner.redis.within(deadline, replays).await?;
+        Ok(deadline.saturating_sub(began.elapsed()))
     }
 
     /// Decides without Redis, each charge by its `on_store_error`.
@@ -198,6 +224,7 @@ impl ResilientStore {
                 "Redis circuit breaker opened; applying each policy's on_store_error"
             );
             recovery::ensure_running(self);
+            inner.opened.notify_one();
         }
     }
 
@@ -270,9 +297,14 @@ impl Store for ResilientStore {
     async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
         let inner = &self.0;
         if inner.breaker.is_closed() {
-            match inner.redis.read(charge).await {
+            let charges = charge.into();
+            let reading = match self.replay_first(&charges).await {
+                Ok(_) => inner.redis.read(charge).await,
+                Err(error) => Err(error),
+            };
+            match reading {
                 Ok(reading) => return Ok(reading),
-                Err(error) => self.failed(&error, &charge.into()),
+                Err(error) => self.failed(&error, &charges),
             }
         }
         Ok(AccountReading { degraded: true, ..inner.local.store.read_now(charge) })

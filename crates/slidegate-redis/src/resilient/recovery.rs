@@ -1,15 +1,18 @@
 //! The recovery task: probes Redis, replays what was admitted without it, and closes the breaker.
 
+use std::io;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use redis::RedisError;
 use slidegate::limit::{Charge, Quotas};
-use slidegate::{Identity, Quota, Store, StoreError};
+use slidegate::{Account, Identity, Quota, Store, StoreError};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::breaker::{BreakerState, probe_wait};
-use super::journal::JournalPage;
+use super::journal::{JournalPage, ReplaySender};
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
@@ -18,12 +21,6 @@ use crate::owned::OwnedCharge;
 const SETTLING: Duration = Duration::from_millis(50);
 /// How many accounts are replayed at once.
 const MAX_CONCURRENT: usize = 64;
-/// After so many rounds Redis decides again, and the rest is replayed meanwhile: where requests come
-/// faster than they can be replayed, there would be no end.
-const MAX_ROUNDS: usize = 8;
-/// A Redis that answers probes but takes no replay, so many times, decides again all the same: what
-/// fails may all be with one node of a cluster.
-const MAX_FAILED_REPLAYS: usize = 3;
 
 const PROBE: &str = "slidegate-probe";
 /// Enough that a probe is a write.
@@ -51,16 +48,19 @@ pub(crate) fn ensure_running(store: &ResilientStore) {
 }
 
 /// Waits for Redis, replays, and lets it decide again. Ends with the store.
+///
+/// A page that cannot be replayed does not keep the breaker open. Calls for its account and this task
+/// try it again until its spends have left their windows.
 async fn recover(store: Weak<ResilientInner>) {
-    let (mut waits, mut failed_replays) = (0, 0);
+    let (mut probes, mut retries) = (0, 0);
     // What one fault has hit is replayed together.
     tokio::time::sleep(SETTLING).await;
     loop {
         let Some(inner) = store.upgrade() else { return };
         if !inner.breaker.is_closed() {
             drop(inner);
-            tokio::time::sleep(probe_wait(waits)).await;
-            waits += 1;
+            tokio::time::sleep(probe_wait(probes)).await;
+            probes += 1;
             let Some(inner) = store.upgrade() else { return };
             if let Err(error) = inner.probe().await {
                 tracing::debug!(address = %inner.redis, %error, "probe of Redis failed");
@@ -70,30 +70,26 @@ async fn recover(store: Weak<ResilientInner>) {
             inner.breaker.set(BreakerState::Recovering);
         }
         let Some(inner) = store.upgrade() else { return };
-        match inner.replay().await {
-            Ok(()) => {
-                // Under the lock: callers that need the task later spawn another.
-                let mut task = inner.recovery.lock();
-                if inner.breaker.is_closed() && inner.journal.if_empty(|| ()) {
-                    *task = None;
-                    return;
-                }
+        let outcome = inner.replay_all().await;
+        inner.close();
+        let Err(error) = outcome else {
+            // Under the lock: callers that need the task later spawn another.
+            let mut task = inner.recovery.lock();
+            if inner.breaker.is_closed() && inner.journal.is_empty() {
+                *task = None;
+                return;
             }
-            Err(error) => {
-                tracing::debug!(address = %inner.redis, %error, "replay to Redis failed");
-                failed_replays += 1;
-                if failed_replays >= MAX_FAILED_REPLAYS {
-                    inner.close();
-                }
-                if inner.breaker.is_closed() {
-                    drop(inner);
-                    tokio::time::sleep(probe_wait(waits)).await;
-                    waits += 1;
-                } else {
-                    inner.breaker.set(BreakerState::Open);
-                }
-            }
+            (probes, retries) = (0, 0);
+            continue;
+        };
+        tracing::debug!(address = %inner.redis, %error, "replay to Redis failed");
+        if error.key_error().is_some() {
+            probes = 0;
         }
+        let opened = inner.opened.clone();
+        drop(inner);
+        let _ = timeout(probe_wait(retries), opened.notified()).await;
+        retries += 1;
     }
 }
 
@@ -109,25 +105,6 @@ impl ResilientInner {
         }
     }
 
-    /// Replays the journal, and closes the breaker at a moment when it is empty. If Redis takes a
-    /// part of it, as a cluster does that has lost a node, it decides again, too.
-    async fn replay(self: &Arc<Self>) -> Result<(), StoreError> {
-        for _ in 0..MAX_ROUNDS {
-            let (done, failure) = self.replay_round(self.journal.to_send()).await;
-            if let Some(error) = failure {
-                if done > 0 {
-                    self.close();
-                }
-                return Err(error);
-            }
-            if self.journal.if_empty(|| self.close()) {
-                return Ok(());
-            }
-        }
-        self.close();
-        Ok(())
-    }
-
     fn close(&self) {
         if !self.breaker.is_closed() {
             self.breaker.set(BreakerState::Closed);
@@ -135,24 +112,25 @@ impl ResilientInner {
         }
     }
 
-    /// How many pages were replayed, and the last failure. After many failures no more are begun.
-    async fn replay_round(
-        self: &Arc<Self>,
-        pages: Vec<JournalPage>,
-    ) -> (usize, Option<StoreError>) {
+    /// Replays the journal. After many failures no more is begun. Returns one of them, which is about a
+    /// key only if all are.
+    async fn replay_all(self: &Arc<Self>) -> Result<(), RedisStoreError> {
         let mut in_flight = JoinSet::new();
-        let mut pages = pages.into_iter();
-        let (mut done, mut failures, mut failure) = (0, 0, None);
+        let mut accounts = self.journal.all_pages(self.clock.now()).into_iter();
+        let (mut failures, mut outcome) = (0, Ok(()));
         loop {
             while failures < MAX_CONCURRENT && in_flight.len() < MAX_CONCURRENT {
-                let Some(page) = pages.next() else { break };
-                in_flight.spawn(self.clone().replay_page(page));
+                let Some((account, newest)) = accounts.next() else { break };
+                let inner = self.clone();
+                in_flight.spawn(async move { inner.replay_account(&account, newest).await });
             }
             match in_flight.join_next().await {
-                None => return (done, failure),
-                Some(Ok(Ok(()))) => done += 1,
+                None => return outcome,
+                Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => {
-                    failure = Some(error);
+                    if outcome.is_ok() || error.key_error().is_none() {
+                        outcome = Err(error);
+                    }
                     failures += 1;
                 }
                 Some(Err(_)) => failures += 1,
@@ -160,28 +138,37 @@ impl ResilientInner {
         }
     }
 
-    async fn replay_page(self: Arc<Self>, page: JournalPage) -> Result<(), StoreError> {
-        let spends = page.live(self.clock.now());
-        if !spends.is_empty() {
-            match self.redis.merge(page.charge(), &spends, page.number).await {
-                Ok(()) => self.count(|stats| {
-                    stats.merges += 1;
-                    stats.merged_units += page.units();
-                }),
-                Err(error) => match RedisStoreError::about_a_key(&error) {
-                    // It would fail every time.
-                    Some((failure, reason)) => {
-                        self.key_failed(failure, reason, &[page.charge()]);
-                        self.count(|stats| stats.unrecorded += 1);
-                    }
-                    None => {
-                        self.journal.put_off(page.number);
-                        return Err(error);
-                    }
-                },
+    /// Replays the pages of an account, up to the one of this number. Concurrent callers share one call
+    /// to Redis, which goes on when they stop waiting.
+    pub(crate) async fn replay_account(
+        self: &Arc<Self>,
+        account: &Account,
+        newest: u64,
+    ) -> Result<(), RedisStoreError> {
+        let begin = |page, outcome| drop(self.redis.spawn(self.clone().replay_page(page, outcome)));
+        while let Some(mut replay) = self.journal.replay(account, newest, begin) {
+            match replay.wait_for(Option::is_some).await.as_deref() {
+                Ok(Some(outcome)) => outcome.clone()?,
+                // It went with its runtime.
+                _ => return Err(RedisError::from(io::Error::other("the replay is gone")).into()),
             }
         }
-        self.journal.confirm(page.number);
         Ok(())
+    }
+
+    async fn replay_page(self: Arc<Self>, page: JournalPage, outcome: ReplaySender) {
+        let spends = page.live(self.clock.now());
+        let merged = match spends.is_empty() {
+            true => Ok(()),
+            false => self.redis.merge(page.charge(), &spends, page.number).await,
+        };
+        if merged.is_ok() && !spends.is_empty() {
+            self.count(|stats| {
+                stats.merges += 1;
+                stats.merged_units += page.units();
+            });
+        }
+        self.journal.end_replay(&page, merged.is_ok());
+        let _ = outcome.send(Some(merged));
     }
 }

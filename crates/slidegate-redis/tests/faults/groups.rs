@@ -48,8 +48,11 @@ async fn survived_a_failover(story: &Story, url: &str, lost_us: u64, told: Times
     for account in [LOCAL, CROWDED, ALLOW] {
         is_exact_but_for_the_lag(story, account, lost_us);
     }
+    let lag_us = u64::try_from(LAG.as_micros()).unwrap();
     for account in [LOCAL, CROWDED] {
         story.redis_was_told_by(account, told, STORES);
+        let lost = story.counted_between(account, lost_us - lag_us..=lost_us);
+        story.redis_was_told_before_it_was_asked(account, lost);
     }
     is_counted_but_for_the_lag(story, url, lost_us).await;
 }
@@ -179,6 +182,7 @@ fn a_cluster_moves_slots_to_and_fro() {
         }
         for account in [LOCAL, CROWDED] {
             story.redis_was_told_by(account, told, 0);
+            story.redis_was_told_before_it_was_asked(account, 0);
         }
         story.redis_knows(&url, COUNTED, 0..=0).await;
         story.redis_knows(&url, STRICT, 0..=0).await;
@@ -213,6 +217,7 @@ fn a_whole_cluster_is_killed_and_restarted() {
         }
         for account in [LOCAL, CROWDED] {
             story.redis_was_told_by(account, told, 0);
+            story.redis_was_told_before_it_was_asked(account, 0);
         }
         story.redis_knows(&url, COUNTED, 0..=UNDER_WAY).await;
         story.redis_knows(&url, STRICT, 0..=UNDER_WAY).await;

@@ -184,15 +184,29 @@ impl Story {
     /// Whatever a store admits by itself fits its own window. Where it has several calls under way,
     /// Redis may have admitted the others without the store knowing it yet.
     fn stays_within_the_quota_in_each_store(&self, account: usize) {
-        if self.accounts[account].action != OnStoreError::Local {
-            return;
+        if self.accounts[account].action == OnStoreError::Local {
+            self.fits_the_window_of_each_store(account, 0, |it| it.degraded);
         }
+    }
+
+    /// Whatever Redis admits fits the window of the store that asked, all that the store admitted
+    /// without Redis included: Redis was told before it was asked. The servers may have lost some.
+    pub(crate) fn redis_was_told_before_it_was_asked(&self, account: usize, lost: usize) {
+        self.fits_the_window_of_each_store(account, lost, |it| !it.degraded);
+    }
+
+    fn fits_the_window_of_each_store(
+        &self,
+        account: usize,
+        lost: usize,
+        is_meant: impl Fn(&Admission) -> bool,
+    ) {
         let (units, window_us) = self.quota(account);
-        let most = units + self.accounts[account].tasks - 1;
+        let most = units + self.accounts[account].tasks - 1 + lost;
         let all = self.admissions(account);
         for store in 0..STORES {
             let own: Vec<&Admission> = all.iter().filter(|it| it.store == store).collect();
-            for (place, it) in own.iter().enumerate().filter(|(_, it)| it.degraded) {
+            for (place, it) in own.iter().enumerate().filter(|(_, it)| is_meant(it)) {
                 // The clocks of the store and of Redis are the same, to less than this.
                 let window_us = window_us - 2000;
                 let before = own[..=place].iter().rev();
