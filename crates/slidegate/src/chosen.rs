@@ -11,9 +11,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 
+use crate::identity::{Identity, Prefixes};
 use crate::limit::Timestamp;
 use crate::limit::clock::Warning;
-use crate::policy::{Identity, Prefixes};
 
 /// Knows the live identities that clients chose, each with the address that brought it first. An
 /// identity is live for the longest window since its last request: as long as it can have an account.

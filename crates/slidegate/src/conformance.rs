@@ -36,10 +36,10 @@ use std::num::NonZeroU32;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::identity::Identity;
 use crate::limit::{
     Charge, Charges, LedgerEntry, Name, Quota, Quotas, Receipt, Spent, Standing, Store, Timestamp,
 };
-use crate::policy::identity::Identity;
 
 /// Makes stores for the suite and moves their clock.
 pub trait Harness {

@@ -1,12 +1,13 @@
 //! The gate's answer to a request.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::{Name, Quota, Receipt, Standing, Standings, Timestamp};
+use crate::limit::{Name, Quotas, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::{Match, Matches};
-use crate::policy::{CheckedPlan, Identity};
+use crate::policy::{CandidateStanding, CheckedPlan, Identity, Policies};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
 /// a request that no policy is for.
@@ -97,17 +98,6 @@ pub struct PolicyStanding {
     pub(crate) spent: Option<SpentIn>,
 }
 
-/// Where a quota stands that is counted beside those in force and never enforced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CandidateStanding {
-    /// The quota.
-    pub quota: Quota,
-    /// How many of its units what has passed in the last window leaves.
-    pub remaining: u32,
-    /// Whether the request did not fit.
-    pub violated: bool,
-}
-
 impl Decision {
     /// A decision under so many policies.
     pub(crate) fn with_capacity(policies: usize) -> Self {
@@ -171,6 +161,30 @@ impl Decision {
         let enforced = self.policies.iter().filter(|policy| !policy.shadow);
         let longest = enforced.flat_map(|p| &p.standings).map(Standing::retry_after).max();
         self.deny(longest.unwrap_or_default());
+    }
+
+    /// The policies that it has spent under, with the identities and the quotas that it was made by: those
+    /// in force may be others by now.
+    pub(crate) fn spent_matches<'p>(&'p self, policies: &'p Policies) -> Matches<'p> {
+        let mut matches = Matches::default();
+        for standing in self.policies.iter().filter(|standing| !standing.is_violated()) {
+            let Ok(policy) = policies.find(&standing.policy) else { continue };
+            let quotas = standing.standings.iter().map(Standing::quota);
+            let Ok(quotas) = Quotas::new(quotas) else { continue };
+            matches.list.push(Match {
+                policy,
+                identity: standing.identity,
+                ledgers: policy
+                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.quotas_given)),
+                candidate: None,
+                quotas: Cow::Owned(quotas),
+                plan: None,
+                unknown_plan: None,
+                cost: standing.cost,
+                quotas_given: standing.quotas_given,
+            });
+        }
+        matches
     }
 
     /// How an account took part, if it did.

@@ -53,29 +53,27 @@
 //!   allowed then if nobody else spends.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
-mod admin;
 mod chosen;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod decision;
 mod gate;
+mod identity;
 pub mod limit;
 mod limiter;
 pub mod policy;
-mod uncounted;
 
-pub use crate::admin::{Admin, Inspection};
 pub use crate::chosen::ChosenStats;
-pub use crate::decision::{Block, CandidateStanding, Decision, PolicyStanding, Verdict};
-pub use crate::gate::Gate;
+pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
+pub use crate::gate::{Admin, Gate, Inspection};
 pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,
     Timestamp,
 };
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
-    AccessList, AccountError, Ban, Consistency, Cost, Facts, Identity, NamedCharge, OnStoreError,
-    Plan, Policies, Policy, PolicyErrors, Scope, Source,
+    AccessList, AccountError, Ban, CandidateStanding, Consistency, Cost, Facts, Identity,
+    NamedCharge, OnStoreError, Plan, Policies, Policy, PolicyErrors, Scope, Source,
 };
 
 /// The project's README, whose examples are tests.

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::identity::{Identity, ParseError};
 use crate::limit::{Name, Quotas};
-use crate::policy::{Identity, OnStoreError};
 
 /// One account that a request would spend from: an identity's under a policy, with all its quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,4 +192,43 @@ pub struct CostError {
 #[error("two charges to one account ({account}): make it one charge with the cost of both")]
 pub struct DuplicateAccount {
     account: Account,
+}
+
+/// What happens to a policy's requests when the store cannot count them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnStoreError {
+    /// This process's own limiter decides. In a memory store that is full, those who found no room
+    /// share the policy's account for such, one in each shard.
+    #[default]
+    Local,
+    /// The request passes uncounted.
+    Allow,
+    /// The request is refused as unavailable; it is never called "too many".
+    Deny,
+}
+
+impl fmt::Display for OnStoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        })
+    }
+}
+
+impl FromStr for OnStoreError {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "local" => Ok(Self::Local),
+            "allow" => Ok(Self::Allow),
+            "deny" => Ok(Self::Deny),
+            _ => {
+                let expected = "an action on a store's error: expected local, allow or deny";
+                Err(ParseError::new(text, expected))
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ pub(crate) mod quota;
 pub(crate) mod reading;
 pub(crate) mod store;
 
-pub use self::charge::{Account, Charge, Charges, CostError, DuplicateAccount};
+pub use self::charge::{Account, Charge, Charges, CostError, DuplicateAccount, OnStoreError};
 pub use self::clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use self::ledger::Ledger;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError};

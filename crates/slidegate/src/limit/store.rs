@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::identity::Identity;
 use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Timestamp};
-use crate::policy::Identity;
 
 /// Keeps the ledgers of all accounts, on one clock of its own.
 ///

@@ -104,6 +104,24 @@ impl CheckedPolicy {
         matches!(self.limits, Limits::Given(_))
     }
 
+    /// Whether requests under the policy can be counted for such an identity.
+    pub fn counts(&self, identity: &Identity) -> bool {
+        let kind = identity.kind();
+        let gives = |source: &Source| match source {
+            Source::User => kind == "user",
+            Source::Named(named) => kind == named,
+            Source::ApiKey => kind == "api-key",
+            Source::Authorization => kind == "authorization",
+            Source::Ip(_) => kind == "ip",
+            Source::Header(name) => kind == name.as_str() || kind == "header",
+            Source::Descriptor(keys) => ["x", " ", "0.0.0.0"].iter().any(|value| {
+                Identity::descriptor(keys.iter().map(|key| (&**key, *value))).kind() == kind
+            }),
+            Source::Everyone => kind == "everyone",
+        };
+        self.identity.iter().any(gives) || kind == "anonymous"
+    }
+
     /// The quotas that ledgers are kept by, if they are not those in force: the windows of leased
     /// units are longer, and there may be others that only the candidate has.
     pub(crate) fn ledgers_beside(

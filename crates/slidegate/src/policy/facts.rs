@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
-use crate::policy::identity::Identity;
+use crate::identity::Identity;
 use crate::policy::path_reading::PathReadings;
 
 /// What is known of a request, borrowed from it.

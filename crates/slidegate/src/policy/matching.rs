@@ -10,7 +10,6 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::chosen::ChosenBound;
-use crate::decision::{CandidateStanding, Decision};
 use crate::limit::{
     Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
 };
@@ -116,7 +115,7 @@ pub struct MatchedPolicy<'p> {
 /// the first holds.
 #[derive(Default)]
 pub(crate) struct Matches<'p> {
-    list: SmallVec<[Match<'p>; 2]>,
+    pub(crate) list: SmallVec<[Match<'p>; 2]>,
     /// The operator has listed it as blocked.
     pub(crate) blocked: bool,
     /// An override bans it for this long, under one policy or under all.
@@ -135,15 +134,26 @@ pub(crate) struct Match<'p> {
     pub(crate) identity: Identity,
     pub(crate) quotas: Cow<'p, Quotas>,
     /// The quotas that the ledgers are kept by, if they are others.
-    ledgers: Option<Quotas>,
+    pub(crate) ledgers: Option<Quotas>,
     /// What is counted beside and never enforced.
-    candidate: Option<Cow<'p, Quotas>>,
+    pub(crate) candidate: Option<Cow<'p, Quotas>>,
     pub(crate) plan: Option<&'p Arc<CheckedPlan>>,
     /// The plan that the request names and that there is not: `plan` is the default.
     pub(crate) unknown_plan: Option<String>,
     pub(crate) cost: NonZeroU32,
     /// Whether the quotas came with the charge.
     pub(crate) quotas_given: bool,
+}
+
+/// Where a quota stands that is counted beside those in force and never enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CandidateStanding {
+    /// The quota.
+    pub quota: Quota,
+    /// How many of its units what has passed in the last window leaves.
+    pub remaining: u32,
+    /// Whether the request did not fit.
+    pub violated: bool,
 }
 
 impl Policies {
@@ -327,30 +337,6 @@ impl Policies {
             cost,
             quotas_given: given.is_some(),
         }
-    }
-
-    /// The policies that a decision has spent under, with the identities and the quotas that it was
-    /// made by: those in force may be others by now.
-    pub(crate) fn find_spent<'p>(&'p self, decision: &'p Decision) -> Matches<'p> {
-        let mut matches = Matches::default();
-        for standing in decision.policies().iter().filter(|standing| !standing.is_violated()) {
-            let Ok(policy) = self.find(&standing.policy) else { continue };
-            let quotas = standing.standings.iter().map(Standing::quota);
-            let Ok(quotas) = Quotas::new(quotas) else { continue };
-            matches.list.push(Match {
-                policy,
-                identity: standing.identity,
-                ledgers: policy
-                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.quotas_given)),
-                candidate: None,
-                quotas: Cow::Owned(quotas),
-                plan: None,
-                unknown_plan: None,
-                cost: standing.cost,
-                quotas_given: standing.quotas_given,
-            });
-        }
-        matches
     }
 
     /// The name of the plan that the application names, else that of the API key, else that of the

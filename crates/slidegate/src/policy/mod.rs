@@ -13,11 +13,9 @@ mod credentials;
 pub(crate) mod descriptors;
 pub(crate) mod explain;
 pub(crate) mod facts;
-pub(crate) mod identity;
 mod invented;
 pub(crate) mod matching;
 mod methods;
-pub(crate) mod network;
 pub(crate) mod overrides;
 mod path_pattern;
 pub(crate) mod path_reading;
@@ -27,7 +25,6 @@ pub(crate) mod source;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
@@ -45,13 +42,13 @@ pub use self::checked::CheckedPolicy;
 pub use self::descriptors::Descriptors;
 pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::Facts;
-pub use self::identity::Identity;
-pub use self::matching::{AccountError, MatchedPolicy, NamedCharge, Policies};
-pub use self::network::{Network, PrefixError, Prefixes};
+pub use self::matching::{AccountError, CandidateStanding, MatchedPolicy, NamedCharge, Policies};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::path_reading::{PathReading, without_query};
 pub use self::plan::{CheckedPlan, Plan};
 pub use self::source::Source;
+pub use crate::identity::{Identity, Network, ParseError, PrefixError, Prefixes};
+pub use crate::limit::OnStoreError;
 
 /// A named rule: which requests, counted for whom, against which quotas.
 ///
@@ -409,58 +406,5 @@ impl fmt::Display for Consistency {
             Self::Sync => f.write_str("sync"),
             Self::Async { lease } => write!(f, "async, leases of {lease:?}"),
         }
-    }
-}
-
-/// What happens to a policy's requests when the store cannot count them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum OnStoreError {
-    /// This process's own limiter decides. In a memory store that is full, those who found no room
-    /// share the policy's account for such, one in each shard.
-    #[default]
-    Local,
-    /// The request passes uncounted.
-    Allow,
-    /// The request is refused as unavailable; it is never called "too many".
-    Deny,
-}
-
-impl fmt::Display for OnStoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "local",
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        })
-    }
-}
-
-impl FromStr for OnStoreError {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        match text {
-            "local" => Ok(Self::Local),
-            "allow" => Ok(Self::Allow),
-            "deny" => Ok(Self::Deny),
-            _ => {
-                let expected = "an action on a store's error: expected local, allow or deny";
-                Err(ParseError::new(text, expected))
-            }
-        }
-    }
-}
-
-/// A text that is not what it should be, such as an identity or a network.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not {expected}")]
-pub struct ParseError {
-    text: String,
-    expected: String,
-}
-
-impl ParseError {
-    pub(crate) fn new(text: &str, expected: impl Into<String>) -> Self {
-        Self { text: text.to_owned(), expected: expected.into() }
     }
 }

@@ -17,12 +17,12 @@ use smallvec::SmallVec;
 use self::planned::{AccountKey, PlannedCharge, account_key, key_of};
 use self::shard::{KEPT_PART, Shard, Slot};
 pub use self::snapshot::SnapshotError;
+use crate::identity::Identity;
 use crate::limit::clock::{Clock, StoreClock, SystemClock, Timestamp, Warning};
 use crate::limit::{
     AccountReading, Charge, Charges, LedgerEntry, LedgerReading, Name, Quota, Receipt, Spent,
     Standing, Standings, Store, StoreError,
 };
-use crate::policy::Identity;
 
 /// Keeps accounts in memory, exactly, for any number of threads.
 ///

@@ -5,10 +5,11 @@ use arrayvec::ArrayVec;
 use super::Commit;
 use super::account::AccountEntry;
 use super::shard::Slot;
+use crate::identity::Identity;
+use crate::identity::MAX_IDENTITY_LEN;
+use crate::limit::OnStoreError;
 use crate::limit::name::MAX_NAME_LEN;
 use crate::limit::{Charge, Name, Quota, Standing, Standings, Timestamp};
-use crate::policy::identity::MAX_IDENTITY_LEN;
-use crate::policy::{Identity, OnStoreError};
 
 /// The key of an account: its policy's name, a space, and its identity. Neither has a space.
 pub(super) type AccountKey = ArrayVec<u8, { MAX_NAME_LEN + 1 + MAX_IDENTITY_LEN }>;

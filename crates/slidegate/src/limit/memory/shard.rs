@@ -9,8 +9,8 @@ use hashbrown::HashTable;
 use super::Commit;
 use super::account::AccountEntry;
 use super::planned::PlannedCharge;
+use crate::limit::OnStoreError;
 use crate::limit::{StoreError, Timestamp};
-use crate::policy::OnStoreError;
 
 /// How many buckets one sweep looks through. A sweep goes on where the last one ended, so every
 /// account that is over is found before long.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use crate::policy::ParseError;
+use super::ParseError;
 
 /// A range of addresses such as `10.0.0.0/8`, `2001:db8::/32` or `203.0.113.7`.
 ///

@@ -1,5 +1,7 @@
 //! Whose spending is counted.
 
+mod network;
+
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -9,7 +11,7 @@ use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
-use crate::policy::{Network, ParseError, Prefixes};
+pub use self::network::{Network, PrefixError, Prefixes};
 
 /// The most bytes of an identity's text, kind and colon included.
 pub(crate) const MAX_IDENTITY_LEN: usize = 63;
@@ -296,6 +298,20 @@ impl FromStr for Identity {
                 Err(ParseError::new(text, expected))
             }
         }
+    }
+}
+
+/// A text that is not what it should be, such as an identity or a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {expected}")]
+pub struct ParseError {
+    text: String,
+    expected: String,
+}
+
+impl ParseError {
+    pub(crate) fn new(text: &str, expected: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), expected: expected.into() }
     }
 }
 

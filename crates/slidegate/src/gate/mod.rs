@@ -1,5 +1,8 @@
 //! The engine: facts in, decision out.
 
+mod admin;
+mod uncounted;
+
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
@@ -10,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
-use crate::admin::Admin;
+use self::uncounted::Uncounted;
 use crate::chosen::{ChosenIdentities, ChosenStats};
 use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
@@ -21,7 +24,8 @@ use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, Scope};
-use crate::uncounted::Uncounted;
+
+pub use self::admin::{Admin, Inspection};
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -138,7 +142,7 @@ impl<S: Store> Gate<S> {
     /// apart.
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
         let rules = self.rules.load();
-        let matches = rules.policies.find_spent(decision);
+        let matches = decision.spent_matches(&rules.policies);
         self.take_back(&matches, decision, |_| true).await
     }
 

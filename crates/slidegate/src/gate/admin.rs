@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decision::CandidateStanding;
-use crate::gate::{Gate, Rules};
+use super::{Gate, Rules};
 use crate::limit::{
     Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Standing, Store, StoreError,
 };
+use crate::policy::CandidateStanding;
 use crate::policy::matching::Match;
 use crate::policy::overrides::OverrideEffect;
 use crate::policy::{
