@@ -32,8 +32,8 @@ use crate::store::RedisStore;
 /// ```
 #[derive(Debug, Clone)]
 pub struct EventLog {
-    pub(crate) store: RedisStore,
-    pub(crate) key: Arc<str>,
+    store: RedisStore,
+    key: Arc<str>,
 }
 
 /// An entry of an [`EventLog`].
@@ -81,6 +81,13 @@ pub enum EventLogError {
     /// Redis could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl RedisStore {
+    /// The log of events beside the ledgers, for all stores whose key template begins alike.
+    pub fn event_log(&self) -> EventLog {
+        EventLog { store: self.clone(), key: format!("{}:events", self.shared_map_key()).into() }
+    }
 }
 
 impl EventLog {

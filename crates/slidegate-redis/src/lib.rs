@@ -23,12 +23,8 @@
 //! costs, are described in `docs/redis.md`.
 
 mod address;
-mod batch;
-mod builder;
 mod checkup;
 mod collision;
-mod connection;
-mod cross_slot;
 mod error;
 mod events;
 mod key;
@@ -41,7 +37,6 @@ mod shared_map;
 mod store;
 
 pub use address::{Address, AddressError};
-pub use builder::{BuildError, RedisStoreBuilder, RedisTls};
 pub use checkup::{ServerReport, ServerWarning};
 pub use collision::{KeyCollision, KeyCollisions};
 pub use error::{KeyErrorReason, RedisStoreError};
@@ -54,7 +49,7 @@ pub use resilient::{
     ResilientStoreBuilder,
 };
 pub use shared_map::{MapVersion, SharedEntry, SharedMap, SharedMapError, SharedSnapshot};
-pub use store::RedisStore;
+pub use store::{BuildError, RedisStore, RedisStoreBuilder, RedisTls};
 
 /// The page on Redis, whose examples are tests.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Quota, StoreError};
+use slidegate::{Name, Quota, StoreError};
 
 use crate::store::RedisStore;
 
@@ -34,8 +34,8 @@ use crate::store::RedisStore;
 /// ```
 #[derive(Debug, Clone)]
 pub struct SharedMap {
-    pub(crate) store: RedisStore,
-    pub(crate) key: Arc<str>,
+    store: RedisStore,
+    key: Arc<str>,
 }
 
 /// An entry of a [`SharedMap`].
@@ -83,6 +83,23 @@ pub enum SharedMapError {
     /// Redis could not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl RedisStore {
+    /// The shared map beside the ledgers, for all stores whose key template begins alike: the
+    /// one for all policies or, if none is set, those of policies if they all begin alike.
+    pub fn shared_map(&self) -> SharedMap {
+        SharedMap { store: self.clone(), key: self.shared_map_key().into() }
+    }
+
+    /// Another shared map beside the ledgers, of this name: for entries that would crowd the
+    /// [first](Self::shared_map), or change its version all the time.
+    pub fn shared_map_named(&self, name: &Name) -> SharedMap {
+        SharedMap {
+            store: self.clone(),
+            key: format!("{}:map:{name}", self.shared_map_key()).into(),
+        }
+    }
 }
 
 impl SharedMap {

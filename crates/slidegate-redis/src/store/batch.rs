@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::connection::RedisConnection;
+use super::LATEST;
+use super::connection::RedisConnection;
 use crate::error::RedisStoreError;
 use crate::script::{AnswerReader, Request, ScriptCall};
-use crate::store::LATEST;
 
 /// Sends requests to Redis. While few calls are in flight a request leaves at once. Others wait until
 /// one of the calls is answered or late, or until there are enough for a full one, and leave together:

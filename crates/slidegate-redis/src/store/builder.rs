@@ -7,10 +7,10 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use slidegate::Name;
 use tokio::runtime::Handle;
 
+use super::RedisStore;
 use crate::address::{Address, AddressError};
 use crate::key::KeyTemplate;
 use crate::layout::{Layout, ScoreUnit};
-use crate::store::RedisStore;
 
 /// Makes a [`RedisStore`].
 #[must_use]

@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::builder::RedisTls;
 use crate::address::{Address, Sentinels, Topology};
-use crate::builder::RedisTls;
 use crate::checkup::findings;
 use crate::error::RedisStoreError;
 use crate::script::{ScriptCall, Scripts};

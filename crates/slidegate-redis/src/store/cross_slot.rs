@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use slidegate::Timestamp;
 use slidegate::limit::{Charge, Receipt, Standings};
 
+use super::{RedisStore, spent_by};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
-use crate::store::{RedisStore, spent_by};
 
 /// The parts of a request, each in one slot of the cluster, in an order that is the same for all
 /// requests.

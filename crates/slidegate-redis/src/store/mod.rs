@@ -1,5 +1,10 @@
 //! The store on Redis or Valkey.
 
+mod batch;
+mod builder;
+mod connection;
+mod cross_slot;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -13,20 +18,19 @@ use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use self::batch::Batcher;
+use self::connection::RedisConnection;
+use self::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
 use crate::address::Address;
-use crate::batch::Batcher;
-use crate::builder::RedisStoreBuilder;
 use crate::checkup::{ServerReport, ServerWarning};
 use crate::collision::KeyCollisions;
-use crate::connection::RedisConnection;
-use crate::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
 use crate::error::RedisStoreError;
-use crate::events::EventLog;
 use crate::key::{KeyTemplate, escaped};
 use crate::layout::Layout;
 use crate::owned::OwnedCharge;
 use crate::script::{AnswerReader, Mode, Request, ScriptCall, Scripts};
-use crate::shared_map::SharedMap;
+
+pub use self::builder::{BuildError, RedisStoreBuilder, RedisTls};
 
 /// Keeps accounts in Redis or Valkey, exactly, for any number of processes.
 ///
@@ -128,24 +132,9 @@ impl RedisStore {
         self.0.connection.made.load(Ordering::Relaxed)
     }
 
-    /// The shared map beside the ledgers, for all stores whose key template begins alike: the
-    /// one for all policies or, if none is set, those of policies if they all begin alike.
-    pub fn shared_map(&self) -> SharedMap {
-        SharedMap { store: self.clone(), key: self.0.shared_map_key.as_str().into() }
-    }
-
-    /// Another shared map beside the ledgers, of this name: for entries that would crowd the
-    /// [first](Self::shared_map), or change its version all the time.
-    pub fn shared_map_named(&self, name: &Name) -> SharedMap {
-        SharedMap {
-            store: self.clone(),
-            key: format!("{}:map:{name}", self.0.shared_map_key).into(),
-        }
-    }
-
-    /// The log of events beside the ledgers, for all stores whose key template begins alike.
-    pub fn event_log(&self) -> EventLog {
-        EventLog { store: self.clone(), key: format!("{}:events", self.0.shared_map_key).into() }
+    /// What the keys of shared maps and of the event log begin with.
+    pub(crate) fn shared_map_key(&self) -> &str {
+        &self.0.shared_map_key
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
