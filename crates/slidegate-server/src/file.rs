@@ -1,6 +1,7 @@
 //! Reads files that an operator names: regular ones, whole, and no larger than they may be.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -101,6 +102,13 @@ fn name_of(kind: FileType) -> &'static str {
         () if kind.is_socket() => "a socket",
         () => "a device",
     }
+}
+
+/// A hash of a file's contents, the same in this process alone.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use slidegate::policy::PathReading;
 use slidegate::{Gate, MemoryStore};
 use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 
-use crate::any_store::AnyStore;
 use crate::config::LimiterConfig;
-use crate::shared_bans::BanQueue;
+use crate::shared::BanQueue;
+use crate::store::AnyStore;
 
 /// The gate and the rules in force, for every endpoint.
 #[derive(Debug)]

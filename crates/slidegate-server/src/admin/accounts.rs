@@ -10,16 +10,18 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::header;
 use serde::Deserialize;
-use slidegate::policy::CheckedPolicy;
-use slidegate::{Account, AccountError, Identity, Name, Policies, Source};
+use slidegate::{
+    Account, AccountError, CandidateStanding, Identity, Inspection, Name, Policies, Standing,
+};
 
 use super::Operator;
 use super::recent::MAX_AGE;
-use super::views::{AccountList, AccountSort, AccountView, IdentityView};
+use crate::api::{AccountList, AccountSort, AccountView, CandidateView, IdentityView, QuotaView};
+use crate::calendar::ceil_ms;
 use crate::decisions::identity::{IdentityTextError, from_text};
 use crate::observe::SeenAccount;
-use crate::overrides::OverrideError;
 use crate::problem::Problem;
+use crate::shared::OverrideError;
 
 const DEFAULT_LIMIT: usize = 20;
 /// Each is a call to the store.
@@ -159,7 +161,7 @@ impl Operator {
             let account = Account { policy: checked.name.clone(), identity: *identity };
             let mut seen = top.find(&account, now).unwrap_or_else(|| SeenAccount::new(account));
             seen.plan = plan.clone().or(seen.plan);
-            Candidate { seen, counts: policy.is_some() || counts(checked, identity) }
+            Candidate { seen, counts: policy.is_some() || checked.counts(identity) }
         });
         let candidates: Vec<Candidate> = candidates.collect();
         match policy.filter(|_| candidates.is_empty()) {
@@ -177,22 +179,59 @@ impl Operator {
     }
 }
 
-/// Whether requests under the policy can be counted for such an identity.
-pub(crate) fn counts(policy: &CheckedPolicy, identity: &Identity) -> bool {
-    let kind = identity.kind();
-    let gives = |source: &Source| match source {
-        Source::User => kind == "user",
-        Source::Named(named) => kind == named,
-        Source::ApiKey => kind == "api-key",
-        Source::Authorization => kind == "authorization",
-        Source::Ip(_) => kind == "ip",
-        Source::Header(name) => kind == name.as_str() || kind == "header",
-        Source::Descriptor(keys) => ["x", " ", "0.0.0.0"].iter().any(|value| {
-            Identity::descriptor(keys.iter().map(|key| (&**key, *value))).kind() == kind
-        }),
-        Source::Everyone => kind == "everyone",
-    };
-    policy.identity.iter().any(gives) || kind == "anonymous"
+impl AccountView {
+    pub(crate) fn new(account: &Account, inspection: &Inspection, policies: &Policies) -> Self {
+        let shadow = policies.iter().any(|p| p.name == account.policy && p.shadow);
+        let standings = inspection.standings.iter().zip(&inspection.granted);
+        let quotas: Vec<QuotaView> =
+            standings.map(|(standing, granted)| QuotaView::of(standing, *granted)).collect();
+        let shares = quotas.iter().map(|quota| f64::from(quota.spent) / f64::from(quota.units));
+        let used = shares.fold(0.0, f64::max);
+        Self {
+            identity: policies.shown(&account.identity).into_owned(),
+            policy: account.policy.to_string(),
+            plan: inspection.plan.as_ref().map(ToString::to_string),
+            shadow,
+            // Rounded to thousandths.
+            used: (used * 1000.0).round() / 1000.0,
+            quotas,
+            candidate: inspection.candidate.iter().map(CandidateView::of).collect(),
+            banned_for_ms: inspection.banned.map(ceil_ms),
+            exempt_for_ms: inspection.exempt.map(ceil_ms),
+            degraded: inspection.degraded,
+            denials: None,
+            denials_overcount: None,
+        }
+    }
+
+    /// Whether nothing was spent and no override applies.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let touched = self.quotas.iter().any(|quota| quota.spent > 0 || quota.granted > 0);
+        let overridden = self.banned_for_ms.is_some() || self.exempt_for_ms.is_some();
+        !touched && !overridden
+    }
+}
+
+impl QuotaView {
+    fn of(standing: &Standing, granted: u32) -> Self {
+        let units = standing.quota().units().get();
+        Self {
+            quota: standing.quota().to_string(),
+            units,
+            granted,
+            spent: units.saturating_sub(standing.remaining()),
+            remaining: standing.remaining(),
+            retry_after_ms: ceil_ms(standing.retry_after()),
+            reset_after_ms: ceil_ms(standing.reset_after()),
+        }
+    }
+}
+
+impl CandidateView {
+    fn of(standing: &CandidateStanding) -> Self {
+        let CandidateStanding { quota, remaining, violated } = *standing;
+        Self { quota: quota.to_string(), units: quota.units().get(), remaining, violated }
+    }
 }
 
 /// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and

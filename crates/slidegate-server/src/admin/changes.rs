@@ -19,16 +19,16 @@ use slidegate::policy::{Action, CheckedPolicy};
 use slidegate::{Account, Name, Policies, Quota};
 
 use super::Operator;
-use super::views::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
+use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
 use crate::json_body;
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
-use crate::overrides::{
+use crate::problem::{Problem, shortened};
+use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,
 };
-use crate::problem::{Problem, shortened};
 
 /// Longer reasons belong into a ticket, which the reason can name.
 const MAX_REASON_CHARS: usize = 200;
@@ -228,7 +228,7 @@ fn quotas_by_window(target: &Target, policies: &Policies) -> BTreeMap<Duration, 
     let mut by_window = BTreeMap::<Duration, BTreeSet<String>>::new();
     let is_meant = |policy: &&CheckedPolicy| match &target.policy {
         Some(name) => *name == policy.name,
-        None => super::accounts::counts(policy, &target.identity),
+        None => policy.counts(&target.identity),
     };
     for policy in policies.iter().filter(is_meant) {
         let account = Account { policy: policy.name.clone(), identity: target.identity };

@@ -5,59 +5,19 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use slidegate::Timestamp;
 use slidegate::limit::{AccountReading, LedgerReading};
 
 use super::Operator;
 use super::accounts::identity;
-use super::views::is_default;
+use crate::api::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
 use crate::calendar::{Rfc3339, ceil_ms};
-use crate::overrides::OverrideError;
 use crate::problem::Problem;
+use crate::shared::OverrideError;
 
 const DEFAULT_BUCKETS: usize = 60;
 const MAX_BUCKETS: usize = 1000;
-
-/// `GET /v1/accounts/IDENTITY/density`
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct DensityView {
-    pub(crate) identity: String,
-    pub(crate) accounts: Vec<AccountDensity>,
-}
-
-/// What an account has spent in its windows.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AccountDensity {
-    pub(crate) policy: String,
-    /// When it was read, on the store's clock.
-    pub(crate) at: Rfc3339,
-    /// Whether the store failed and these are the process's own ledgers.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) degraded: bool,
-    pub(crate) quotas: Vec<QuotaDensity>,
-}
-
-/// What is spent in the window of one quota.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct QuotaDensity {
-    pub(crate) quota: String,
-    pub(crate) units: u32,
-    pub(crate) window_ms: u64,
-    /// The sum of the counts, which may be more than the units if these were lowered.
-    pub(crate) spent: u32,
-    /// The units spent in each of the buckets, equal parts of the window, oldest first.
-    pub(crate) counts: Vec<u32>,
-    /// The instants at which units come free, soonest first.
-    pub(crate) free: Vec<FreedUnits>,
-}
-
-/// Units that come free together.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FreedUnits {
-    pub(crate) units: u32,
-    pub(crate) after_ms: u64,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,9 +13,7 @@ pub(crate) mod readiness;
 mod recent;
 #[cfg(test)]
 mod tests;
-pub(crate) mod views;
-
-use std::sync::Arc;
+pub(crate) use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
@@ -31,8 +29,8 @@ use crate::access;
 use crate::config::Secret;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, MetricsFormat, Observer};
-use crate::overrides::OverrideService;
 use crate::problem::Problem;
+use crate::shared::OverrideService;
 use crate::token::RequiredToken;
 
 /// What the operator's requests are answered from.

@@ -1,19 +1,22 @@
-//! What the server is doing now.
+//! What the server is doing now: decisions of the last fifteen minutes, the store, the gateways that
+//! share it, and the configuration.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
+use bytes::Bytes;
 use http::header;
-use serde::{Deserialize, Serialize};
-use slidegate::Clock;
+use parking_lot::Mutex;
+use slidegate::{Clock, Timestamp};
+use tokio::time::sleep;
 
-use super::readiness::Readiness;
+use crate::api::{NowView, Readiness, ReloadView, StoreView};
 use crate::calendar::Rfc3339;
-use crate::now::NowService;
-use crate::observe::{Observer, ReloadState, breaker_word};
+use crate::observe::{Observer, ReloadState, STEP, Sampler, breaker_word};
+use crate::shared::Heartbeats;
 
 /// The route of `GET /v1/now`.
 pub(crate) fn router<C: Clock>(now: Arc<NowService<C>>) -> Router {
@@ -23,141 +26,95 @@ pub(crate) fn router<C: Clock>(now: Arc<NowService<C>>) -> Router {
     Router::new().route("/v1/now", get(answer)).with_state(now)
 }
 
-/// The JSON of `GET /v1/now`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct NowView {
-    pub(crate) version: String,
-    /// When the answer was made: at most a second ago.
-    pub(crate) at: Rfc3339,
-    pub(crate) started: Rfc3339,
-    pub(crate) reload: ReloadView,
-    pub(crate) store: StoreView,
-    /// Those that share the store, this one first.
-    pub(crate) gateways: Vec<GatewayView>,
-    /// How long a step of the lists is.
-    pub(crate) step_ms: u64,
-    /// Requests at this gateway, each once, however many policies it falls under.
-    #[serde(default)]
-    pub(crate) requests: RequestSeries,
-    /// Decisions of each policy at this gateway.
-    pub(crate) policies: Vec<PolicySeries>,
-    pub(crate) decision_time: DecisionTimeSeries,
+/// Samples the decisions and keeps the answer to `GET /v1/now`, which is made at most once a second,
+/// however many ask for it.
+#[derive(Debug)]
+pub(crate) struct NowService<C> {
+    observer: Observer,
+    heartbeats: Arc<Heartbeats>,
+    clock: C,
+    sampler: Mutex<Sampler>,
+    /// When it was made.
+    answer: Mutex<Option<(Timestamp, Bytes)>>,
 }
 
-/// How the configuration in force came about.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ReloadView {
-    /// When the configuration in force was read.
-    pub(crate) last: Rfc3339,
-    /// Reloads that failed since that one.
-    pub(crate) failures: u64,
-    /// The sections of the file that have changed and that only a restart applies.
-    pub(crate) restart_needed: Vec<String>,
-}
+/// An answer of up to this age is given again.
+const FRESH: Duration = Duration::from_secs(1);
+/// Between two questions to the store how it is.
+const STORE_PAUSE: Duration = Duration::from_secs(10);
 
-/// How the store is.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct StoreView {
-    /// `memory` or `redis`.
-    pub(crate) kind: String,
-    /// `ready`, or `degraded` for a reason.
-    pub(crate) state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
-    /// Accounts in memory, if that is where they are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) accounts: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) capacity: Option<usize>,
-    /// Where Redis is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) url: Option<String>,
-    /// The state of its circuit breaker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) breaker: Option<String>,
-    /// Requests decided without Redis since the start: counted in this process, or let through.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decided_locally: Option<u64>,
-}
-
-/// A gateway, as its last heartbeat has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GatewayView {
-    /// Host and process.
-    pub(crate) name: String,
-    /// Whether it is the one that answers.
-    pub(crate) this: bool,
-    pub(crate) version: String,
-    pub(crate) started: Rfc3339,
-    /// How long ago its last heartbeat was.
-    pub(crate) seen_ms: u64,
-}
-
-/// Requests of all listeners in each step, the oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RequestSeries {
-    pub(crate) allowed: VecDeque<u32>,
-    /// Denied by a quota, banned or blocked.
-    pub(crate) refused: VecDeque<u32>,
-    /// Refused because the store could not count them.
-    pub(crate) unavailable: VecDeque<u32>,
-}
-
-/// Decisions of a policy in each step, the oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PolicySeries {
-    pub(crate) policy: String,
-    pub(crate) allowed: VecDeque<u32>,
-    /// Denials, and requests of identities that the policy has banned.
-    pub(crate) refused: VecDeque<u32>,
-    /// What the policy would have refused if it did not only watch.
-    pub(crate) shadow: VecDeque<u32>,
-    /// What the policy's candidate quotas would have refused.
-    pub(crate) candidate: VecDeque<u32>,
-    /// Decisions that the store could not count.
-    pub(crate) failed: VecDeque<u32>,
-}
-
-/// Quantiles of the decision time in each step, in microseconds and too high by at most an eighth;
-/// none where there was no decision.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DecisionTimeSeries {
-    pub(crate) p50_us: VecDeque<Option<f64>>,
-    pub(crate) p99_us: VecDeque<Option<f64>>,
-}
-
-impl PolicySeries {
-    /// That of a policy without a decision in so many steps.
-    pub(crate) fn idle(policy: &str, steps: usize) -> Self {
-        let mut series = Self { policy: policy.to_owned(), ..Self::default() };
-        series.lists_mut().into_iter().for_each(|list| list.resize(steps, 0));
-        series
+impl<C: Clock> NowService<C> {
+    pub(crate) fn new(observer: Observer, heartbeats: Arc<Heartbeats>, clock: C) -> Self {
+        let (sampler, answer) = (Mutex::default(), Mutex::default());
+        Self { observer, heartbeats, clock, sampler, answer }
     }
 
-    /// In the order of [`PolicyTotals::values`](crate::observe::PolicyTotals::values).
-    pub(crate) fn lists_mut(&mut self) -> [&mut VecDeque<u32>; 5] {
-        let Self { allowed, refused, shadow, candidate, failed, .. } = self;
-        [allowed, refused, shadow, candidate, failed]
+    /// Samples for as long as the process lives.
+    pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.sample_repeatedly(), self.observe_store());
     }
-}
 
-impl RequestSeries {
-    /// In the order of [`RequestTotals::values`](crate::observe::RequestTotals::values).
-    pub(crate) fn lists_mut(&mut self) -> [&mut VecDeque<u32>; 3] {
-        let Self { allowed, refused, unavailable } = self;
-        [allowed, refused, unavailable]
+    /// The JSON of a [`NowView`].
+    pub(crate) fn answer(&self) -> Bytes {
+        let now = self.clock.now();
+        let mut answer = self.answer.lock();
+        match &*answer {
+            Some((made, bytes)) if now.saturating_since(*made) < FRESH => bytes.clone(),
+            _ => {
+                let json = serde_json::to_vec(&self.view(now));
+                let bytes = Bytes::from(json.expect("strings and numbers can be JSON"));
+                *answer = Some((now, bytes.clone()));
+                bytes
+            }
+        }
+    }
+
+    async fn sample_repeatedly(&self) {
+        loop {
+            sleep(STEP).await;
+            self.sample();
+        }
+    }
+
+    /// Asks the store what it says of itself, for as long as the process lives.
+    async fn observe_store(&self) {
+        loop {
+            self.observer.gate().store().refresh().await;
+            sleep(STORE_PAUSE).await;
+        }
+    }
+
+    fn sample(&self) {
+        let (totals, times) = (self.observer.policy_totals(), self.observer.decision_times());
+        self.sampler.lock().step(self.observer.request_totals(), &totals, times);
+    }
+
+    fn view(&self, now: Timestamp) -> NowView {
+        let sampler = self.sampler.lock();
+        NowView {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            at: Rfc3339(self.clock.wall()),
+            started: Rfc3339(self.observer.started_at()),
+            reload: ReloadView::new(self.observer.reload_state()),
+            store: StoreView::of(&self.observer),
+            gateways: self.heartbeats.gateways(now),
+            step_ms: STEP.as_millis() as u64,
+            requests: sampler.requests.clone(),
+            policies: sampler.policies.clone(),
+            decision_time: sampler.decision_time.clone(),
+        }
     }
 }
 
 impl ReloadView {
-    pub(crate) fn new(state: ReloadState) -> Self {
+    fn new(state: ReloadState) -> Self {
         let ReloadState { last, failures, restart_needed } = state;
         Self { last: Rfc3339(last), failures, restart_needed }
     }
 }
 
 impl StoreView {
-    pub(crate) fn of(observer: &Observer) -> Self {
+    fn of(observer: &Observer) -> Self {
         let readiness = Readiness::of(observer, false);
         let stats = observer.gate().store().stats();
         Self {
@@ -170,5 +127,81 @@ impl StoreView {
             breaker: stats.redis.as_ref().map(|redis| breaker_word(redis.breaker).to_owned()),
             decided_locally: stats.redis.as_ref().map(|redis| redis.fallbacks),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, StatusCode};
+    use serde_json::{Value, json};
+    use slidegate::{Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Quota};
+
+    use super::*;
+    use crate::config::{LogConfig, LogFormat};
+    use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
+    use crate::store::{AnyStore, decide_now};
+
+    const LOG: LogConfig =
+        LogConfig { format: LogFormat::Json, level: String::new(), access: false };
+
+    fn gate(clock: &ManualClock) -> Arc<Gate<AnyStore>> {
+        let policies = Policies::builder()
+            .policy(Policy::new("api").quota("2/h").candidate("1/h"))
+            .policy(Policy::new("trial").quota(Quota::per_hour(1)).shadow());
+        let store = || MemoryStore::builder().clock(clock.clone()).build();
+        Arc::new(Gate::with_local(policies.build().unwrap(), store().into(), store()))
+    }
+
+    /// A request that is decided within so many microseconds.
+    fn ask(gate: &Gate<AnyStore>, observer: &Observer, us: u64) {
+        let facts = Facts::new(&Method::GET, "/").client([10, 0, 0, 1].into());
+        let (decision, began) = (decide_now(gate, &facts), gate.now());
+        observer.record(&RequestOutcome {
+            listener: ListenerKind::Gateway,
+            method: &Method::GET,
+            path: "/",
+            client: None,
+            status: StatusCode::OK,
+            decision: Some(&decision),
+            upstream: UpstreamOutcome::NotCalled,
+            began,
+            asked: began,
+            decided: Some(began + Duration::from_micros(us)),
+            ended: began + Duration::from_micros(us),
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_has_a_step_every_five_seconds_and_is_made_once_a_second() {
+        let clock = ManualClock::default();
+        let gate = gate(&clock);
+        let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(clock.clone()));
+        let heartbeats = Arc::new(Heartbeats::new(None, observer.started_at()));
+        let now = Arc::new(NowService::new(observer.clone(), heartbeats, clock.clone()));
+        let answer = || serde_json::from_slice::<Value>(&now.answer()).unwrap();
+        let first = answer();
+        assert_eq!((&first["step_ms"], &first["policies"]), (&json!(5000), &json!([])));
+        assert_eq!(first["store"]["kind"], "memory");
+        assert_eq!(first["store"]["state"], "ready");
+        assert_eq!(first["gateways"][0]["this"], true);
+
+        tokio::spawn(now.clone().run());
+        tokio::task::yield_now().await;
+        (0..4).for_each(|_| ask(&gate, &observer, 100));
+        tokio::time::sleep(STEP * 2 + FRESH).await;
+        assert_eq!(answer(), first, "the clock stands still");
+        assert!(std::ptr::eq(&*now.answer(), &*now.answer()), "and the bytes are shared");
+        clock.advance(FRESH);
+        let next = answer();
+        let [api, trial] = &next["policies"].as_array().unwrap()[..] else { panic!("{next}") };
+        let idle = json!([0, 0]);
+        assert_eq!((&api["policy"], &trial["policy"]), (&json!("api"), &json!("trial")));
+        assert_eq!((&api["allowed"], &api["refused"]), (&json!([2, 0]), &json!([2, 0])));
+        assert_eq!((&api["shadow"], &api["failed"]), (&idle, &idle));
+        assert_eq!(api["candidate"], json!([1, 0]), "what the policy has denied is no news");
+        assert_eq!(trial["shadow"], json!([3, 0]), "{next}");
+        let p99_us = next["decision_time"]["p99_us"][0].as_f64().unwrap();
+        assert!((100.0..=112.5).contains(&p99_us), "{p99_us}");
+        assert_eq!(next["decision_time"]["p50_us"][1], Value::Null);
     }
 }

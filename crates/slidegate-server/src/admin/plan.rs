@@ -8,43 +8,18 @@ use axum::extract::{Query, Request, State};
 use axum::routing::post;
 use axum::{Json, Router};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
 
 use super::changes::NoParameters;
-use super::views::is_default;
+use crate::api::{PlanBody, ReloadPlan};
 use crate::json_body;
 use crate::problem::Problem;
-use crate::reload::{self, AccountsOverQuota, ReloadChanges, Reloader};
+use crate::reload::{self, Reloader};
 
 /// A configuration has 1 MiB at most, and more as a string of JSON.
 const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 
 /// How long a plan waits for others to be made: longer than a million keys take.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The body of `POST /v1/plan`.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
-pub(crate) struct PlanBody {
-    /// The text of the file.
-    pub(crate) config: String,
-    /// What errors call it.
-    #[serde(default = "unnamed", skip_serializing_if = "is_default")]
-    pub(crate) name: String,
-}
-
-fn unnamed() -> String {
-    "config".to_owned()
-}
-
-/// `POST /v1/plan`
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ReloadPlan {
-    #[serde(flatten)]
-    pub(crate) changes: ReloadChanges,
-    pub(crate) warnings: Vec<String>,
-    pub(crate) accounts: AccountsOverQuota,
-}
 
 /// The page, without the check of the token.
 pub(crate) fn router(reloader: Arc<Reloader>) -> Router {

@@ -2,15 +2,15 @@
 
 use axum::Json;
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
 use slidegate::limit::MemoryStats;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
 use slidegate_redis::{BreakerState, ServerWarning};
 use tokio_util::sync::CancellationToken;
 
-use crate::any_store::StoreStats;
+use crate::api::{KeyTrouble, Readiness};
 use crate::observe::{Observer, breaker_word};
+use crate::store::StoreStats;
 
 const CLOSED: &str = breaker_word(BreakerState::Closed);
 
@@ -29,39 +29,6 @@ pub(super) fn respond(
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, Json(readiness))
-}
-
-/// The JSON of `/readyz`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Readiness {
-    /// Whether requests should be sent here.
-    pub(crate) ready: bool,
-    /// Whether the store fails, and each policy's `on_store_error` applies; or whether what it counts
-    /// is in doubt.
-    pub(crate) degraded: bool,
-    /// Whether the process is shutting down.
-    pub(crate) draining: bool,
-    /// The kind of store.
-    pub(crate) store: String,
-    /// The state of Redis's circuit breaker, or `untried` or `unreached` before the first decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) state: Option<String>,
-    /// Errors of the last minute that concern single keys in Redis.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    key_errors: Vec<KeyTrouble>,
-    /// Why what the store counts is in doubt although it answers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    /// The policies whose requests are refused, because their `on_store_error` is `deny`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    refusing: Vec<String>,
-}
-
-/// Requests under a policy that Redis cannot count because of a key.
-#[derive(Debug, Serialize, Deserialize)]
-struct KeyTrouble {
-    policy: String,
-    reason: String,
 }
 
 impl Readiness {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use slidegate::Timestamp;
 use tokio::sync::Mutex;
 
-use super::views::AccountSort;
+use crate::api::AccountSort;
 
 /// No caller is content with anything older.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(10);

@@ -14,13 +14,14 @@ use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
+use super::now::NowService;
 use super::{Operator, RecentLists, now, router};
-use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
-use crate::now::{Heartbeats, NowService};
 use crate::observe::Observer;
-use crate::overrides::{OverrideService, Persistence};
+use crate::shared::Heartbeats;
+use crate::shared::{OverrideService, Persistence};
+use crate::store::AnyStore;
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
@@ -35,7 +36,7 @@ fn endpoint_with(live: Arc<LiveConfig>, token: Option<&Secret>) -> (Router, Canc
     let recent = RecentLists::default();
     let operator = Operator { live, overrides, observer: observer.clone(), recent };
     let clock = Arc::new(SystemClock::new());
-    let heartbeats = Heartbeats::new(None, clock.wall());
+    let heartbeats = Arc::new(Heartbeats::new(None, clock.wall()));
     let now = Arc::new(NowService::new(observer, heartbeats, clock));
     (router(operator, draining.clone(), token, now::router(now)), draining)
 }

@@ -14,6 +14,7 @@ use crate::config::{
     self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, ListenAddress, Loaded, Period,
     RedisConfig, RouteConfig, Sources, StoreConfig,
 };
+use crate::preflight;
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
@@ -55,7 +56,8 @@ pub(crate) struct CheckArguments {
 pub(crate) fn run(arguments: &CheckArguments) -> anyhow::Result<()> {
     let path = arguments.file.as_ref().or(arguments.config.as_ref());
     let sources = Sources::of_command(path.map(PathBuf::as_path), Flags::default())?;
-    let loaded = config::load_to_start(&sources.skipping_files(arguments.skip_files))?;
+    let loaded =
+        config::load_to_start(&sources.skipping_files(arguments.skip_files), preflight::check)?;
     terminal::show(&report(&loaded))?;
     if arguments.deny_warnings && !loaded.warnings.is_empty() {
         bail!("{}, and warnings are denied", warnings(&loaded));

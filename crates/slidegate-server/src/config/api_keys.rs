@@ -12,8 +12,8 @@ use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::reader::{Reader, Value, nearest};
 use crate::config::tree::{Content, Node, Table};
 use crate::config::values::Secret;
+use crate::file;
 use crate::file::FileContents;
-use crate::reload;
 
 /// An API key that was issued.
 pub(super) struct IssuedKey<'t> {
@@ -188,7 +188,7 @@ pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFile
         return None;
     }
     let FileContents { bytes, is_open_to_all } = value.contents(&path, MAX_KEYS_BYTES)?;
-    let fingerprint = reload::fingerprint(&bytes);
+    let fingerprint = file::fingerprint(&bytes);
     let Ok(text) = String::from_utf8(bytes) else {
         return value.reject("the file is not UTF-8 text");
     };

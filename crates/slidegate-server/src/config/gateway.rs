@@ -10,8 +10,8 @@ use slidegate::Policies;
 
 use crate::config::ListenAddress;
 use crate::config::endpoints::listen;
+use crate::config::preflight::Preflight;
 use crate::config::reader::{Reader, Value};
-use crate::net::Tls;
 
 /// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,7 +219,7 @@ impl TlsFiles {
         let (certificate, key) = (file("certificate"), file("key"));
         let client_ca = table.key("client_ca").file();
         let files = Self { certificate: certificate?, key: key?, client_ca };
-        table.check_start(None, || Tls::load(&files).map(drop));
+        table.check_start(None, Preflight::Tls(&files));
         Some(files)
     }
 }

@@ -12,6 +12,7 @@ use crate::config::endpoints::RespConfig;
 use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, responder};
 use crate::config::reader::Value;
 use crate::config::summary::ConfigSummary;
+use crate::config::throttle;
 
 /// Policies, responses and client addresses.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ impl<'t> LimiterSections<'t> {
             enforced,
             outline: ConfigSummary::default(),
         };
-        let reserved = resp.map(|resp| crate::resp::policies(resp.on_store_error));
+        let reserved = resp.map(|resp| throttle::policies(resp.on_store_error));
         let reserved = reserved.into_iter().flatten().collect();
         Self { policies, api_keys, plans, builder, reserved, config }
     }
@@ -109,7 +110,7 @@ impl<'t> LimiterSections<'t> {
         }
         let mut reserved = &self.reserved[..];
         let is_reserved = |policy: &&PolicyConfig<'_>| {
-            !self.reserved.is_empty() && crate::resp::POLICIES.contains(&&*policy.name)
+            !self.reserved.is_empty() && throttle::POLICIES.contains(&&*policy.name)
         };
         for policy in self.policies.iter().filter(is_reserved) {
             policy.table.key("name").report("[resp] has a policy of this name");

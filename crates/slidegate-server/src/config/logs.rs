@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::config::preflight::Preflight;
 use crate::config::reader::{Value, nearest};
-use crate::observe::Trail;
 
 /// What is logged.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,7 +102,7 @@ impl AuditConfig {
             rotate_bytes: rotate_bytes.unwrap_or(100 * 1024 * 1024),
             keep: keep.unwrap_or(5),
         };
-        value.check_start(Some(&audit.file), || Trail::check(&audit));
+        value.check_start(Some(&audit.file), Preflight::Audit(&audit));
         Some(audit)
     }
 }

@@ -16,10 +16,12 @@ mod lint;
 mod logs;
 mod overlay;
 mod policy;
+mod preflight;
 mod reader;
 mod sources;
 mod store;
 mod summary;
+pub(crate) mod throttle;
 mod tree;
 mod values;
 
@@ -35,6 +37,7 @@ pub(crate) use self::gateway::{
 };
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
+pub(crate) use self::preflight::{Preflight, PreflightCheck};
 pub(crate) use self::reader::Value;
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
@@ -114,10 +117,13 @@ pub(crate) fn load_with_files(
     load_with(Reader::for_files(allowed), sources)
 }
 
-/// Reads and validates the configuration, and also checks the files and folders that the server
-/// needs to start.
-pub(crate) fn load_to_start(sources: &Sources) -> Result<Loaded, ConfigErrors> {
-    load_with(Reader::for_start(), sources)
+/// Reads and validates the configuration, and has what the server needs to start checked: certificates,
+/// files and folders.
+pub(crate) fn load_to_start(
+    sources: &Sources,
+    preflight: PreflightCheck,
+) -> Result<Loaded, ConfigErrors> {
+    load_with(Reader::for_start(preflight), sources)
 }
 
 fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> {
@@ -197,7 +203,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     endpoints::check(root, gateway.as_ref(), endpoints);
     if let Some(StoreConfig::Redis(redis)) = &store {
         let mut names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
-        names.extend(resp.iter().flat_map(|_| crate::resp::POLICIES));
+        names.extend(resp.iter().flat_map(|_| throttle::POLICIES));
         redis.check_policies(&store_table, &names, policies.as_ref());
     }
     if let (Some(gateway), Some(policies)) = (&gateway, &policies) {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::config::error::{Diagnostic, Location, Origin};
+use crate::config::preflight::{Preflight, PreflightCheck};
 use crate::config::tree::{Content, Node};
 use crate::config::values::{Period, Secret};
 use crate::file::{self, FileContents};
@@ -21,9 +22,9 @@ const MAX_SECRET_BYTES: u64 = 64 * 1024;
 /// Collects the errors and warnings of a tree that is read.
 #[derive(Default)]
 pub(super) struct Reader {
-    /// Whether the server is to start, so that the files and folders that it needs are checked too.
-    /// They are not for a reload: policies can be changed while a disk is full.
-    is_start: bool,
+    /// Checks what a server needs to start. There is none for a reload: policies can be changed while a
+    /// disk is full.
+    preflight: Option<PreflightCheck>,
     /// Whether no file is read that the configuration names.
     skips_files: bool,
     errors: RefCell<Vec<Diagnostic>>,
@@ -50,8 +51,8 @@ pub(crate) struct Value<'t> {
 
 impl Reader {
     /// For a server that is to start.
-    pub(super) fn for_start() -> Self {
-        Self { is_start: true, ..Self::default() }
+    pub(super) fn for_start(preflight: PreflightCheck) -> Self {
+        Self { preflight: Some(preflight), ..Self::default() }
     }
 
     /// For a text whose author may not know what is in other files than these.
@@ -395,13 +396,9 @@ impl<'t> Value<'t> {
     }
 
     /// Reports what would keep the server from starting, perhaps with the path of a file.
-    pub(super) fn check_start(
-        &self,
-        file: Option<&Path>,
-        check: impl FnOnce() -> anyhow::Result<()>,
-    ) {
-        if self.reader.is_start
-            && let Err(error) = check()
+    pub(super) fn check_start(&self, file: Option<&Path>, step: Preflight<'_>) {
+        if let Some(check) = self.reader.preflight
+            && let Err(error) = check(step)
         {
             let file = file.map(|file| file.display().to_string());
             self.report_with(format!("{error:#}"), file.as_deref());

@@ -13,9 +13,9 @@ use slidegate_redis::{
 
 use crate::config::error::Origin;
 use crate::config::gateway::TlsFiles;
+use crate::config::preflight::Preflight;
 use crate::config::reader::Value;
 use crate::config::tree::Node;
-use crate::{disk, server};
 
 /// Where accounts are kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,7 +123,7 @@ impl SnapshotConfig {
         let value = table.key("file").required("the path of a file");
         let every = table.key("every").period(LONGEST_INTERVAL);
         let file = value.file()?;
-        value.check_start(Some(&file), || disk::try_writing(&file));
+        value.check_start(Some(&file), Preflight::Snapshot(&file));
         Some(Self { file, every })
     }
 }
@@ -184,7 +184,7 @@ impl RedisConfig {
         }
         let result = builder.build();
         if matches!(result, Ok(_) | Err(BuildError::UnusedCertificates)) {
-            first_of(certificates).check_start(None, || server::check_redis(self));
+            first_of(certificates).check_start(None, Preflight::Redis(self));
         }
         let Err(error) = result else { return };
         let value = match error {

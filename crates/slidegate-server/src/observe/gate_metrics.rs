@@ -13,7 +13,7 @@ use slidegate::{ChosenStats, Gate};
 use slidegate_redis::{BreakerState, Latency, LeaseStats, ResilienceStats, ServerWarning};
 
 use super::page::Page;
-use crate::any_store::AnyStore;
+use crate::store::AnyStore;
 
 pub(super) fn encode(gate: &Gate<AnyStore>, page: &mut Page<'_>) -> fmt::Result {
     let store = gate.store().stats();

@@ -10,6 +10,7 @@ mod policy_metrics;
 mod process;
 mod request_log;
 mod request_metrics;
+mod series;
 #[cfg(test)]
 mod tests;
 mod token_failures;
@@ -28,6 +29,7 @@ pub(crate) use self::operations::{Operation, OperationOutcome};
 pub(crate) use self::page::MetricsFormat;
 pub(crate) use self::policy_metrics::PolicyTotals;
 pub(crate) use self::request_metrics::RequestTotals;
+pub(crate) use self::series::{STEP, Sampler};
 pub(crate) use self::token_failures::TokenFailures;
 pub(crate) use self::top_accounts::SeenAccount;
 

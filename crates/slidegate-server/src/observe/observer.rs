@@ -25,9 +25,9 @@ use super::request_metrics::{RequestMetrics, RequestTotals};
 use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
-use crate::any_store::AnyStore;
 use crate::config::LogConfig;
 use crate::net::{ConnectionCounts, ConnectionTable};
+use crate::store::AnyStore;
 
 /// Records every answered request. Clones are the same observer.
 #[derive(Clone)]

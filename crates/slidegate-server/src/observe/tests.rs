@@ -20,10 +20,10 @@ use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
 use super::{
     ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError, UpstreamOutcome,
 };
-use crate::any_store::{AnyStore, decide_now};
 use crate::config::{Bounds, LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
 use crate::net::ConnectionTable;
+use crate::store::{AnyStore, decide_now};
 
 /// A page of metrics, read.
 struct Read(MetricsExposition<OpenMetricsType, OpenMetricsValue>);

@@ -13,7 +13,6 @@ mod reloader;
 mod tests;
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,8 +24,7 @@ use crate::config::{self, KeysFileVersion};
 use crate::file::{self, FileVersion};
 
 pub(crate) use self::loader::{Loader, free, free_unused};
-pub(crate) use self::over_quota::AccountsOverQuota;
-pub(crate) use self::reloader::{ReloadChanges, Reloader};
+pub(crate) use self::reloader::Reloader;
 
 use self::difference::{difference, needs_restart};
 use self::history::history;
@@ -154,7 +152,7 @@ impl WatchedFile {
         let (path, max_bytes) = (self.path.clone(), self.max_bytes);
         let read = self.loader.run(move || {
             let contents = file::read(&path, max_bytes)?;
-            io::Result::Ok(fingerprint(&contents.bytes))
+            io::Result::Ok(file::fingerprint(&contents.bytes))
         });
         let contents = match read.await {
             Ok(Ok(contents)) => contents,
@@ -164,16 +162,9 @@ impl WatchedFile {
                 self.read = None;
                 return false;
             }
-            Ok(Err(error)) => fingerprint(error.to_string().as_bytes()),
+            Ok(Err(error)) => file::fingerprint(error.to_string().as_bytes()),
             Err(_) => return false,
         };
         self.contents.replace(contents) != Some(contents)
     }
-}
-
-/// A hash of a file's contents.
-pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
 }

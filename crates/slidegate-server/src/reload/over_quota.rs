@@ -2,43 +2,16 @@
 
 use std::fmt::{self, Display};
 
-use serde::{Deserialize, Serialize};
 use slidegate::{Gate, Policies};
 
-use crate::admin::accounts::counts;
-use crate::any_store::AnyStore;
+use crate::api::{AccountOverQuota, AccountsOverQuota};
 use crate::observe::{Observer, SeenAccount};
+use crate::store::AnyStore;
 
 /// The most accounts that are looked at. Each is a call to the store.
 const MAX_SAMPLE: usize = 100;
 /// The most accounts in the log of a reload.
 const MAX_LOGGED: usize = 20;
-
-/// Of the accounts that this server has seen near a quota or denied, those that are over.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct AccountsOverQuota {
-    /// How many were looked at, 100 at most.
-    pub(crate) sampled: usize,
-    /// How many of these the store could not read.
-    pub(crate) unread: usize,
-    pub(crate) over: Vec<AccountOverQuota>,
-}
-
-/// An account that has spent more than a new quota has.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct AccountOverQuota {
-    pub(crate) identity: String,
-    pub(crate) policy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) plan: Option<String>,
-    pub(crate) spent: u32,
-    /// The new quota.
-    pub(crate) quota: String,
-    pub(crate) units: u32,
-    /// Of the quota with the same window before, if there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) units_before: Option<u32>,
-}
 
 impl AccountsOverQuota {
     /// Reads accounts whose quotas differ between the policies, as the new ones would count them.
@@ -53,7 +26,7 @@ impl AccountsOverQuota {
         for seen in sample {
             let account = &seen.account;
             let policy = new.iter().find(|policy| policy.name == account.policy);
-            let is_counted = policy.is_some_and(|policy| counts(policy, &account.identity));
+            let is_counted = policy.is_some_and(|policy| policy.counts(&account.identity));
             let plan = plan_under_new(&seen, old);
             let (Some((before, _)), Some((after, new_plan))) =
                 (old.quotas_of(account, seen.plan.as_deref()), new.quotas_of(account, plan))

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use slidegate::Policies;
 
-use super::{AccountsOverQuota, Loader, difference, history, needs_restart};
+use super::{Loader, difference, history, needs_restart};
+use crate::api::{AccountsOverQuota, ReloadChanges};
 use crate::config::{self, Config, ConfigErrors, Loaded, Sources};
 use crate::live_config::LiveConfig;
 use crate::observe::Observer;
@@ -31,15 +31,6 @@ pub(crate) struct Reloader {
     /// Held while a plan is made: it may take a large file and many calls to the store, so there is
     /// one at a time.
     pub(crate) planning: tokio::sync::Mutex<()>,
-}
-
-/// What a reload changes, what becomes of the history of accounts, and the sections that only a
-/// restart changes.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ReloadChanges {
-    pub(crate) changes: Vec<String>,
-    pub(crate) history: Vec<String>,
-    pub(crate) restart: Vec<String>,
 }
 
 impl Reloader {

@@ -1,7 +1,7 @@
 //! The density of spends as bars in a terminal.
 
 use super::print::time;
-use crate::admin::density::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
+use crate::api::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
 use crate::terminal::{Paint, Tone};
 
 /// Lines of bars, each of which has eight steps.

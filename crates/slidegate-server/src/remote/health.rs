@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use tokio::time::timeout;
 
 use super::client::AdminUrl;
-use crate::admin::readiness::Readiness;
+use crate::api::Readiness;
 use crate::{terminal, visible};
 
 pub(super) const AFTER_HELP: &str = "\

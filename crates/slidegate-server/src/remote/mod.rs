@@ -21,11 +21,9 @@ use serde::de::DeserializeOwned;
 
 use self::client::{AdminEndpoint, AdminUrl, path_segment};
 use self::top::TopArguments;
-use crate::admin::density::DensityView;
-use crate::admin::plan::{PlanBody, ReloadPlan};
-use crate::admin::views::{
-    AccountList, AccountSort, AccountsReset, IdentityView, OverrideCreated, OverrideLifted,
-    OverrideList,
+use crate::api::{
+    AccountList, AccountSort, AccountsReset, DensityView, IdentityView, OverrideCreated,
+    OverrideLifted, OverrideList, PlanBody, ReloadPlan,
 };
 use crate::config;
 use crate::terminal::{Paint, columns};

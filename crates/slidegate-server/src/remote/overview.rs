@@ -6,10 +6,9 @@ use std::iter;
 use super::chart::STEPS;
 use super::client::AdminEndpoint;
 use super::print::{table, time};
-use crate::admin::now::{
-    DecisionTimeSeries, GatewayView, NowView, PolicySeries, RequestSeries, StoreView,
+use crate::api::{
+    AccountList, DecisionTimeSeries, GatewayView, NowView, PolicySeries, RequestSeries, StoreView,
 };
-use crate::admin::views::AccountList;
 use crate::calendar::Rfc3339;
 use crate::terminal::{Paint, Tone};
 

@@ -1,7 +1,7 @@
 //! The density of spends as an SVG picture, for light and dark pages.
 
 use super::print::time;
-use crate::admin::density::{AccountDensity, DensityView, QuotaDensity};
+use crate::api::{AccountDensity, DensityView, QuotaDensity};
 
 const WIDTH: f64 = 720.0;
 /// Where the bars are, and how high the highest is.

@@ -2,12 +2,10 @@
 
 use std::fmt::{self, Display};
 
-use crate::admin::plan::ReloadPlan;
-use crate::admin::views::{
+use crate::api::{
     AccountList, AccountSort, AccountView, AccountsReset, IdentityView, OverrideCreated,
-    OverrideLifted, OverrideList, OverrideView, QuotaView,
+    OverrideLifted, OverrideList, OverrideView, QuotaView, ReloadChanges, ReloadPlan,
 };
-use crate::reload::ReloadChanges;
 
 impl Display for AccountList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -23,15 +23,14 @@ use tokio::time::Instant;
 use self::command::{Arguments, COMMANDS, CommandUsage, RespCommand};
 use self::reply::Replies;
 use self::throttle::{Call, ThrottleStyle};
-pub(crate) use self::throttle::{POLICIES, policies};
 use crate::admin::{self, Operator};
 use crate::calendar::ceil_ms;
 use crate::decisions::identity::from_argument;
 use crate::live_config::LiveConfig;
 use crate::net::{RawConnection, RawHandler};
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
-use crate::overrides::{Actor, Target};
 use crate::problem::shortened;
+use crate::shared::{Actor, Target};
 use crate::token::{RequiredToken, TokenError};
 
 /// Replies are written when there are so many, or when there is no command left.

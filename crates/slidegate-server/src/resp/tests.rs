@@ -14,15 +14,16 @@ use slidegate::{ManualClock, MemoryStore, Policies, Policy, Quota, Source, Times
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 
+use super::Resp;
 use super::command::{MAX_BYTES, ProtocolError, first};
 use super::throttle::{Call, ThrottleStyle};
-use super::{Resp, policies};
 use crate::admin::{Operator, RecentLists};
+use crate::config::throttle::policies;
 use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
 use crate::live_config::LiveConfig;
 use crate::net::{ConnectionTable, Listeners, Settings, serve_raw};
 use crate::observe::{ListenerKind, Observer};
-use crate::overrides::{OverrideService, Persistence};
+use crate::shared::{OverrideService, Persistence};
 use crate::token::RequiredToken;
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };

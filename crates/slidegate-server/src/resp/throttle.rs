@@ -11,36 +11,15 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use slidegate::limit::Quotas;
-use slidegate::{Identity, NamedCharge, OnStoreError, Policy, Quota, Source};
+use slidegate::{Identity, NamedCharge, Quota};
 use smallvec::SmallVec;
 
 use super::command::whole_number;
+use crate::config::throttle::{BURST, WINDOW};
 use crate::problem::shortened;
-
-/// The policy of `count` in `period`, which is the kind of its identities too.
-const WINDOW: &str = "throttle";
-/// The policy of bursts below `count`.
-const BURST: &str = "throttle-burst";
-/// The names of both, which no other policy can have.
-pub(crate) const POLICIES: [&str; 2] = [WINDOW, BURST];
 
 /// Below this the clock's tick of a millisecond would take much of the rate.
 const LEAST_WINDOW_MS: u64 = 10;
-
-/// The policies that calls are charged under.
-pub(crate) fn policies(on_store_error: OnStoreError) -> [Policy; 2] {
-    POLICIES.map(|name| {
-        let policy = Policy::new(name).identity([Source::named(name)]).not_in_headers();
-        policy.given_quotas(quotas_of).on_store_error(on_store_error)
-    })
-}
-
-/// The window of an account is in its identity; its units are known to callers alone.
-fn quotas_of(identity: &Identity) -> Quotas {
-    let window = identity.value().split_once(':').map_or("", |(window, _)| window);
-    let quota = format!("{}/{window}", u32::MAX).parse();
-    quota.unwrap_or(Quota::per_day(u32::MAX)).into()
-}
 
 /// Whose command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{Asked, EnvoyService, header_values};
 
-use crate::any_store::AnyStore;
+use crate::store::AnyStore;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 

@@ -36,11 +36,11 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, Des
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
-use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
 use crate::observe::{MetricsFormat, Observer};
+use crate::store::AnyStore;
 
 const LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";

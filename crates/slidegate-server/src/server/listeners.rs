@@ -51,6 +51,7 @@ impl RunningServer {
         server.overrides.refresh().await;
         tokio::spawn(server.overrides.clone().poll());
         tokio::spawn(server.now.clone().run());
+        tokio::spawn(server.heartbeats.clone().run(server.clock.clone(), server.observer.clone()));
         if let Some(bans) = &server.bans {
             bans.exchange().await;
             tokio::spawn(bans.clone().run());

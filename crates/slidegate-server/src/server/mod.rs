@@ -4,7 +4,6 @@ mod banner;
 mod listeners;
 mod open_files;
 mod snapshot;
-mod stores;
 mod wiring;
 
 use std::time::Duration;
@@ -17,8 +16,10 @@ use self::listeners::Workers;
 pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
 pub(crate) use self::wiring::Server;
-use crate::config::{self, Loaded, RedisConfig, Sources};
+use crate::config::{self, Loaded, Sources};
+use crate::preflight;
 use crate::reload::{self, Changes};
+use crate::store::OpenStore;
 use crate::{logs, terminal};
 
 /// Serves until a stop signal.
@@ -29,13 +30,13 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         let mut changes =
             reload::watch(sources.path()).await.context("cannot listen for signals")?;
         // Nothing is served yet, and SIGTERM ends the process, so it may take as long as it takes.
-        let Loaded { config, warnings } = config::load_to_start(&sources)?;
+        let Loaded { config, warnings } = config::load_to_start(&sources, preflight::check)?;
         changes.follow_keys(config.keys_file.as_ref());
         let _log = logs::init(&config.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         open_files::raise_limit();
         config.gateway.iter().for_each(open_files::check_limit);
-        let opened = stores::open(&config.store)?;
+        let opened = OpenStore::new(&config.store)?;
         let snapshot = config.store.snapshot().cloned();
         let server = Server::new(config, sources, opened.store)?;
         let restore = |config| {
@@ -47,11 +48,6 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     // After a second signal, requests in flight are not waited for.
     control.shutdown_background();
     ended
-}
-
-/// Finds out whether a store could be made of this; connects to nothing.
-pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
-    stores::redis(config, None).map(drop)
 }
 
 /// Opens all endpoints, and closes them when it is time.
@@ -79,7 +75,7 @@ async fn serve(
     }
     wait_to_drain(&running, server.config.drain_delay, &mut stop).await;
     let finish = finish(running.workers, snapshot, &mut stop);
-    let (cut_off, ()) = tokio::join!(finish, server.now.leave());
+    let (cut_off, ()) = tokio::join!(finish, server.heartbeats.leave());
     server.end();
     tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
     anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");

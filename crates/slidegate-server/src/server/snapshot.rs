@@ -12,9 +12,9 @@ use slidegate::policy::ActiveBan;
 use slidegate::{Account, AccountError, Gate, MemoryStore, Timestamp};
 use tokio::sync::Mutex;
 
-use crate::any_store::AnyStore;
 use crate::config::SnapshotConfig;
 use crate::observe::Observer;
+use crate::store::AnyStore;
 use crate::{disk, file};
 
 /// Saves the accounts of a gate that has all of them in memory. Clones all save the same.

@@ -10,22 +10,22 @@ use slidegate::{Name, Policies};
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
+use crate::admin::now::NowService;
 use crate::admin::{Operator, RecentLists};
-use crate::any_store::AnyStore;
+use crate::api::ReloadChanges;
 use crate::config::{Config, ConfigErrors, KeysFileVersion, ListenAddress, Secret, Sources};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
-use crate::now::{Heartbeats, NowService};
 use crate::observe::{ListenerKind, Observer, Trail};
-use crate::overrides::{OverrideService, Persistence};
-use crate::reload::{self, Cause, Loader, ReloadChanges, Reloader};
+use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
 use crate::router::RouterService;
-use crate::server::stores;
-use crate::shared_bans::{BanQueue, SharedBans};
+use crate::shared::{BanQueue, Heartbeats, SharedBans};
+use crate::shared::{OverrideService, Persistence};
+use crate::store::{self, AnyStore};
 use crate::token::RequiredToken;
 
 /// What all endpoints share, and where it came from.
@@ -34,13 +34,14 @@ pub(crate) struct Server {
     pub(crate) gateway: Option<Gateway>,
     pub(crate) observer: Observer,
     pub(crate) now: Arc<NowService<Arc<SystemClock>>>,
+    pub(crate) heartbeats: Arc<Heartbeats>,
     pub(crate) overrides: Arc<OverrideService>,
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans>>,
     pub(crate) tls: Option<Tls>,
     pub(crate) rls_tls: Option<Tls>,
     /// The clock by which all endpoints time requests for the observer.
-    clock: Arc<SystemClock>,
+    pub(crate) clock: Arc<SystemClock>,
     /// Of all workers.
     refunds: Arc<RefundTable>,
     audit: Option<WorkerGuard>,
@@ -73,13 +74,13 @@ impl Server {
         let gateways = redis.as_ref().map(|redis| redis.shared_map_named(&gateways));
         let ban_log = redis.map(|redis| redis.event_log());
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
-        let local = stores::memory(config.local_capacity);
+        let local = store::memory(config.local_capacity);
         let live = Arc::new(LiveConfig::new(&mut config.rules, store, local, queue.clone()));
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
-        let heartbeats = Heartbeats::new(gateways, observer.started_at());
-        let now = NowService::new(observer.clone(), heartbeats, clock.clone());
+        let heartbeats = Arc::new(Heartbeats::new(gateways, observer.started_at()));
+        let now = NowService::new(observer.clone(), heartbeats.clone(), clock.clone());
         let gateway = config.gateway.as_ref();
         let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
         let rls = config.rls.as_ref();
@@ -109,6 +110,7 @@ impl Server {
             gateway,
             observer,
             now: Arc::new(now),
+            heartbeats,
             overrides,
             bans,
             tls,

@@ -15,9 +15,9 @@ use slidegate::{Account, Gate, Limiter, Quota, StoreError, Timestamp};
 use slidegate_redis::{EventLog, EventLogError, LoggedEvent, Position, RedisStoreError};
 use tokio::sync::Mutex;
 
-use crate::any_store::AnyStore;
+use super::outage::Outage;
 use crate::observe::Observer;
-use crate::overrides::Outage;
+use crate::store::AnyStore;
 
 /// The bans that begin at one gate, until [`SharedBans`] takes them.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 //! a line in the debug log: the breaker tells of that.
 
 use std::process;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use slidegate_redis::{SharedEntry, SharedMap, SharedMapError};
 use tokio::sync;
 
 use super::meaning::{differing, meanings};
-use crate::admin::now::GatewayView;
+use crate::api::GatewayView;
 use crate::calendar::Rfc3339;
 use crate::observe::{Observer, PolicyConflict};
 
@@ -35,7 +36,7 @@ pub(crate) struct Heartbeats {
 
 /// Whether Redis has an entry of this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Presence {
+enum Presence {
     #[default]
     Unknown,
     Written,
@@ -71,6 +72,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 const CROWD: usize = 50;
 /// So many pauses without a heartbeat, and a gateway is gone.
 const MISSED: u32 = 3;
+/// How much longer the process may live for its heartbeat.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most that are listed.
 const MAX_LISTED: usize = 1000;
 
@@ -92,7 +95,7 @@ impl Heartbeats {
 
     /// Exchanges heartbeats until this gateway leaves, and reports policies that others define in
     /// another way.
-    pub(super) async fn run(&self, clock: &impl Clock, observer: &Observer) {
+    pub(crate) async fn run(self: Arc<Self>, clock: impl Clock, observer: Observer) {
         loop {
             let policies = observer.gate().policies();
             self.tell(&policies);
@@ -105,12 +108,12 @@ impl Heartbeats {
     }
 
     /// Has the next heartbeat tell of these policies.
-    pub(super) fn tell(&self, policies: &Policies) {
+    fn tell(&self, policies: &Policies) {
         *self.meanings.lock() = meanings(policies);
     }
 
     /// The policies that other gateways define in another way.
-    pub(super) fn conflicts(&self, policies: &Policies, now: Timestamp) -> Vec<PolicyConflict> {
+    fn conflicts(&self, policies: &Policies, now: Timestamp) -> Vec<PolicyConflict> {
         let (own, others) = (self.meanings.lock(), self.others.lock());
         let live = others.iter().filter(|other| other.until > now);
         let conflicts = live.flat_map(|OtherGateway { entry, .. }| {
@@ -120,9 +123,14 @@ impl Heartbeats {
         conflicts.take(MAX_LISTED).collect()
     }
 
+    /// Lets the other gateways know that this one goes. If that takes too long, its heartbeat expires.
+    pub(crate) async fn leave(&self) {
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, self.remove()).await;
+    }
+
     /// Removes the heartbeat. If the last one could not be written, it is left to expire, because
     /// Redis would not answer.
-    pub(super) async fn leave(&self) {
+    async fn remove(&self) {
         let Some(map) = &self.map else { return };
         let mut presence = self.presence.lock().await;
         if *presence == Presence::Written
@@ -134,7 +142,7 @@ impl Heartbeats {
     }
 
     /// This gateway, and the others whose heartbeats have not expired, by name.
-    pub(super) fn gateways(&self, now: Timestamp) -> Vec<GatewayView> {
+    pub(crate) fn gateways(&self, now: Timestamp) -> Vec<GatewayView> {
         let mut others = self.others.lock();
         others.retain(|other| other.until > now);
         let seen = others.iter().map(|other| {
@@ -151,7 +159,7 @@ impl Heartbeats {
     }
 
     /// Writes the heartbeat, if one is to be written, and reads those of the others.
-    pub(super) async fn exchange(&self, now: Timestamp) -> Presence {
+    async fn exchange(&self, now: Timestamp) -> Presence {
         let Some(map) = &self.map else { return Presence::Removed };
         let mut presence = self.presence.lock().await;
         if *presence != Presence::Removed {
@@ -196,5 +204,60 @@ impl GatewayEntry {
     fn view(&self) -> GatewayView {
         let Self { name, version, started, .. } = self.clone();
         GatewayView { name, this: false, version, started, seen_ms: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate_redis::RedisStore;
+    use slidegate_testbed::{ManualTime, RedisServer};
+
+    use super::*;
+
+    fn gateway_map(redis: &RedisServer) -> SharedMap {
+        let store = RedisStore::builder(redis.url()).deadline(Duration::from_secs(2)).build();
+        store.unwrap().shared_map_named(&"gateways".parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn gateways_on_one_redis_see_each_other_until_one_leaves_or_is_silent() {
+        let time = ManualTime::new();
+        let redis = RedisServer::options().time(&time).start();
+        let map = gateway_map(&redis);
+        let now = Timestamp::from_millis(7_000_000);
+        let gateways = [(); 3].map(|()| Heartbeats::new(Some(map.clone()), now));
+        let exchange = async || {
+            for gateway in &gateways {
+                gateway.exchange(now).await;
+            }
+        };
+        let counts = |now| gateways.each_ref().map(|gateway| gateway.gateways(now).len());
+        exchange().await;
+        assert_eq!(counts(now), [1, 2, 3], "in the order of their first heartbeats");
+        time.advance(Duration::from_secs(2));
+        exchange().await;
+        assert_eq!(counts(now), [3, 3, 3]);
+        let [this, other, _] = &gateways[0].gateways(now)[..] else { panic!("three") };
+        assert!(this.this && !other.this && this.name.contains(':'), "{this:?}");
+        assert_eq!(
+            (&other.name, &other.version, other.started),
+            (&this.name, &this.version, this.started)
+        );
+        assert!(other.seen_ms.abs_diff(2000) < 100, "{other:?}");
+
+        gateways[2].leave().await;
+        exchange().await;
+        assert_eq!(counts(now)[..2], [2, 2], "it has left, and writes no heartbeat any more");
+        time.advance(Duration::from_secs(7));
+        gateways[0].exchange(now).await;
+        assert_eq!(counts(now)[0], 1, "the other has been silent");
+        assert_eq!(counts(now)[1], 2);
+        assert_eq!(
+            counts(now + Duration::from_secs(7))[1],
+            1,
+            "it forgets by itself what it has read"
+        );
+        time.advance(Duration::from_secs(7));
+        assert_eq!(redis.command(&["KEYS", "*gateways*"]).array().len(), 0, "and Redis does too");
     }
 }

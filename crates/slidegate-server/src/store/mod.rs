@@ -1,10 +1,14 @@
 //! The store that a configuration asks for, as one type.
 
+mod open;
+
 use std::time::Duration;
 
 use slidegate::limit::{AccountReading, Charge, Charges, MemoryStats, Receipt, Spent};
 use slidegate::{Identity, MemoryStore, Name, Policies, Store, StoreError};
 use slidegate_redis::{KeyCollisions, LeaseStats, LeasedStore, ResilienceStats};
+
+pub(crate) use self::open::{OpenStore, check_redis, memory};
 
 /// Where accounts are kept: in this process, or in Redis.
 #[derive(Debug)]

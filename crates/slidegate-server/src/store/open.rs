@@ -1,4 +1,4 @@
-//! The store that the configuration asks for, and the thread that talks to Redis.
+//! Opening the store of a configuration, and the thread that talks to Redis.
 
 use std::io;
 use std::path::Path;
@@ -8,9 +8,9 @@ use slidegate::MemoryStore;
 use slidegate_redis::{LeasedStore, RedisTls, ResilientStore};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::any_store::AnyStore;
 use crate::config::{RedisConfig, StoreConfig};
 use crate::file;
+use crate::store::AnyStore;
 
 /// An open store.
 pub(crate) struct OpenStore {
@@ -19,18 +19,25 @@ pub(crate) struct OpenStore {
     _redis: Option<RedisThread>,
 }
 
-/// Opens the store of a configuration.
-pub(crate) fn open(config: &StoreConfig) -> anyhow::Result<OpenStore> {
-    match config {
-        StoreConfig::Memory { capacity, .. } => {
-            Ok(OpenStore { store: memory(*capacity).into(), _redis: None })
-        }
-        StoreConfig::Redis(config) => {
-            let thread = RedisThread::start().context("cannot begin")?;
-            let store = redis(config, Some(thread.handle())).context("store")?.into();
-            Ok(OpenStore { store, _redis: Some(thread) })
+impl OpenStore {
+    /// Opens the store of a configuration. It connects when it is first used.
+    pub(crate) fn new(config: &StoreConfig) -> anyhow::Result<Self> {
+        match config {
+            StoreConfig::Memory { capacity, .. } => {
+                Ok(Self { store: memory(*capacity).into(), _redis: None })
+            }
+            StoreConfig::Redis(config) => {
+                let thread = RedisThread::start().context("cannot begin")?;
+                let store = redis(config, Some(thread.handle())).context("store")?.into();
+                Ok(Self { store, _redis: Some(thread) })
+            }
         }
     }
+}
+
+/// Finds out whether a store could be made of this; connects to nothing.
+pub(crate) fn check_redis(config: &RedisConfig) -> anyhow::Result<()> {
+    redis(config, None).map(drop)
 }
 
 /// A store in this process.
@@ -41,17 +48,17 @@ pub(crate) fn memory(capacity: usize) -> MemoryStore {
 /// The thread that talks to Redis, and on which nothing else runs: whatever keeps another thread busy,
 /// such as a reload, replies are read in time. Ends without waiting for calls in flight.
 #[derive(Debug)]
-pub(crate) struct RedisThread(Option<Runtime>);
+struct RedisThread(Option<Runtime>);
 
 impl RedisThread {
-    pub(crate) fn start() -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let builder = builder.worker_threads(1).thread_name("slidegate-redis").enable_all();
         Ok(Self(Some(builder.build()?)))
     }
 
     /// Where the tasks of a store are to run.
-    pub(crate) fn handle(&self) -> &Handle {
+    fn handle(&self) -> &Handle {
         self.0.as_ref().expect("it is taken only when this is dropped").handle()
     }
 }
@@ -63,7 +70,7 @@ impl Drop for RedisThread {
 }
 
 /// A store on Redis, which decides by itself while Redis cannot, and from leases where policies let it.
-pub(crate) fn redis(config: &RedisConfig, runtime: Option<&Handle>) -> anyhow::Result<LeasedStore> {
+fn redis(config: &RedisConfig, runtime: Option<&Handle>) -> anyhow::Result<LeasedStore> {
     let mut builder = config.builder();
     if let Some(runtime) = runtime {
         builder = builder.runtime(runtime.clone());

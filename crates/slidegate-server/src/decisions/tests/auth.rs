@@ -7,8 +7,8 @@ use slidegate::{ManualClock, MemoryStore, Timestamp};
 use slidegate_tower::{Refusal, Responder};
 
 use super::{DecisionsApi, Got, api, rules};
-use crate::any_store::AnyStore;
 use crate::config::Secret;
+use crate::store::AnyStore;
 
 async fn ask(api: &DecisionsApi, peer: &str, target: &str, headers: &[(&str, &str)]) -> Got {
     let request = Request::get(target);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{DecisionsApi, api, rules};
-use crate::any_store::AnyStore;
+use crate::store::AnyStore;
 
 async fn remaining(api: &DecisionsApi, charge: &Value) -> u64 {
     let reply = api.peek(json!({"charges": [charge]})).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{DecisionsApi, api, rules};
-use crate::any_store::AnyStore;
+use crate::store::AnyStore;
 
 #[tokio::test]
 async fn what_is_allowed_is_spent_and_told_to_the_client() {

@@ -28,12 +28,12 @@ use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tower_service::Service;
 
 use super::{Decisions, router};
-use crate::any_store::AnyStore;
 use crate::config::{LimiterConfig, Secret};
 use crate::config::{LogConfig, LogFormat};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
 use crate::observe::{ListenerKind, Observer};
+use crate::store::AnyStore;
 use crate::token::RequiredToken;
 
 /// The endpoint, and what was observed of it.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{DecisionsApi, Got, api, rules};
-use crate::any_store::AnyStore;
+use crate::store::AnyStore;
 
 async fn refund(api: &DecisionsApi, id: &Value) -> Got {
     api.post("/v1/refund", json!({"id": id}).to_string()).await

@@ -22,14 +22,12 @@ use tokio::sync::Mutex;
 
 pub(crate) use self::persistence::Persistence;
 pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target, window_text};
-pub(crate) use self::shared::Outage;
 use self::shared::{LIFT_TTL, RESET_TTL};
-use crate::admin::views::{
-    AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView,
-};
-use crate::any_store::AnyStore;
+use super::bans::SharedBans;
+use super::outage::Outage;
+use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView};
 use crate::calendar::Rfc3339;
-use crate::shared_bans::SharedBans;
+use crate::store::AnyStore;
 
 /// Manages the overrides of one gate.
 #[derive(Debug)]

@@ -9,6 +9,8 @@ use slidegate::policy::{Action, CheckedPolicy, Network, Prefixes};
 use slidegate::{Account, Identity, Name, Policies, Quota, Source};
 
 use super::OverrideError;
+use crate::api::OverrideView;
+use crate::calendar::Rfc3339;
 
 /// What an operator does to an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,6 +234,24 @@ impl OverrideRecord {
             created_ms: created_ms.parse().ok()?,
             until_ms,
         })
+    }
+}
+
+impl OverrideView {
+    pub(crate) fn at(now_ms: u64, record: &OverrideRecord, policies: &Policies) -> Self {
+        Self {
+            id: record.id.clone(),
+            action: record.action.name().to_owned(),
+            identity: policies.shown(&record.target.identity).into_owned(),
+            policy: record.target.policy.as_ref().map(ToString::to_string),
+            units: record.action.units(),
+            quota: record.action.quota(),
+            until: Rfc3339::from_millis(record.until_ms),
+            ends_in_ms: record.until_ms.saturating_sub(now_ms),
+            reason: record.actor.reason.clone(),
+            created: Rfc3339::from_millis(record.created_ms),
+            by: record.actor.by,
+        }
     }
 }
 

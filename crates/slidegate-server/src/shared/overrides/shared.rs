@@ -1,7 +1,6 @@
 //! Overrides that all gateways on one Redis share.
 
 use std::collections::HashSet;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,12 +23,6 @@ const RESET_SLACK_MS: u64 = 1000;
 pub(super) const LIFT_TTL: Duration = Duration::from_secs(3600);
 /// An override with no more left than this may have ended a moment early by Redis's clock.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// Whether Redis is unreachable, logged when it changes.
-#[derive(Debug, Default)]
-pub(crate) struct Outage {
-    is_on: bool,
-}
 
 impl OverrideService {
     /// Polls Redis, if overrides are shared, for the life of the process.
@@ -132,25 +125,6 @@ impl OverrideState {
             ..record
         })
         .collect()
-    }
-}
-
-impl Outage {
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
-    }
-
-    /// Logs one of the messages if the result of a call differs from that of the call before it.
-    pub(crate) fn log_change<E: Error>(&mut self, error: Option<&E>, lost: &str, back: &str) {
-        let was_on = std::mem::replace(&mut self.is_on, error.is_some());
-        match error {
-            Some(error) if !was_on => {
-                let cause = error.source().map(tracing::field::display);
-                tracing::warn!(%error, cause, "{lost}");
-            }
-            None if was_on => tracing::info!("{back}"),
-            _ => {}
-        }
     }
 }
 

@@ -9,7 +9,8 @@ use slidegate::{Clock, Facts, ManualClock, MemoryStore, Policies, Policy, Quota,
 
 use super::*;
 
-use crate::any_store::{AnyStore, decide_now};
+use crate::api::OverrideView;
+use crate::store::{AnyStore, decide_now};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

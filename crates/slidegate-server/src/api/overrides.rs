@@ -1,0 +1,68 @@
+//! Overrides, and resets of accounts.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::is_default;
+use crate::calendar::Rfc3339;
+
+/// `GET /v1/overrides`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideList {
+    pub(crate) overrides: Vec<OverrideView>,
+    /// Whether there may be others: Redis is unreachable, and these were read last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) stale: bool,
+}
+
+/// An override in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OverrideView {
+    pub(crate) id: String,
+    pub(crate) action: String,
+    pub(crate) identity: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) units: Option<NonZeroU32>,
+    /// Of a grant: the window of the quota that it raises, such as `day`, or `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<String>,
+    pub(crate) until: Rfc3339,
+    pub(crate) ends_in_ms: u64,
+    pub(crate) reason: String,
+    pub(crate) created: Rfc3339,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<IpAddr>,
+}
+
+/// `POST /v1/accounts/IDENTITY/grant`, `exempt` and `ban`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideCreated {
+    #[serde(rename = "override")]
+    pub(crate) created: OverrideView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced: Option<OverrideView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<OverrideView>,
+}
+
+/// `DELETE /v1/overrides/ID`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OverrideLifted {
+    pub(crate) lifted: OverrideView,
+    pub(crate) reason: String,
+}
+
+/// `POST /v1/accounts/IDENTITY/reset`
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AccountsReset {
+    /// The identity.
+    pub(crate) reset: String,
+    pub(crate) policies: Vec<String>,
+    /// Those of the policies under which nothing was spent.
+    pub(crate) nothing_spent: Vec<String>,
+    pub(crate) reason: String,
+}

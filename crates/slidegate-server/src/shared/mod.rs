@@ -1,0 +1,14 @@
+//! What gateways on one Redis share besides accounts: overrides, bans and heartbeats.
+
+mod bans;
+mod heartbeats;
+mod meaning;
+mod outage;
+mod overrides;
+
+pub(crate) use self::bans::{BanQueue, SharedBans};
+pub(crate) use self::heartbeats::Heartbeats;
+pub(crate) use self::overrides::{
+    Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, OverrideService, Persistence,
+    Target, window_text,
+};
