@@ -1,16 +1,14 @@
 //! The rules in force, which a reload puts others in the place of.
 
-use std::mem;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
+use slidegate::Gate;
 use slidegate::policy::PathReading;
-use slidegate::{Gate, MemoryStore};
 use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 
 use crate::config::LimiterConfig;
-use crate::shared::BanQueue;
 use crate::store::AnyStore;
 
 /// The gate and the rules in force, for every endpoint.
@@ -36,20 +34,22 @@ pub(crate) struct HttpSettings {
 }
 
 impl LiveConfig {
-    /// Puts rules in force, whose policies the gate has from now on. Bans that begin are queued.
+    /// A gate with its policies, and how requests are read and answered.
     pub(crate) fn new(
-        rules: &mut LimiterConfig,
-        store: AnyStore,
-        local: MemoryStore,
-        queue: Option<Arc<BanQueue>>,
+        gate: Gate<AnyStore>,
+        answers: Responder,
+        client_address: ClientAddress,
     ) -> Self {
-        let gate = Gate::with_local(mem::take(&mut rules.policies), store, local);
-        let gate = Arc::new(match queue {
-            Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
-            None => gate,
-        });
-        let settings = HttpSettings::new(&gate, rules);
+        let gate = Arc::new(gate);
+        let settings = HttpSettings::new(&gate, answers, client_address);
         Self { gate, settings: ArcSwap::from_pointee(settings) }
+    }
+
+    /// The same for a test, of a whole configuration.
+    #[cfg(test)]
+    pub(crate) fn of(rules: LimiterConfig, store: impl Into<AnyStore>) -> Arc<Self> {
+        let LimiterConfig { policies, answers, client_address, .. } = rules;
+        Arc::new(Self::new(Gate::new(policies, store.into()), answers, client_address))
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
@@ -61,17 +61,18 @@ impl LiveConfig {
     }
 
     /// Puts other rules in force. Accounts keep their history.
-    pub(crate) fn replace(&self, rules: &mut LimiterConfig) {
-        self.gate.replace_policies(mem::take(&mut rules.policies));
-        self.settings.store(Arc::new(HttpSettings::new(&self.gate, rules)));
+    pub(crate) fn replace(&self, rules: LimiterConfig) {
+        let LimiterConfig { policies, answers, client_address, .. } = rules;
+        self.gate.replace_policies(policies);
+        let settings = HttpSettings::new(&self.gate, answers, client_address);
+        self.settings.store(Arc::new(settings));
     }
 }
 
 impl HttpSettings {
-    fn new(gate: &Arc<Gate<AnyStore>>, rules: &LimiterConfig) -> Self {
+    fn new(gate: &Arc<Gate<AnyStore>>, answers: Responder, client_address: ClientAddress) -> Self {
         let policies = gate.policies();
         let paths = policies.path_reading();
-        let (answers, client_address) = (rules.answers.clone(), rules.client_address.clone());
         let limiter = RequestLimiter::new(gate.clone())
             .responder(answers.clone())
             .client_address(client_address.clone());

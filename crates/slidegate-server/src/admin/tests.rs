@@ -47,8 +47,8 @@ fn memory_endpoint() -> (Router, CancellationToken) {
 
 fn live(action: OnStoreError, store: impl Into<AnyStore>) -> Arc<LiveConfig> {
     let address = ClientAddress::new(AddressSource::Peer, []);
-    let mut rules = LimiterConfig::new(policies(action), Responder::new(), address);
-    Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None))
+    let rules = LimiterConfig::new(policies(action), Responder::new(), address);
+    LiveConfig::of(rules, store)
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.

@@ -128,23 +128,23 @@ fn plans(outline: &ConfigSummary) -> Vec<String> {
 
 fn listeners(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(gateway) = &config.gateway {
+    if let Some(gateway) = &config.server.gateway {
         let secure = if gateway.tls.is_some() { ", TLS" } else { "" };
         lines.push(format!("gateway    {}{secure}", addresses(&gateway.listen)));
         lines.extend(routes(gateway));
         lines.extend(bounds(gateway));
     }
-    if let Some(decisions) = &config.decisions {
+    if let Some(decisions) = &config.server.decisions {
         lines.push(format!("decisions  {}", addresses(&decisions.listen)));
     }
-    if let Some(resp) = &config.resp {
+    if let Some(resp) = &config.server.resp {
         lines.push(format!("resp       {}", addresses(&resp.endpoint.listen)));
     }
-    if let Some(rls) = &config.rls {
+    if let Some(rls) = &config.server.rls {
         let secure = if rls.tls.is_some() { ", TLS" } else { "" };
         lines.push(format!("rls        {}{secure}", addresses(&rls.listen)));
     }
-    lines.push(format!("admin      {}", addresses(&config.admin.listen)));
+    lines.push(format!("admin      {}", addresses(&config.server.admin.listen)));
     lines
 }
 
@@ -185,7 +185,7 @@ fn addresses(listen: &[ListenAddress]) -> String {
 }
 
 fn store(config: &Config) -> Vec<String> {
-    match &config.store {
+    match &config.server.store {
         StoreConfig::Memory { capacity, snapshot } => {
             let saved = snapshot.as_ref().map(|s| format!(", saved in {}", s.file.display()));
             vec![format!("in memory, for {capacity} accounts{}", saved.unwrap_or_default())]
@@ -219,7 +219,7 @@ fn accounts(config: &Config) -> Vec<String> {
         for (plan, quotas) in quotas(policy, outline) {
             let here = memory::embedded(quotas);
             largest = largest.max(here);
-            let there = match &config.store {
+            let there = match &config.server.store {
                 StoreConfig::Redis(redis) if !policy.is_local => in_redis(redis, policy, quotas),
                 _ => String::new(),
             };
@@ -227,7 +227,7 @@ fn accounts(config: &Config) -> Vec<String> {
             lines.push(format!("an account of {what}: {}{there}", bytes(here)));
         }
     }
-    let capacity = match &config.store {
+    let capacity = match &config.server.store {
         StoreConfig::Memory { capacity, .. } => *capacity,
         StoreConfig::Redis(redis) => redis.capacity,
     };

@@ -58,6 +58,19 @@ use self::tree::Node;
 /// The whole configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// What a server is started with.
+    pub(crate) server: ServerConfig,
+    /// Policies, responses and client addresses: the part that a reload can change.
+    pub(crate) rules: LimiterConfig,
+    /// The file that API keys were read from, which is to be watched.
+    pub(crate) keys_file: Option<KeysFileVersion>,
+    /// The files whose contents are a part of it.
+    pub(crate) files: BTreeSet<PathBuf>,
+}
+
+/// What a server is started with. A reload applies the gateway's routes of it, and reports other changes.
+#[derive(Debug)]
+pub(crate) struct ServerConfig {
     /// The proxying endpoint, if there is an upstream.
     pub(crate) gateway: Option<GatewayConfig>,
     /// The endpoint for programs that ask and do the rest themselves.
@@ -72,18 +85,12 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     /// How many accounts of local policies this process keeps, and how many records of bans.
     pub(crate) local_capacity: usize,
-    /// Policies, responses and client addresses: the part that a reload can change.
-    pub(crate) rules: LimiterConfig,
     /// How long connections are still accepted after a stop signal, while `/readyz` is 503 already.
     pub(crate) drain_delay: Duration,
     /// What is logged.
     pub(crate) log: LogConfig,
     /// The audit trail, if there is to be one.
     pub(crate) audit: Option<AuditConfig>,
-    /// The file that API keys were read from, which is to be watched.
-    pub(crate) keys_file: Option<KeysFileVersion>,
-    /// The files whose contents are a part of it.
-    pub(crate) files: BTreeSet<PathBuf>,
 }
 
 /// Orchestrators kill a process that takes longer to stop.
@@ -224,7 +231,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     .run();
     let rules = limiter.finish(root, policies)?;
     let (store, keys_file, files) = (store?, None, BTreeSet::new());
-    Some(Config {
+    let server = ServerConfig {
         gateway,
         decisions,
         resp,
@@ -232,11 +239,9 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         admin,
         store,
         local_capacity,
-        rules,
         drain_delay,
         log,
         audit,
-        keys_file,
-        files,
-    })
+    };
+    Some(Config { server, rules, keys_file, files })
 }

@@ -7,7 +7,7 @@ use slidegate::limit::Quotas;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-use crate::config::{Config, GatewayConfig, Period};
+use crate::config::{GatewayConfig, Period, ServerConfig};
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -137,9 +137,9 @@ fn option<T: Display>(item: Option<T>) -> String {
 }
 
 /// The sections that differ and that only a restart changes: endpoints, store, log and audit trail.
-pub(crate) fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'static str> {
     // Routes are applied by a reload.
-    let gateway = |config: &Config| {
+    let gateway = |config: &ServerConfig| {
         config.gateway.clone().map(|gateway| GatewayConfig { routes: Vec::new(), ..gateway })
     };
     let sections = [
@@ -254,10 +254,10 @@ mod tests {
         );
     }
 
-    fn config(text: &str) -> Config {
+    fn config(text: &str) -> ServerConfig {
         let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
-        config::load(&sources).unwrap().config
+        config::load(&sources).unwrap().config.server
     }
 
     #[test]

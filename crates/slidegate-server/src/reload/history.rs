@@ -106,7 +106,7 @@ mod tests {
     #[track_caller]
     fn check(store: &str, [old, new]: [&str; 2], expected: &[&str]) {
         let (old, new) = (config(store, old), config(store, new));
-        assert_eq!(history(&old.rules.policies, &new.rules.policies, &old.store), expected);
+        assert_eq!(history(&old.rules.policies, &new.rules.policies, &old.server.store), expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use slidegate::Policies;
 
 use super::{Loader, difference, history, needs_restart};
 use crate::api::{AccountsOverQuota, ReloadChanges};
-use crate::config::{self, Config, ConfigErrors, Loaded, Sources};
+use crate::config::{self, Config, ConfigErrors, Loaded, ServerConfig, Sources};
 use crate::live_config::LiveConfig;
 use crate::observe::Observer;
 
@@ -19,8 +19,8 @@ use crate::observe::Observer;
 pub(crate) struct Reloader {
     pub(crate) live: Arc<LiveConfig>,
     pub(crate) observer: Observer,
-    /// As it was at the start, without policies.
-    pub(crate) config: Arc<Config>,
+    /// As it was at the start.
+    pub(crate) config: Arc<ServerConfig>,
     pub(crate) sources: Sources,
     /// The files that the configuration in force has been read from, besides its own.
     pub(crate) files: Mutex<BTreeSet<PathBuf>>,
@@ -82,7 +82,8 @@ impl Reloader {
         let (old_policies, new_policies) = (self.live.gate().policies(), &new.rules.policies);
         let mut changes = difference(&old_policies, new_policies);
         changes.extend(self.compare_reading(new));
-        let restart = needs_restart(&self.config, new).into_iter().map(str::to_owned).collect();
+        let restart =
+            needs_restart(&self.config, &new.server).into_iter().map(str::to_owned).collect();
         let history = history(&old_policies, new_policies, &self.config.store);
         ReloadChanges { changes, history, restart }
     }

@@ -50,10 +50,10 @@ impl Endpoint {
             .into_iter()
             .fold(Policies::builder().policy(jobs), |builder, policy| builder.policy(policy));
         let address = ClientAddress::new(AddressSource::Peer, []);
-        let mut rules = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
+        let rules = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
         let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let store = MemoryStore::builder().clock(clock).build();
-        let live = Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None));
+        let live = LiveConfig::of(rules, store);
         let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
         let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());

@@ -85,8 +85,7 @@ impl Envoy {
     async fn new(policies: Policies, store: impl Into<AnyStore>, token: Option<&Secret>) -> Self {
         let clients =
             ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
-        let mut rules = LimiterConfig::new(policies, Responder::new(), clients);
-        let live = Arc::new(LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None));
+        let live = LiveConfig::of(LimiterConfig::new(policies, Responder::new(), clients), store);
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let service = EnvoyService { live, observer: observer.clone(), clock };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Policies, Scope};
 
-use crate::config::{Config, EndpointConfig, ListenAddress, RouteConfig, StoreConfig};
+use crate::config::{EndpointConfig, ListenAddress, RouteConfig, ServerConfig, StoreConfig};
 
 /// Where each endpoint is in truth: a port that was chosen by the system is known only now.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct LocalAddresses {
 
 impl LocalAddresses {
     /// Logs the listening addresses, and what the banner tells besides.
-    pub(crate) fn log(&self, config: &Config, policies: &Policies) {
+    pub(crate) fn log(&self, config: &ServerConfig, limits: &[String]) {
         let list = |addresses: &[ListenAddress]| {
             let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             (!texts.is_empty()).then(|| texts.join(", "))
@@ -31,7 +31,7 @@ impl LocalAddresses {
             resp = list(&self.resp),
             rls = list(&self.rls),
             admin = list(&self.admin),
-            limits = limits(config, policies).join("; "),
+            limits = limits.join("; "),
             store = describe_store(&config.store),
             "listening"
         );
@@ -39,7 +39,11 @@ impl LocalAddresses {
 }
 
 /// A line for each thing to know.
-pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddresses) -> String {
+pub(crate) fn banner(
+    config: &ServerConfig,
+    limits: &[String],
+    endpoints: &LocalAddresses,
+) -> String {
     let mut text = format!("slidegate {}\n", env!("CARGO_PKG_VERSION"));
     let mut line = |word: &str, rest: String| {
         let _ = writeln!(text, "  {word:<10} {rest}");
@@ -63,8 +67,8 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     for address in &endpoints.rls {
         line("rls", url(scheme, address));
     }
-    for limit in limits(config, policies) {
-        line("limits", limit);
+    for limit in limits {
+        line("limits", limit.clone());
     }
     line("store", describe_store(&config.store));
     for address in &endpoints.admin {
@@ -79,9 +83,9 @@ pub(crate) fn banner(config: &Config, policies: &Policies, endpoints: &LocalAddr
     text
 }
 
-/// A text for each policy.
-fn limits(config: &Config, policies: &Policies) -> Vec<String> {
-    if !config.rules.enforced {
+/// A text for each policy, of those in force unless the operator has switched them off.
+pub(crate) fn limits(policies: &Policies, enforced: bool) -> Vec<String> {
+    if !enforced {
         return vec!["NOTHING: all policies are switched off".to_owned()];
     }
     if policies.names().next().is_none() {
@@ -149,7 +153,7 @@ fn describe_store(store: &StoreConfig) -> String {
 }
 
 /// A line that shows a decision when it is pasted into a shell on this machine.
-fn curl(config: &Config, endpoints: &LocalAddresses) -> Option<String> {
+fn curl(config: &ServerConfig, endpoints: &LocalAddresses) -> Option<String> {
     let reached = |addresses: &[ListenAddress]| addresses.first()?.reached_at();
     if let Some(address) = reached(&endpoints.gateway) {
         let tls = config.gateway.as_ref().is_some_and(|gateway| gateway.tls.is_some());

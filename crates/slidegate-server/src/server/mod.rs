@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::banner::banner;
+use self::banner::{banner, limits};
 use self::listeners::Workers;
 pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
@@ -32,12 +32,12 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         // Nothing is served yet, and SIGTERM ends the process, so it may take as long as it takes.
         let Loaded { config, warnings } = config::load_to_start(&sources, preflight::check)?;
         changes.follow_keys(config.keys_file.as_ref());
-        let _log = logs::init(&config.log)?;
+        let _log = logs::init(&config.server.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         open_files::raise_limit();
-        config.gateway.iter().for_each(open_files::check_limit);
-        let opened = OpenStore::new(&config.store)?;
-        let snapshot = config.store.snapshot().cloned();
+        config.server.gateway.iter().for_each(open_files::check_limit);
+        let opened = OpenStore::new(&config.server.store)?;
+        let snapshot = config.server.store.snapshot().cloned();
         let server = Server::new(config, sources, opened.store)?;
         let restore = |config| {
             Snapshot::restore(&config, server.live.gate().clone(), server.observer.clone())
@@ -58,12 +58,12 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
     let running = RunningServer::new(&server).await?;
-    let policies = server.live.gate().policies();
+    let limits = limits(&server.live.gate().policies(), server.enforced);
     // Off a terminal the banner would be in the log, which has to stay JSON if it is.
     if terminal::is_stdout() || !logs::is_json(&server.config.log) {
-        terminal::announce(&banner(&server.config, &policies, &running.endpoints))?;
+        terminal::announce(&banner(&server.config, &limits, &running.endpoints))?;
     }
-    running.endpoints.log(&server.config, &policies);
+    running.endpoints.log(&server.config, &limits);
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }

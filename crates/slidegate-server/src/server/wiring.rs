@@ -1,19 +1,21 @@
 //! What is in force, and how it changes while the server runs.
 
-use std::mem;
 use std::sync::Arc;
 
 use anyhow::Context;
 use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
-use slidegate::{Name, Policies};
+use slidegate::{Gate, Name, Policies};
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::now::NowService;
 use crate::admin::{Operator, RecentLists};
 use crate::api::ReloadChanges;
-use crate::config::{Config, ConfigErrors, KeysFileVersion, ListenAddress, Secret, Sources};
+use crate::config::{
+    Config, ConfigErrors, KeysFileVersion, LimiterConfig, ListenAddress, Secret, ServerConfig,
+    Sources,
+};
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
@@ -45,8 +47,10 @@ pub(crate) struct Server {
     /// Of all workers.
     refunds: Arc<RefundTable>,
     audit: Option<WorkerGuard>,
-    /// What it was started with, but for the policies, which the gate has.
-    pub(crate) config: Arc<Config>,
+    /// What it was started with.
+    pub(crate) config: Arc<ServerConfig>,
+    /// Whether policies are in force, or the operator has switched all of them off.
+    pub(crate) enforced: bool,
     /// The file that the API keys in force were read from.
     keys_file: Option<KeysFileVersion>,
     pub(crate) reloader: Arc<Reloader>,
@@ -60,11 +64,9 @@ const MAX_RELOADS: usize = 4;
 const MAX_PLANS: usize = 2;
 
 impl Server {
-    pub(crate) fn new(
-        mut config: Config,
-        sources: Sources,
-        store: AnyStore,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(config: Config, sources: Sources, store: AnyStore) -> anyhow::Result<Self> {
+        let Config { server: config, rules, keys_file, files } = config;
+        let enforced = rules.enforced;
         let redis = store.redis().map(|store| store.inner().redis().clone());
         let overrides = match &redis {
             Some(redis) => Persistence::SharedMap(redis.shared_map()),
@@ -75,7 +77,13 @@ impl Server {
         let ban_log = redis.map(|redis| redis.event_log());
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
         let local = store::memory(config.local_capacity);
-        let live = Arc::new(LiveConfig::new(&mut config.rules, store, local, queue.clone()));
+        let LimiterConfig { policies, answers, client_address, .. } = rules;
+        let gate = Gate::with_local(policies, store, local);
+        let gate = match queue.clone() {
+            Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
+            None => gate,
+        };
+        let live = Arc::new(LiveConfig::new(gate, answers, client_address));
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
@@ -93,14 +101,13 @@ impl Server {
         let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
         let refunds = Arc::default();
-        let keys_file = config.keys_file.take();
         let config = Arc::new(config);
         let reloader = Arc::new(Reloader {
             live: live.clone(),
             observer: observer.clone(),
             config: config.clone(),
             sources,
-            files: Mutex::new(config.files.clone()),
+            files: Mutex::new(files),
             loader: Loader::new(MAX_RELOADS),
             plan_loader: Loader::new(MAX_PLANS),
             planning: tokio::sync::Mutex::default(),
@@ -119,6 +126,7 @@ impl Server {
             refunds,
             audit,
             config,
+            enforced,
             keys_file,
             reloader,
             inspection: None,
@@ -203,14 +211,15 @@ impl Server {
         self.keys_file.as_ref()
     }
 
-    fn apply(&mut self, mut config: Config, changes: &ReloadChanges) {
+    fn apply(&mut self, config: Config, changes: &ReloadChanges) {
+        let Config { server, rules, keys_file, files } = config;
         let before = self.live.gate().policies();
-        self.keys_file = config.keys_file.take();
-        *self.reloader.files.lock() = mem::take(&mut config.files);
-        if let (Some(gateway), Some(config)) = (&self.gateway, &config.gateway) {
+        self.keys_file = keys_file;
+        *self.reloader.files.lock() = files;
+        if let (Some(gateway), Some(config)) = (&self.gateway, &server.gateway) {
             gateway.reroute(config);
         }
-        self.live.replace(&mut config.rules);
+        self.live.replace(rules);
         self.observer.reloaded(&changes.changes, changes.restart.clone());
         changes.log();
         if !changes.changes.is_empty() {

@@ -53,18 +53,18 @@ on_store_error = "deny"
 "#;
 
 fn gateway(text: &str) -> GatewayConfig {
-    file(text).unwrap().config.gateway.unwrap()
+    file(text).unwrap().config.server.gateway.unwrap()
 }
 
 #[test]
 fn the_first_example_loads() {
     let config = file(FIRST).unwrap().config;
-    let gateway = config.gateway.unwrap();
+    let gateway = config.server.gateway.unwrap();
     assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
     assert_eq!(gateway.routes[0].servers[0], "http://127.0.0.1:3000");
-    assert_eq!(config.decisions.unwrap().listen[0].to_string(), "127.0.0.1:8081");
-    assert_eq!(config.admin.listen[0].to_string(), "127.0.0.1:9090");
-    let StoreConfig::Redis(redis) = config.store else { panic!("not Redis") };
+    assert_eq!(config.server.decisions.unwrap().listen[0].to_string(), "127.0.0.1:8081");
+    assert_eq!(config.server.admin.listen[0].to_string(), "127.0.0.1:9090");
+    let StoreConfig::Redis(redis) = config.server.store else { panic!("not Redis") };
     assert_eq!(redis.shown(), "127.0.0.1:6379");
     assert_eq!(redis.deadline, Duration::from_millis(50));
     let rules = config.rules;

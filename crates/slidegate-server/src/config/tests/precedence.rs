@@ -38,22 +38,25 @@ fn default_of(quota: &str) -> String {
 #[test]
 fn without_anything_programs_can_ask_and_addresses_have_100_a_minute() {
     let config = load(&Sources::default()).unwrap().config;
-    assert!(config.gateway.is_none());
-    assert_eq!(config.decisions.as_ref().unwrap().listen[0].to_string(), "127.0.0.1:8081");
-    assert_eq!(config.admin.listen[0].to_string(), "127.0.0.1:9090");
-    assert!(matches!(config.store, StoreConfig::Memory { capacity: 1_000_000, snapshot: None }));
+    assert!(config.server.gateway.is_none());
+    assert_eq!(config.server.decisions.as_ref().unwrap().listen[0].to_string(), "127.0.0.1:8081");
+    assert_eq!(config.server.admin.listen[0].to_string(), "127.0.0.1:9090");
+    assert!(matches!(
+        config.server.store,
+        StoreConfig::Memory { capacity: 1_000_000, snapshot: None }
+    ));
     assert_eq!(charges(&config), default_of("100/min"));
-    assert_eq!(config.log.level, "info");
+    assert_eq!(config.server.log.level, "info");
 }
 
 #[test]
 fn with_an_upstream_there_is_a_gateway() {
     let config = loaded("", "--upstream http://127.0.0.1:3000 --quota 5/s --quota 50/min", &[]);
-    let gateway = config.gateway.as_ref().unwrap();
+    let gateway = config.server.gateway.as_ref().unwrap();
     assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
     assert_eq!(gateway.routes[0].servers[0], "http://127.0.0.1:3000");
     assert!(gateway.workers >= 1);
-    assert!(config.decisions.is_none());
+    assert!(config.server.decisions.is_none());
     assert_eq!(charges(&config), default_of("5/s, 50/min"));
 }
 
@@ -256,7 +259,7 @@ fn policies_can_be_switched_off_and_that_is_said_aloud() {
 
 #[test]
 fn redis_goes_by_flag_then_environment_then_file() {
-    let shown = |config: Config| match config.store {
+    let shown = |config: Config| match config.server.store {
         StoreConfig::Redis(redis) => redis.shown(),
         StoreConfig::Memory { .. } => "memory".to_owned(),
     };
@@ -284,7 +287,7 @@ fn flags_outweigh_the_file_wherever_both_speak() {
                 --trusted-proxy 192.0.2.0/24 --client-address x-real-ip --admin 127.0.0.1:12 \
                 --decisions 127.0.0.1:13 --log json --access-log";
     let config = loaded(file, line, &[("SLIDEGATE_ADMIN_TOKEN", "variable")]);
-    let gateway = config.gateway.unwrap();
+    let gateway = config.server.gateway.unwrap();
     assert_eq!(gateway.routes[0].servers.len(), 2);
     assert_eq!(gateway.listen[0].to_string(), "unix:/run/a.sock");
     assert_eq!(gateway.workers, 2);
@@ -294,10 +297,10 @@ fn flags_outweigh_the_file_wherever_both_speak() {
             && !clients.trusts("10.0.0.1".parse().unwrap())
     );
     assert_eq!(clients.source().to_string(), "x-real-ip");
-    assert_eq!(config.admin.listen[0].to_string(), "127.0.0.1:12");
-    assert_eq!(config.admin.token.unwrap().reveal(), "variable");
-    assert_eq!(config.decisions.unwrap().listen[0].to_string(), "127.0.0.1:13");
-    assert_eq!((config.log.format, config.log.access), (LogFormat::Json, true));
+    assert_eq!(config.server.admin.listen[0].to_string(), "127.0.0.1:12");
+    assert_eq!(config.server.admin.token.unwrap().reveal(), "variable");
+    assert_eq!(config.server.decisions.unwrap().listen[0].to_string(), "127.0.0.1:13");
+    assert_eq!((config.server.log.format, config.server.log.access), (LogFormat::Json, true));
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn the_file_is_named_by_the_environment_unless_a_flag_does() {
     let config = load(&sources).unwrap().config;
     assert_eq!(charges(&config), default_of("200/min"));
     assert_eq!(
-        config.admin.token.unwrap().reveal(),
+        config.server.admin.token.unwrap().reveal(),
         "hunter2",
         "beside the file, without its line's end"
     );

@@ -97,12 +97,11 @@ impl DecisionsApi {
     }
 
     fn with_token(
-        mut rules: LimiterConfig,
+        rules: LimiterConfig,
         store: impl Into<AnyStore>,
         token: Option<&Secret>,
     ) -> Self {
-        let live = LiveConfig::new(&mut rules, store.into(), MemoryStore::new(), None);
-        let (live, clock) = (Arc::new(live), Arc::new(SystemClock::new()));
+        let (live, clock) = (LiveConfig::of(rules, store), Arc::new(SystemClock::new()));
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let refunds = Arc::default();
         let decisions = Decisions { live, observer: observer.clone(), clock, refunds };
