@@ -37,7 +37,7 @@ Examples:
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'
                                                    ban an identity until a time, at all gateways")]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -140,7 +140,7 @@ struct Serve {
 
 impl Cli {
     /// Does what was asked for.
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Serve(Serve { file, config, flags }) => {
                 server::run(Sources::of_command(file.or(config).as_deref(), flags)?)

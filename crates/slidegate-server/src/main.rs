@@ -1,49 +1,11 @@
 //! The `slidegate` command.
 
-mod access;
-mod admin;
-mod api;
-mod calendar;
-mod check;
-mod cli;
-mod config;
-mod decisions;
-mod demo;
-mod digest;
-mod disk;
-mod explain;
-mod file;
-mod gateway;
-mod import;
-mod json_body;
-mod live_config;
-mod logs;
-mod net;
-mod observe;
-mod policy_test;
-mod preflight;
-mod problem;
-mod reload;
-mod remote;
-mod replay;
-mod resp;
-mod rls;
-mod router;
-mod server;
-mod shared;
-mod simulation;
-mod store;
-mod terminal;
-mod token;
-mod visible;
-
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
-
-use crate::cli::Cli;
+use slidegate_server::Cli;
 
 /// Faster than the system's allocator for the small allocations of requests.
 #[global_allocator]

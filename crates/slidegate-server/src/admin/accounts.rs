@@ -19,8 +19,8 @@ use super::recent::MAX_AGE;
 use crate::api::{AccountList, AccountSort, AccountView, CandidateView, IdentityView, QuotaView};
 use crate::calendar::ceil_ms;
 use crate::decisions::identity::{IdentityTextError, from_text};
+use crate::endpoint::problem::Problem;
 use crate::observe::SeenAccount;
-use crate::problem::Problem;
 use crate::shared::OverrideError;
 
 const DEFAULT_LIMIT: usize = 20;

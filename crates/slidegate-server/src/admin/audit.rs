@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 use super::Operator;
 use super::accounts::identity;
 use super::changes::NoParameters;
+use crate::endpoint::problem::Problem;
 use crate::observe::{TrailLines, read_tail};
-use crate::problem::Problem;
 
 const MAX_LINES: usize = 50;
 /// Each reader has up to 4 MiB in memory.

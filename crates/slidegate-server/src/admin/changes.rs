@@ -22,10 +22,10 @@ use super::Operator;
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
-use crate::json_body;
+use crate::endpoint::json_body;
+use crate::endpoint::problem::{Problem, shortened};
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
-use crate::problem::{Problem, shortened};
 use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,
 };

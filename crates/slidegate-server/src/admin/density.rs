@@ -13,7 +13,7 @@ use super::Operator;
 use super::accounts::identity;
 use crate::api::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
 use crate::calendar::{Rfc3339, ceil_ms};
-use crate::problem::Problem;
+use crate::endpoint::problem::Problem;
 use crate::shared::OverrideError;
 
 const DEFAULT_BUCKETS: usize = 60;

@@ -15,8 +15,8 @@ use slidegate_tower::bad_request;
 use super::Operator;
 use super::changes::NoParameters;
 use crate::decisions::{Answer, question};
-use crate::json_body;
-use crate::problem::Problem;
+use crate::endpoint::json_body;
+use crate::endpoint::problem::Problem;
 use crate::simulation::{DescribedRequest, RequestReading};
 
 /// A request with many long headers.

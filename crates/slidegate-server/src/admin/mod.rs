@@ -25,13 +25,13 @@ use slidegate::Policies;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::recent::RecentLists;
-use crate::access;
 use crate::config::Secret;
+use crate::endpoint::access;
+use crate::endpoint::problem::Problem;
+use crate::endpoint::token::RequiredToken;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, MetricsFormat, Observer};
-use crate::problem::Problem;
 use crate::shared::OverrideService;
-use crate::token::RequiredToken;
 
 /// What the operator's requests are answered from.
 #[derive(Debug)]

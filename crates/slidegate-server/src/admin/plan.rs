@@ -11,8 +11,8 @@ use http::StatusCode;
 
 use super::changes::NoParameters;
 use crate::api::{PlanBody, ReloadPlan};
-use crate::json_body;
-use crate::problem::Problem;
+use crate::endpoint::json_body;
+use crate::endpoint::problem::Problem;
 use crate::reload::{self, Reloader};
 
 /// A configuration has 1 MiB at most, and more as a string of JSON.

@@ -14,8 +14,8 @@ use slidegate::{Cost, Name, Quota};
 use super::Operator;
 use super::changes::NoParameters;
 use crate::config::Period;
+use crate::endpoint::problem::Problem;
 use crate::observe::PolicyTotals;
-use crate::problem::Problem;
 
 /// `GET /v1/policies`
 #[derive(Debug, Serialize)]

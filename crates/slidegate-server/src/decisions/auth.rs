@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use slidegate::policy::Network;
 use slidegate_tower::{AddressSource, ClientAddress, RequestHead, ResolvedClient};
 
-use crate::problem::{InvalidMember, Problem};
+use crate::endpoint::problem::{InvalidMember, Problem};
 
 /// How a proxy describes a request, and how it uses the answer.
 ///

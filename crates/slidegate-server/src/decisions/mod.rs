@@ -32,13 +32,13 @@ pub(crate) use self::auth::OriginalRequest;
 use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
 use self::refunds::{KEPT_FOR, MAX_ENTRIES};
-use crate::access;
-use crate::json_body;
+use crate::endpoint::access;
+use crate::endpoint::json_body;
+use crate::endpoint::problem::Problem;
+use crate::endpoint::token::{RequiredToken, bearer, peer};
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
 use crate::observe::{ListenerKind, Observer, OperationOutcome, RequestOutcome, UpstreamOutcome};
-use crate::problem::Problem;
-use crate::token::{RequiredToken, bearer, peer};
 
 /// What this endpoint does, for programs that read it.
 const OPENAPI: &str = include_str!("openapi.json");

@@ -13,8 +13,8 @@ use serde_json::Value;
 use slidegate::{Facts, Identity, NamedCharge, Policies};
 
 use super::identity;
-use crate::json_body;
-use crate::problem::{Problem, shortened};
+use crate::endpoint::json_body;
+use crate::endpoint::problem::{Problem, shortened};
 
 /// One question: about a request as its caller describes it, or about charges.
 #[derive(Debug, Default, Deserialize)]

@@ -26,12 +26,12 @@ use self::throttle::{Call, ThrottleStyle};
 use crate::admin::{self, Operator};
 use crate::calendar::ceil_ms;
 use crate::decisions::identity::from_argument;
+use crate::endpoint::problem::shortened;
+use crate::endpoint::token::{RequiredToken, TokenError};
 use crate::live_config::LiveConfig;
 use crate::net::{RawConnection, RawHandler};
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
-use crate::problem::shortened;
 use crate::shared::{Actor, Target};
-use crate::token::{RequiredToken, TokenError};
 
 /// Replies are written when there are so many, or when there is no command left.
 const WRITE_BYTES: usize = 64 * 1024;

@@ -20,11 +20,11 @@ use super::throttle::{Call, ThrottleStyle};
 use crate::admin::{Operator, RecentLists};
 use crate::config::throttle::policies;
 use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
+use crate::endpoint::token::RequiredToken;
 use crate::live_config::LiveConfig;
 use crate::net::{ConnectionTable, Listeners, Settings, serve_raw};
 use crate::observe::{ListenerKind, Observer};
 use crate::shared::{OverrideService, Persistence};
-use crate::token::RequiredToken;
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 

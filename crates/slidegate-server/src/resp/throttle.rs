@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::command::whole_number;
 use crate::config::throttle::{BURST, WINDOW};
-use crate::problem::shortened;
+use crate::endpoint::problem::shortened;
 
 /// Below this the clock's tick of a millisecond would take much of the rate.
 const LEAST_WINDOW_MS: u64 = 10;

@@ -22,9 +22,9 @@ use self::proto::envoy::config::core::v3::HeaderValue;
 use self::proto::envoy::service::auth::v3::authorization_server::AuthorizationServer;
 use self::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::config::Secret;
+use crate::endpoint::token::{RequiredToken, TokenError, bearer, peer};
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, RequestOutcome, UpstreamOutcome};
-use crate::token::{RequiredToken, TokenError, bearer, peer};
 
 /// The part of Envoy's API that is spoken here, made of the files in `proto`.
 #[allow(unreachable_pub, missing_docs, clippy::all, reason = "generated")]

@@ -11,9 +11,9 @@ use super::banner::LocalAddresses;
 use super::wiring::Server;
 use crate::admin::{self, now, plan};
 use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
+use crate::endpoint::router::RouterService;
 use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::ListenerKind;
-use crate::router::RouterService;
 
 /// How many tasks are polled before the kernel is asked for events, if tasks are ready all the time:
 /// more than tokio's 61, because a connection is polled several times for a request. Events wait no

@@ -17,6 +17,8 @@ use crate::config::{
     Sources,
 };
 use crate::decisions::{self, Decisions, RefundTable};
+use crate::endpoint::router::RouterService;
+use crate::endpoint::token::RequiredToken;
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::net::Tls;
@@ -24,11 +26,9 @@ use crate::observe::{ListenerKind, Observer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
 use crate::rls::{self, EnvoyService};
-use crate::router::RouterService;
 use crate::shared::{BanQueue, Heartbeats, SharedBans};
 use crate::shared::{OverrideService, Persistence};
 use crate::store::{self, AnyStore};
-use crate::token::RequiredToken;
 
 /// What all endpoints share, and where it came from.
 pub(crate) struct Server {

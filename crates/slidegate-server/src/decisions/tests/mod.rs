@@ -30,11 +30,11 @@ use tower_service::Service;
 use super::{Decisions, router};
 use crate::config::{LimiterConfig, Secret};
 use crate::config::{LogConfig, LogFormat};
+use crate::endpoint::token::RequiredToken;
 use crate::live_config::LiveConfig;
 use crate::net::Accepted;
 use crate::observe::{ListenerKind, Observer};
 use crate::store::AnyStore;
-use crate::token::RequiredToken;
 
 /// The endpoint, and what was observed of it.
 struct DecisionsApi {

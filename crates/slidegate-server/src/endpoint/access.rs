@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
-use crate::problem::Problem;
-use crate::token::{RequiredToken, bearer, peer};
+use crate::endpoint::problem::Problem;
+use crate::endpoint::token::{RequiredToken, bearer, peer};
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
 
-use crate::problem::Problem;
+use crate::endpoint::problem::Problem;
 
 /// For all of a body. Callers are near, and what they send is small.
 const TIMEOUT: Duration = Duration::from_secs(10);

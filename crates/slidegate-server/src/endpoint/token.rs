@@ -10,9 +10,9 @@ use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 
 use crate::config::Secret;
+use crate::endpoint::problem::Problem;
 use crate::net::Accepted;
 use crate::observe::{ListenerKind, TokenFailures};
-use crate::problem::Problem;
 
 /// The token of a listener. Clones are the same token.
 #[derive(Debug, Clone)]
