@@ -1,18 +1,25 @@
 //! Which accounts keep what they have spent when other policies are put in force.
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use slidegate::Policies;
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
+use slidegate::{Identity, Policies, Scope};
 
 use crate::config::{Period, StoreConfig};
+
+/// The most API keys that a line names.
+const MOST_NAMES: usize = 10;
 
 /// What becomes of the history of accounts whose quotas, identities or places change, a line each.
 pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Vec<String> {
     let mut lines = Vec::new();
     for policy in new.iter().filter(|policy| !policy.has_given_quotas()) {
-        let Some(before) = old.iter().find(|before| before.name == policy.name) else { continue };
+        let Some(before) = old.iter().find(|before| before.name == policy.name) else {
+            lines.extend(of_new_policy(policy, old, new, store));
+            continue;
+        };
         let name = &policy.name;
         if before.scope != policy.scope || before.lease != policy.lease {
             lines.push(format!("policy {name}: all accounts start anew, in other ledgers"));
@@ -40,7 +47,66 @@ pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Ve
             compare(("plan", &plan.name), &old, &new, new_window, &mut lines);
         }
     }
+    lines.extend(of_replaced_keys(old, new));
     lines
+}
+
+/// A policy that was not there before. One that is gone and counted the same may be the same by
+/// another name.
+fn of_new_policy(
+    policy: &CheckedPolicy,
+    old: &Policies,
+    new: &Policies,
+    store: &StoreConfig,
+) -> Option<String> {
+    let template = template(policy, store).filter(|_| policy.scope == Scope::Shared);
+    if template.is_some_and(|template| !template.contains("<policy>")) {
+        // Its keys may be those of another policy.
+        return None;
+    }
+    let name = &policy.name;
+    let empty = format!("policy {name}: it is new, and its accounts start empty");
+    let is_gone = |before: &&CheckedPolicy| new.iter().all(|policy| policy.name != before.name);
+    let counted_the_same = |before: &&CheckedPolicy| {
+        before.identity == policy.identity
+            && before.quotas() == policy.quotas()
+            && before.descriptors == policy.descriptors
+    };
+    Some(match old.iter().filter(is_gone).find(counted_the_same) {
+        Some(before) => format!(
+            "{empty}; if it is {} under another name, a policy that is renamed forgets its history",
+            before.name
+        ),
+        None => empty,
+    })
+}
+
+/// API keys that keep their name and are another key now: accounts, bans and grants belong to the
+/// digest.
+fn of_replaced_keys(old: &Policies, new: &Policies) -> Option<String> {
+    let identities: [HashSet<&Identity>; 2] =
+        [old, new].map(|policies| policies.plan_keys().map(|(identity, _)| identity).collect());
+    let names = |policies: &Policies, identities: &HashSet<&Identity>| -> BTreeSet<String> {
+        let others = policies.plan_keys().filter(|(identity, _)| !identities.contains(identity));
+        let shown = others.map(|(identity, _)| (identity, policies.shown(identity)));
+        // Keys without a name are shown as they are.
+        let named = shown.filter(|(identity, shown)| *shown != identity.as_str());
+        named.map(|(_, shown)| shown.trim_start_matches("api-key:").to_owned()).collect()
+    };
+    let [removed, added] = [names(old, &identities[1]), names(new, &identities[0])];
+    let replaced: Vec<&str> = removed.intersection(&added).map(String::as_str).collect();
+    let (listed, rest) = replaced.split_at(replaced.len().min(MOST_NAMES));
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!replaced.is_empty()).then(|| {
+        format!(
+            "API keys with their old name and a new digest: {}{more}: their accounts, bans and \
+             grants start anew",
+            listed.join(", ")
+        )
+    })
 }
 
 fn windows(quotas: &Quotas, longer_by: Duration) -> Vec<Duration> {
@@ -82,13 +148,18 @@ enum NewWindow {
 
 impl NewWindow {
     fn of<'p>(policies: impl IntoIterator<Item = &'p CheckedPolicy>, store: &StoreConfig) -> Self {
-        let StoreConfig::Redis(redis) = store else { return Self::StartsAnew };
         let shares_keys = policies.into_iter().any(|policy| {
-            let template = redis.key_templates.get(&*policy.name).or(redis.key_template.as_ref());
-            template.is_some_and(|template| !template.to_string().contains("<window>"))
+            template(policy, store).is_some_and(|template| !template.contains("<window>"))
         });
         if shares_keys { Self::SharesKeys } else { Self::StartsAnew }
     }
+}
+
+/// The template of a policy's keys in Redis, unless it is the usual one.
+fn template(policy: &CheckedPolicy, store: &StoreConfig) -> Option<String> {
+    let StoreConfig::Redis(redis) = store else { return None };
+    let template = redis.key_templates.get(&*policy.name).or(redis.key_template.as_ref());
+    template.map(ToString::to_string)
 }
 
 #[cfg(test)]
@@ -127,6 +198,51 @@ mod tests {
         check(memory, ["quotas = '5/min'", leased], &anew);
         let kept = ["policy api: what was spent in 1min is kept"];
         check(memory, [leased, &leased.replace('5', "6")], &kept);
+    }
+
+    #[test]
+    fn a_new_policy_starts_empty_also_if_it_is_an_old_one_renamed() {
+        let renamed = |store: &str, quotas: &str| {
+            let old = config(store, "quotas = '5/min'");
+            let text = format!("{store}\n[[policy]]\nname = 'b'\nquotas = '{quotas}'");
+            let file = File::Text { name: "test.toml".to_owned(), text };
+            let sources = Sources { file: Some(file), ..Sources::default() };
+            let new = config::load(&sources).unwrap().config;
+            history(&old.rules.policies, &new.rules.policies, &old.store)
+        };
+        let memory = "store.kind = 'memory'";
+        let empty = "policy b: it is new, and its accounts start empty";
+        let warned =
+            "; if it is api under another name, a policy that is renamed forgets its history";
+        assert_eq!(renamed(memory, "5/min"), [format!("{empty}{warned}")]);
+        assert_eq!(renamed(memory, "6/min"), [empty]);
+        let redis = |template: &str| {
+            format!("store = {{ url = 'redis://127.0.0.1', key_template = '{template}' }}")
+        };
+        assert_eq!(renamed(&redis("rl:<policy>:<identity>"), "6/min"), [empty]);
+        assert_eq!(renamed(&redis("rl:<identity>"), "5/min"), [""; 0], "the keys are the same");
+    }
+
+    #[test]
+    fn keys_that_are_replaced_under_their_name_are_named() {
+        let keys = |secret: &str, count: usize| {
+            let keys = (10..10 + count).map(|n| {
+                format!("[[api_key]]\nkey = '{secret}{n}'\nname = 'k{n}'\nplan = 'free'\n")
+            });
+            let plan = "plan = 'free'\n[plans.free]\nquotas = '5/min'\n";
+            config("", &format!("{plan}{}", keys.collect::<String>())).rules.policies
+        };
+        let store = config("", "quotas = '5/min'").store;
+        let check = |old: &Policies, new: &Policies, expected: &[&str]| {
+            assert_eq!(history(old, new, &store), expected);
+        };
+        check(&keys("a", 2), &keys("a", 3), &[]);
+        let two = "API keys with their old name and a new digest: k10, k11: their accounts, bans \
+                   and grants start anew";
+        check(&keys("a", 2), &keys("b", 3), &[two]);
+        let many = "API keys with their old name and a new digest: k10, k11, k12, k13, k14, k15, \
+                    k16, k17, k18, k19 and 2 more: their accounts, bans and grants start anew";
+        check(&keys("a", 12), &keys("b", 12), &[many]);
     }
 
     #[test]

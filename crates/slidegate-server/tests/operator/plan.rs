@@ -42,9 +42,11 @@ const CHANGES: [&str; 8] = [
     "how paths are read has changed",
 ];
 
-const HISTORY: [&str; 5] = [
+const HISTORY: [&str; 6] = [
     "policy api: what was spent in 1min is kept",
     "policy login: 1h is a new window and starts anew",
+    "policy new: it is new, and its accounts start empty; if it is old under another name, a policy \
+     that is renamed forgets its history",
     "policy paid: identities that it did not count start anew",
     "plan free: what was spent in 1min is kept",
     "plan free: 1d is a new window and starts anew",
@@ -152,6 +154,33 @@ fn a_plan_of_plans_goes_by_that_of_the_key_and_by_grants() {
     let said = operator.run(&["plan", "--config", file.to_str().unwrap()]);
     assert!(said.contains("api-key:one under api, plan free: 12 spent, 4/min allowed"), "{said}");
     assert!(!said.contains("k-one") && !front.output().contains("k-one"), "{said}");
+}
+
+#[test]
+fn a_key_replaced_under_its_name_is_told_by_plan_and_log() {
+    let upstream = Upstream::simple();
+    let setup = |secret: &str| {
+        let keys = ["acme", "globex"].map(|name| {
+            format!("[[api_key]]\nkey = \"{secret}-{name}\"\nname = \"{name}\"\nplan = \"pro\"\n")
+        });
+        let api = "identity = \"api-key\"\nplan = \"pro\"";
+        let plan = "[plans.pro]\nquotas = \"20/min\"";
+        for_many_clients(&upstream).tables(plan).tables(&keys.concat()).policy("api", "", api)
+    };
+    let front = setup("hunter1").start();
+    let operator = Operator::of(&front);
+    let text = setup("hunter1").text().replace("hunter1-globex", "hunter2-globex");
+    let file = front.directory().join("new.toml");
+    fs::write(&file, &text).unwrap();
+    let plan = operator.json(&["plan", "--config", file.to_str().unwrap()]);
+    assert_eq!(lines(&plan, "changes"), ["API keys added: 1", "API keys removed: 1"]);
+    let anew = "API keys with their old name and a new digest: globex: their accounts, bans and \
+                grants start anew";
+    assert_eq!(lines(&plan, "history"), [anew]);
+    front.reconfigure(&text);
+    front.signal("HUP");
+    wait_until("the log", || front.output().contains(&format!("reloaded: {anew}")));
+    assert!(!front.output().contains("hunter"), "{}", front.output());
 }
 
 #[test]
