@@ -79,6 +79,11 @@ impl ProxyHeaders {
 
     fn add_origin(&self, headers: &mut HeaderMap) {
         let ResolvedClient { peer, client, .. } = self.client;
+        // Servers that prefer `Forwarded` would miss what a proxy in front says in the others.
+        let is_forwarded = headers.contains_key(header::FORWARDED)
+            || ![X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP]
+                .iter()
+                .any(|name| headers.contains_key(name));
         let proto = if self.is_secure { "https" } else { "http" };
         let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
         headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
@@ -88,9 +93,11 @@ impl ProxyHeaders {
         if let Some(client) = client {
             headers.entry(X_REAL_IP).or_insert_with(|| value(client.to_string()));
         }
-        let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
-        let node = if is_bare { address.clone() } else { format!("\"[{address}]\"") };
-        join(headers, &header::FORWARDED, Some(self.forwarded(&node, proto)), ", ");
+        if is_forwarded {
+            let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
+            let node = if is_bare { address.clone() } else { format!("\"[{address}]\"") };
+            join(headers, &header::FORWARDED, Some(self.forwarded(&node, proto)), ", ");
+        }
         join(headers, &X_FORWARDED_FOR, Some(address), ", ");
     }
 

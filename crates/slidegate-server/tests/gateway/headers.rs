@@ -109,7 +109,28 @@ fn what_a_trusted_proxy_says_is_passed_on() {
     let heard = upstream.last();
     assert_eq!(heard.values("x-real-ip"), ["198.51.100.9"], "the last that nobody trusts");
     assert_eq!(heard.values("x-forwarded-proto"), ["http"]);
-    assert_eq!(heard.values("forwarded"), ["for=127.0.0.1;host=\"a.example\";proto=http"]);
+}
+
+/// Some servers prefer `Forwarded` to `X-Forwarded-For`. If the proxy in front sets only the latter,
+/// the gateway does not begin the former with the proxy as the client.
+#[test]
+fn forwarded_never_names_the_proxy_where_the_other_headers_name_the_client() {
+    let upstream = Upstream::simple();
+    let front = gateway(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .start();
+    for claim in ["For: 203.0.113.7", "Proto: https", "Host: b.example"] {
+        assert_eq!(front.get("/", &format!("X-Forwarded-{claim}\r\n")).status(), 200);
+        assert_eq!(upstream.last().values("forwarded"), [""; 0], "{claim}");
+    }
+    front.get("/", "X-Real-IP: 203.0.113.7\r\n");
+    assert_eq!(upstream.last().values("forwarded"), [""; 0]);
+    front.get("/", "");
+    let own = "for=127.0.0.1;host=\"a.example\";proto=http";
+    assert_eq!(upstream.last().values("forwarded"), [own], "the peer is the client");
+    front.get("/", "X-Forwarded-For: 203.0.113.7\r\nForwarded: for=203.0.113.7\r\n");
+    assert_eq!(upstream.last().values("forwarded"), [format!("for=203.0.113.7, {own}")]);
 }
 
 #[test]
