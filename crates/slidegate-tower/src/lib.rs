@@ -108,9 +108,14 @@ pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;
 
 /// The page on HTTP, whose examples are tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/http.md")]
 struct HttpPage;
+
+/// The recipes, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to.md")]
+struct HowToPage;
 
 /// The crate's README, whose examples are tests.
 #[cfg(doctest)]

@@ -259,3 +259,50 @@ async fn ipv6_clients_are_counted_by_their_64() {
         assert_eq!(send(&app, get_from(peer, "/")).await.0, status, "{peer}");
     }
 }
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_refusal_is_whatever_axum_makes_a_response_of() {
+    use slidegate_tower::Refusal;
+
+    async fn refused_with(refusal: Refusal) -> (StatusCode, HeaderMap, String) {
+        let app = Router::new().route("/", routing::get(hello));
+        let app = app.layer(per_ip("1/min").refusal(refusal));
+        assert_eq!(statuses(&app, "/", 1).await, [200]);
+        let response = app.oneshot(get("/")).await.unwrap();
+        (response.status(), response.headers().clone(), text(response).await)
+    }
+    let tuple = Refusal::with_axum(|refused| {
+        (refused.status(), [("content-type", "application/json")], String::from("{}"))
+    });
+    let (status, headers, body) = refused_with(tuple).await;
+    assert_eq!((status.as_u16(), body.as_str()), (429, "{}"));
+    assert_eq!(field(&headers, "content-type"), "application/json");
+    assert!(headers.contains_key("retry-after"), "{headers:?}");
+
+    let own = Refusal::with_axum(|_| Response::new(Body::from("a response of its own")));
+    assert_eq!(refused_with(own).await.2, "a response of its own");
+
+    // A stream that never ends is not waited for.
+    let stream = Refusal::with_axum(|refused| {
+        (refused.status(), [("content-length", "9")], Body::new(Endless))
+    });
+    let (status, _, body) = refused_with(stream).await;
+    assert_eq!((status.as_u16(), body.as_str()), (429, ""));
+}
+
+#[cfg(feature = "axum")]
+struct Endless;
+
+#[cfg(feature = "axum")]
+impl http_body::Body for Endless {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+}

@@ -332,7 +332,7 @@ fn a_function_makes_the_response() {
         assert_eq!(refused.reason(), Reason::QuotaExceeded);
         let plan = refused.plan().unwrap();
         let body = format!("{} {:?} {:?}", plan.name, refused.limit(), refused.retry_after_s());
-        Response::builder().status(420).header("x-mood", "calm").body(body.into()).unwrap()
+        Response::builder().status(420).header("x-mood", "calm").body(body).unwrap()
     });
     let response = refuse(&Responder::new().refusal(refusal), &denied(by_plan()));
     assert_eq!(response.status(), 420);

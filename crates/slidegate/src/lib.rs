@@ -8,7 +8,7 @@
 //! let limiter = Limiter::new("60/min".parse()?);
 //! match limiter.check("user:42") {
 //!     Ok(standing) => println!("{} left", standing.remaining()),
-//!     Err(denied) => println!("{denied}"), // more than 60/min: retry in 12 s
+//!     Err(denied) => println!("{denied}"), // more than 60/min: retry in 12.4 s
 //! }
 //! # Ok::<(), slidegate::QuotaError>(())
 //! ```
@@ -72,14 +72,19 @@ pub use crate::limit::{
 };
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
-    AccessList, AccountError, Ban, CandidateStanding, Consistency, Cost, Facts, Identity,
-    NamedCharge, OnStoreError, Plan, Policies, Policy, PolicyErrors, Scope, Source,
+    AccessList, AccountError, Action, Ban, CandidateStanding, Consistency, Cost, Facts, Identity,
+    NamedCharge, OnStoreError, Override, Overrides, Plan, Policies, Policy, PolicyErrors, Scope, Source,
 };
 
 /// The project's README, whose examples are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The page on policies, whose examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/policies.md")]
+struct PoliciesPage;
 
 /// The crate's README, whose examples are tests.
 #[cfg(doctest)]

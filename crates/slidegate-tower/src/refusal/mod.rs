@@ -6,10 +6,18 @@ mod shape;
 mod template;
 
 use std::fmt;
+#[cfg(feature = "axum")]
+use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(feature = "axum")]
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+#[cfg(feature = "axum")]
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+#[cfg(feature = "axum")]
+use http_body::Body as _;
 use slidegate::policy::BadRequest;
 
 pub use self::refused::{Reason, Refused};
@@ -74,12 +82,59 @@ impl Refusal {
             .map(|template| Self(RefusalKind::Template(template.into())))
     }
 
-    /// Whatever the function makes of it. `Retry-After` and `Cache-Control` are added if the
-    /// response has none.
-    pub fn with(
-        function: impl Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    /// Whatever the function makes of it, with a body that is complete: a `String`, a `Vec<u8>`, a
+    /// `&'static str` or [`Bytes`]. `Retry-After` and `Cache-Control` are added if the response has
+    /// none.
+    ///
+    /// ```
+    /// use http::{Response, header};
+    /// use slidegate_tower::Refusal;
+    ///
+    /// let refusal = Refusal::with(|refused| {
+    ///     let policy = refused.policy().map_or("", |standing| &*standing.policy);
+    ///     let wait_s = refused.retry_after_s().unwrap_or(1);
+    ///     Response::builder()
+    ///         .status(refused.status())
+    ///         .header(header::CONTENT_TYPE, "application/json")
+    ///         .body(format!(r#"{{"limited_by":"{policy}","wait":{wait_s}}}"#))
+    ///         .expect("a good status and a good header")
+    /// });
+    /// ```
+    ///
+    #[cfg_attr(feature = "axum", doc = "Responses of axum fit [`Refusal::with_axum`].")]
+    #[cfg_attr(not(feature = "axum"), doc = "With the feature `axum`, `with_axum` takes axum's.")]
+    pub fn with<B: Into<Bytes>>(
+        function: impl Fn(&Refused<'_>) -> Response<B> + Send + Sync + 'static,
     ) -> Self {
-        Self(RefusalKind::Function(Arc::new(function)))
+        Self(RefusalKind::Function(Arc::new(move |refused| function(refused).map(Into::into))))
+    }
+
+    /// The same for what axum makes a response of: tuples, `Json`, `Html`, a [`Response`]. Its body
+    /// is read at once, so it must not be a stream that has to wait.
+    ///
+    /// ```
+    /// use axum::http::header;
+    /// use slidegate_tower::Refusal;
+    ///
+    /// let refusal = Refusal::with_axum(|refused| {
+    ///     let json = format!(r#"{{"error":"{}"}}"#, refused.message());
+    ///     // With axum's feature `json`: (refused.status(), Json(json!({ "error": … })))
+    ///     (refused.status(), [(header::CONTENT_TYPE, "application/json")], json)
+    /// });
+    /// ```
+    #[cfg(feature = "axum")]
+    pub fn with_axum<R: axum::response::IntoResponse>(
+        function: impl Fn(&Refused<'_>) -> R + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(move |refused| {
+            let (mut head, body) = function(refused).into_response().into_parts();
+            let body = read_at_once(body).unwrap_or_else(|| {
+                tracing::error!("the body of a refusal was not complete, and is left out");
+                head.headers.remove(header::CONTENT_LENGTH);
+                Bytes::new()
+            });
+            Response::from_parts(head, body)
+        })
     }
 
     /// The response to a refused request, whose headers say whether it is a gRPC call.
@@ -116,6 +171,25 @@ impl Refusal {
         *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response
+    }
+}
+
+/// A whole body; none if it fails or would have to be waited for.
+#[cfg(feature = "axum")]
+fn read_at_once(mut body: axum::body::Body) -> Option<Bytes> {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut read = BytesMut::new();
+    loop {
+        match Pin::new(&mut body).poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                // Trailers are left out: a refusal has none.
+                if let Ok(data) = frame.into_data() {
+                    read.extend_from_slice(&data);
+                }
+            }
+            Poll::Ready(None) => return Some(read.freeze()),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => return None,
+        }
     }
 }
 
