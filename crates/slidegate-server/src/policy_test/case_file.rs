@@ -32,7 +32,7 @@ pub(super) struct PolicyCase {
     pub(super) steps: Vec<CaseStep>,
 }
 
-/// A request, as often as it is repeated, and what is expected each time.
+/// A request, as often as it is repeated, and what is expected each time, if anything is.
 #[derive(Debug)]
 pub(super) struct CaseStep {
     /// Where it stands in the file.
@@ -119,8 +119,14 @@ impl PolicyCase {
         let (shared, list) = (table.key("request"), table.key("step"));
         // A case without steps is its own.
         let tables = if list.is_set() { list.each(Value::table) } else { vec![table.clone()] };
-        if tables.is_empty() {
-            list.report("expected at least one [[case.step]]");
+        match tables.last() {
+            None => list.report("expected at least one [[case.step]]"),
+            Some(last) if !tables.iter().any(|table| table.key("expect").is_set()) => {
+                let expected = "what is decided, such as { verdict = \"deny\" }";
+                let of_step = if list.is_set() { ", in at least one step" } else { "" };
+                last.key("expect").report(format!("missing: expected {expected}{of_step}"));
+            }
+            Some(_) => {}
         }
         let mut steps: Vec<CaseStep> = Vec::new();
         for table in &tables {
@@ -137,9 +143,12 @@ impl CaseStep {
         before: Option<&Self>,
         policies: &[&str],
     ) -> Option<Self> {
-        let expect =
-            table.key("expect").required("what is decided, such as { verdict = \"deny\" }");
-        let expect = expect.table().and_then(|expect| Expectation::read(&expect, policies));
+        let expect = table.key("expect");
+        // A step without it only sends.
+        let expect = match expect.is_set() {
+            true => expect.table().and_then(|expect| Expectation::read(&expect, policies)),
+            false => Some(Expectation::default()),
+        };
         let request = read_request(&table.key("request"), shared);
         let times = table.key("times");
         let count = times.number(1..=MAX_TIMES).unwrap_or(1);

@@ -10,7 +10,7 @@ use crate::observe::BlockReason;
 use crate::simulation::Undecided;
 
 /// What is expected. What is not said may be anything.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Expectation {
     verdict: Option<CaseVerdict>,
     /// Why it is blocked.
@@ -85,13 +85,20 @@ impl Expectation {
         let remaining = decision.and_then(|decision| self.standing(decision));
         let remaining = remaining.map(Standing::remaining);
         let results = [
-            ("verdict", self.verdict.is_none_or(|expected| expected == verdict)),
+            ("verdict", self.allows(verdict)),
             ("reason", self.reason.is_none_or(|expected| Some(expected) == reason)),
             ("policy", is_policy),
             ("remaining", self.remaining.is_none_or(|expected| Some(expected) == remaining)),
             ("retry_after", self.retry_after.is_none_or(|expected| Some(expected) == retry_after)),
         ];
         results.into_iter().filter_map(|(key, is_met)| (!is_met).then_some(key)).collect()
+    }
+
+    fn allows(&self, verdict: CaseVerdict) -> bool {
+        match self.verdict {
+            Some(expected) => expected == verdict,
+            None => verdict != CaseVerdict::Unavailable,
+        }
     }
 
     /// The standing that `remaining` is about.
@@ -160,6 +167,9 @@ impl Display for Expectation {
         }));
         parts.extend(self.remaining.map(|units| format!("remaining {units}")));
         parts.extend(self.retry_after.map(|after| format!("retry_after {}", Period(after))));
+        if parts.is_empty() {
+            parts.push("any verdict".to_owned());
+        }
         f.write_str(&parts.join(", "))
     }
 }
