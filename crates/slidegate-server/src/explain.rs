@@ -15,7 +15,7 @@ use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
 The file is read as `serve` reads it, with the environment, and nothing is connected to or counted.
-API keys and other secrets are shown as digests, as everywhere.
+API keys are shown by name, or as digests as other secrets are.
 
 Exit codes:
   0  the request is explained

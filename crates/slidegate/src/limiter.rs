@@ -115,7 +115,13 @@ impl Denied {
     fn message(&self) -> String {
         let quota = self.standing.quota();
         match self.retry_after() {
-            Some(wait) => format!("more than {quota}: retry in {} s", wait.as_secs_f64().ceil()),
+            Some(wait) => {
+                // Rounded up, so that nobody comes back too early.
+                let tenths = wait.as_nanos().div_ceil(100_000_000);
+                let (seconds, tenths) = (tenths / 10, tenths % 10);
+                let tenths = if tenths == 0 { String::new() } else { format!(".{tenths}") };
+                format!("more than {quota}: retry in {seconds}{tenths} s")
+            }
             None => format!("{} units are more than {quota} ever allows", self.units),
         }
     }

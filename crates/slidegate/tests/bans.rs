@@ -671,9 +671,12 @@ fn an_impossible_ban_is_reported_with_all_else_that_is_wrong() {
         .to_string();
     let lines: Vec<&str> = said.lines().collect();
     let problem = "expected to last more than no time and at most 366 days";
-    assert_eq!(lines[0], format!("policy \"login\": ban = \"0ns after 3/10s denials\": {problem}"));
+    assert_eq!(
+        lines[0],
+        format!("policy \"login\": ban = \"0ns after 3 denials in 10s\": {problem}")
+    );
     assert!(lines[1].starts_with("policy \"long\": quotas"), "{said}");
-    let long = "policy \"long\": ban = \"31708800s after 1/day denials\"";
+    let long = "policy \"long\": ban = \"367d after 1 denial in 1d\"";
     assert_eq!(lines[2], format!("{long}: {problem}"));
     assert_eq!(lines.len(), 3, "{said}");
 }
@@ -684,7 +687,7 @@ fn an_explanation_tells_of_a_ban() {
     let stage = Stage::new([login(), watched.ban(ten_seconds(3)).shadow()]);
     let said = stage.gate.explain(&get("/").user("ann")).to_string();
     let takes = "takes 1 unit of 2/h from user:ann";
-    let (login, watched) = ("banned for 60s after 3/10s denials", "only watching");
+    let (login, watched) = ("bans for 1min after 3 denials in 10s", "only watching");
     assert_eq!(said, format!("login: {takes}, {login}\nwatched: {takes}, {watched}\n"));
 }
 

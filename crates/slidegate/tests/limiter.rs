@@ -41,7 +41,10 @@ fn a_denial_says_when_to_come_back_and_takes_nothing() {
     let denied = limiter.check("ann").unwrap_err();
     assert_eq!(denied.retry_after(), Some(50 * SECOND));
     assert_eq!(denied.to_string(), "more than 2/min: retry in 50 s");
-    clock.advance(50 * SECOND - Duration::from_millis(1));
+    clock.advance(Duration::from_millis(49_450));
+    let denied = limiter.check("ann").unwrap_err();
+    assert_eq!(denied.to_string(), "more than 2/min: retry in 0.6 s", "rounded up, never down");
+    clock.advance(Duration::from_millis(549));
     assert!(limiter.check("ann").is_err());
     clock.advance(Duration::from_millis(1));
     assert_eq!(limiter.retry_after("ann"), Duration::ZERO);

@@ -23,7 +23,7 @@ use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
 use crate::endpoint::json_body;
-use crate::endpoint::problem::{Problem, shortened};
+use crate::endpoint::problem::{Problem, shortened, with_causes};
 use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
 use crate::shared::{
@@ -336,6 +336,6 @@ impl From<OverrideError> for Problem {
             | OverrideError::Disk(_)
             | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self::new(status, format_args!("{:#}", anyhow::Error::from(error)))
+        Self::new(status, with_causes(&error))
     }
 }

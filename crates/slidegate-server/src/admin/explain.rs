@@ -98,8 +98,9 @@ impl Operator {
             let (blocked, exempt, policies) = (None, None, Vec::new());
             return ExplainView { client, other_paths, blocked, exempt, policies, decision };
         }
-        let Explanation { blocked, exempt, policies: each } = policies.explain(&facts);
-        let (blocked, exempt) = (blocked.map(|b| b.to_string()), exempt.map(|e| e.to_string()));
+        let Explanation { blocked, exempt, policies: each, .. } = policies.explain(&facts);
+        let [blocked, exempt] =
+            [blocked, exempt].map(|listed| listed.map(|listed| listed.shown(&policies)));
         let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();
         let decision = Answer::new(gate.peek(&facts).await, &settings.answers, &request.headers);
         ExplainView { client, other_paths, blocked, exempt, policies: each, decision }

@@ -342,7 +342,8 @@ fn lint_cost(table: &Value<'_>, policy: &CheckedPolicy) {
     let Some(fewest) = policy.quotas().iter().min_by_key(|quota| quota.units()) else { return };
     let (units, cost) = (fewest.units().get(), cost.get());
     let rest = units.saturating_sub(cost);
-    let text = format!("one request fits {fewest}, and {rest} units of it can never be spent");
+    let noun = if rest == 1 { "unit" } else { "units" };
+    let text = format!("one request fits {fewest}, and {rest} {noun} of it can never be spent");
     table.named("cost").warn_if(cost > 1 && cost > units / 2 && cost < units, text);
 }
 

@@ -106,7 +106,8 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
         note(policy.skip_anonymous, "not for requests without an identity"),
         match policy.cost {
             Cost::Units(units) if written.table.named("cost").is_set() => {
-                Some(format!("{units} units a request"))
+                let noun = if units.get() == 1 { "unit" } else { "units" };
+                Some(format!("{units} {noun} a request"))
             }
             Cost::Request => note(is_local, "takes what a request costs"),
             Cost::Units(_) => None,
@@ -116,9 +117,7 @@ fn notes(policy: &CheckedPolicy, written: &PolicyConfig<'_>) -> impl Iterator<It
         policy.lease.map(|lease| format!("without waiting: leases of {}", Period(lease))),
         policy.candidate.as_ref().map(|quotas| format!("candidate: {}", list(quotas.as_slice()))),
         note(policy.count_denied, "denied requests count too"),
-        policy
-            .ban
-            .map(|ban| format!("banned for {} after {} denials", Period(ban.length), ban.denials)),
+        policy.ban.map(|ban| format!("bans for {ban}")),
         tuned.map(|quota| format!("{} by {}", quota.text().unwrap_or_default(), quota.location)),
         on_store_error.map(|action| format!("on a store's error: {action}")),
         refusal,

@@ -110,6 +110,20 @@ impl IntoResponse for Problem {
     }
 }
 
+/// An error with its causes. Some repeat the text of their own cause, which is left out then.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let own = error.to_string();
+        if !text.ends_with(&own) {
+            text += &format!(": {own}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// A caller's text, short enough for a message.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     cut(text, MAX_SHOWN_CHARS)

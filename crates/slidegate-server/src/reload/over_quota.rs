@@ -68,8 +68,9 @@ impl AccountsOverQuota {
             0 => String::new(),
             many => format!("; {many} could not be read"),
         };
+        let noun = if sampled == 1 { "account" } else { "accounts" };
         format!(
-            "over the new quotas: {over} of {sampled} accounts lately near a quota or denied{unread}"
+            "over the new quotas: {over} of {sampled} {noun} lately near a quota or denied{unread}"
         )
     }
 

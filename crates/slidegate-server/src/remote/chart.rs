@@ -65,7 +65,9 @@ impl DensityView {
 
 impl AccountDensity {
     pub(super) fn heading(&self, quota: &QuotaDensity) -> String {
-        format!("{} {}: {} of {} units spent", self.policy, quota.quota, quota.spent, quota.units)
+        let (policy, QuotaDensity { quota, spent, units, .. }) = (&self.policy, quota);
+        let noun = if *units == 1 { "unit" } else { "units" };
+        format!("{policy} {quota}: {spent} of {units} {noun} spent")
     }
 
     /// What else there is to know.

@@ -1,6 +1,7 @@
 //! The server's answers, printed for people.
 
 use std::fmt::{self, Display};
+use std::num::NonZeroU32;
 
 use crate::api::{
     AccountList, AccountSort, AccountView, AccountsReset, IdentityView, OverrideCreated,
@@ -109,7 +110,7 @@ impl Display for OverrideCreated {
         let created = &self.created;
         writeln!(f, "{} until {}", created.sentence(), created.until)?;
         if let Some(replaced) = &self.replaced {
-            let units = replaced.units.map(|units| format!(" of {units} units"));
+            let units = replaced.units.map(|units| format!(" of {units} {}", unit_noun(units)));
             let units = units.unwrap_or_default();
             writeln!(f, "in place of the one{units} until {}", replaced.until)?;
         }
@@ -144,7 +145,7 @@ impl Display for AccountsReset {
 impl Display for OverrideLifted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = time(self.lifted.ends_in_ms);
-        writeln!(f, "lifted: {}; it had {rest} left", self.lifted.sentence())
+        writeln!(f, "lifted the {}; it had {rest} left", self.lifted.noun())
     }
 }
 
@@ -177,20 +178,49 @@ impl Display for ReloadPlan {
 }
 
 impl OverrideView {
-    fn sentence(&self) -> String {
+    /// What it is, as part of a sentence about it.
+    fn noun(&self) -> String {
         let identity = &self.identity;
-        let quota = match self.quota.as_deref() {
-            None | Some("all") => "each quota".to_owned(),
-            Some(window) => format!("the quota per {window}"),
+        let what = match (self.action.as_str(), self.units) {
+            ("ban", _) => format!("ban of {identity}"),
+            ("exempt", _) => format!("exemption of {identity}"),
+            (_, Some(units)) => {
+                let (noun, quota) = (unit_noun(units), self.quota());
+                format!("grant of {units} {noun} in {quota} to {identity}")
+            }
+            (other, None) => format!("{other} of {identity}"),
         };
+        format!("{what} under {}", self.policy())
+    }
+
+    /// What is in force now.
+    fn sentence(&self) -> String {
+        let (identity, quota) = (&self.identity, self.quota());
         let what = match (self.action.as_str(), self.units) {
             ("ban", _) => format!("{identity} is banned"),
             ("exempt", _) => format!("{identity} is exempt"),
-            (_, Some(units)) => format!("{identity} has {units} more units in {quota}"),
+            (_, Some(units)) => {
+                format!("{identity} has {units} more {} in {quota}", unit_noun(units))
+            }
             (other, None) => format!("{other} of {identity}"),
         };
-        format!("{what} under {}", self.policy.as_deref().unwrap_or("every policy"))
+        format!("{what} under {}", self.policy())
     }
+
+    fn policy(&self) -> &str {
+        self.policy.as_deref().unwrap_or("every policy")
+    }
+
+    fn quota(&self) -> String {
+        match self.quota.as_deref() {
+            None | Some("all") => "each quota".to_owned(),
+            Some(window) => format!("the quota per {window}"),
+        }
+    }
+}
+
+fn unit_noun(units: NonZeroU32) -> &'static str {
+    if units.get() == 1 { "unit" } else { "units" }
 }
 
 fn override_table(overrides: &[OverrideView]) -> String {

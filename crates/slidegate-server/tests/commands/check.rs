@@ -71,7 +71,7 @@ fn a_good_file_is_told_in_words() {
         "  admin      127.0.0.1:9090\n",
         "  Redis at 10.0.2.5:6379, packed, deadline 50 ms\n",
         "  api: by plan (else free) for each api-key, else ip, every request\n",
-        "  login: 5/min for each ip, POST /login; banned for 10min after 20/min denials\n",
+        "  login: 5/min for each ip, POST /login; bans for 10min after 20 denials in 1min\n",
         "  free: 60/min and 10000/day; upgrade at https://app.example.com/upgrade\n",
         "  an account of api, plan free: 51 kB here, 30 kB in Redis\n",
         "The configuration is good, with no warnings.\n",

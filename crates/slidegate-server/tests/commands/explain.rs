@@ -210,11 +210,17 @@ fn keys_are_listed_by_name_by_digest_and_as_they_are() {
     };
     for listed in ["globex", &digest, &digest.to_ascii_uppercase(), "globex-key"] {
         for (list, expected) in [
-            (format!("[blocked]\napi_keys = '{listed}'"), "\nblocked for identity api-key:"),
-            (format!("[exempt]\napi_keys = ['{listed}']"), "\nexempt for identity api-key:"),
+            (
+                format!("[blocked]\napi_keys = '{listed}'"),
+                "\nblocked for identity api-key:globex\n",
+            ),
+            (
+                format!("[exempt]\napi_keys = ['{listed}']"),
+                "\nexempt for identity api-key:globex\n",
+            ),
             (
                 format!("exempt = {{ api_keys = '{listed}' }}"),
-                "\napi: exempt for identity api-key:",
+                "\napi: exempt for identity api-key:globex\n",
             ),
         ] {
             let file = format!("{keys}{list}\n");

@@ -136,8 +136,14 @@ fn while_redis_is_gone_overrides_stay_and_new_ones_are_refused_until_it_is_back(
     let (status, problem) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/ban", ban);
     assert_eq!(status, 503, "{problem}");
     assert!(problem["detail"].as_str().unwrap().starts_with("cannot write to Redis"), "{problem}");
-    let (status, _) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/reset", "{\"reason\":\"x\"}");
+    let reset = "{\"reason\":\"x\"}";
+    let (status, also) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/reset", reset);
     assert_eq!(status, 503);
+    for problem in [&problem, &also] {
+        let detail = problem["detail"].as_str().unwrap();
+        let times = detail.matches("os error").count();
+        assert!(times <= 1, "each cause is told once: {detail}");
+    }
     assert!(passes(&two, "10.0.0.2"));
     assert!(two.metric("slidegate_operator_actions_total", "outcome=\"failed\"") >= 2.0);
     // A gateway that begins without Redis begins without overrides, and has them when it is back.

@@ -313,6 +313,14 @@ impl ParseError {
     pub(crate) fn new(text: &str, expected: impl Into<String>) -> Self {
         Self { text: text.to_owned(), expected: expected.into() }
     }
+
+    /// Asks whether this was meant, if there is a guess.
+    pub(crate) fn meant(mut self, guess: Option<&str>) -> Self {
+        if let Some(guess) = guess {
+            self.expected += &format!("; did you mean {guess:?}?");
+        }
+        self
+    }
 }
 
 #[cfg(test)]

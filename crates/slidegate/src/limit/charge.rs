@@ -227,7 +227,16 @@ impl FromStr for OnStoreError {
             "deny" => Ok(Self::Deny),
             _ => {
                 let expected = "an action on a store's error: expected local, allow or deny";
-                Err(ParseError::new(text, expected))
+                // As other limiters call it.
+                let meant = match text.to_ascii_lowercase().replace('_', "-").as_str() {
+                    "allow" | "open" | "fail-open" | "pass" | "ignore" => Some("allow"),
+                    "deny" | "closed" | "close" | "fail-closed" | "fail-close" | "refuse" => {
+                        Some("deny")
+                    }
+                    "local" | "memory" | "in-memory" | "fallback" => Some("local"),
+                    _ => None,
+                };
+                Err(ParseError::new(text, expected).meant(meant))
             }
         }
     }

@@ -135,21 +135,33 @@ pub(crate) const fn coarse_tick_ms(window_ms: u64) -> u64 {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units_of_time = [
-            (DAY_MS, "day", "d"),
-            (HOUR_MS, "h", "h"),
-            (MINUTE_MS, "min", "min"),
-            (SECOND_MS, "s", "s"),
-            (1, "ms", "ms"),
-        ];
-        let (length_ms, one, many) = units_of_time
-            .into_iter()
-            .find(|(length_ms, ..)| self.window_ms.is_multiple_of(*length_ms))
-            .expect("every window is a multiple of a millisecond");
-        match self.window_ms / length_ms {
-            1 => write!(f, "{}/{one}", self.units),
-            count => write!(f, "{}/{count}{many}", self.units),
+        match in_units_of_time(self.window_ms) {
+            (1, "d") => write!(f, "{}/day", self.units),
+            (1, unit) => write!(f, "{}/{unit}", self.units),
+            (count, unit) => write!(f, "{}/{count}{unit}", self.units),
         }
+    }
+}
+
+/// A time in the largest unit of which it is a multiple.
+fn in_units_of_time(time_ms: u64) -> (u64, &'static str) {
+    let units_of_time =
+        [(DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms")];
+    let (unit_ms, unit) = units_of_time
+        .into_iter()
+        .find(|(unit_ms, _)| time_ms.is_multiple_of(*unit_ms))
+        .expect("every time is a multiple of a millisecond");
+    (time_ms / unit_ms, unit)
+}
+
+/// A length of time, such as `1min`, `90s` or `7d`.
+pub(crate) fn length(time: Duration) -> String {
+    match u64::try_from(time.as_millis()) {
+        Ok(time_ms @ 1..) if Duration::from_millis(time_ms) == time => {
+            let (count, unit) = in_units_of_time(time_ms);
+            format!("{count}{unit}")
+        }
+        _ => format!("{time:?}"),
     }
 }
 
@@ -166,7 +178,7 @@ impl FromStr for Quota {
         let (units, window) =
             text.split_once('/').ok_or_else(|| QuotaError::Format(text.to_owned()))?;
         let units = units.trim();
-        let units: NonZeroU32 = digits(units).ok_or_else(|| QuotaError::Units(units.to_owned()))?;
+        let units = parse_units(units).ok_or_else(|| QuotaError::Units(units.to_owned()))?;
         let window = window.trim();
         let window_ms =
             parse_window(window).ok_or_else(|| QuotaError::Window(window.to_owned()))?;
@@ -201,6 +213,27 @@ fn parse_window(text: &str) -> Option<u64> {
     count.checked_mul(length_ms)
 }
 
+/// A whole number, in which an underscore may stand between two digits.
+fn parse_units(text: &str) -> Option<NonZeroU32> {
+    if text.split('_').any(str::is_empty) {
+        return None;
+    }
+    digits(&text.replace('_', ""))
+}
+
+/// What units with a suffix for thousands or millions would be in digits, as an addition to an error.
+fn without_suffix(text: &str) -> String {
+    let split = text.char_indices().next_back().map_or(0, |(at, _)| at);
+    let (count, suffix) = text.split_at(split);
+    let thousands = match suffix {
+        "k" | "K" => 1000,
+        "m" | "M" => 1_000_000,
+        _ => return String::new(),
+    };
+    let units = digits::<u32>(count.trim_end()).and_then(|count| count.checked_mul(thousands));
+    units.map_or_else(String::new, |units| format!("; did you mean {units}?"))
+}
+
 /// Only digits: `parse` alone would let a plus sign pass.
 fn digits<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
@@ -214,7 +247,10 @@ pub enum QuotaError {
     #[error("{0:?} is not a quota: expected units/window, such as 60/min, 5/60s or 10000/day")]
     Format(String),
     /// The units are not a whole number from 1 to 4294967295.
-    #[error("{0:?} are not units: expected a whole number from 1 to 4294967295")]
+    #[error(
+        "{0:?} are not units: expected a whole number from 1 to 4294967295{meant}",
+        meant = without_suffix(.0)
+    )]
     Units(String),
     /// The window is not a length of time that can be kept.
     #[error(
@@ -318,6 +354,8 @@ mod tests {
             ("3/1h", "3/h"),
             ("3/3600s", "3/h"),
             ("10000/day", "10000/day"),
+            ("10_000/day", "10000/day"),
+            ("1_0_0/s", "100/s"),
             ("50/s", "50/s"),
             ("1/500ms", "1/500ms"),
             ("1/1500ms", "1/1500ms"),
@@ -344,6 +382,12 @@ mod tests {
             ("+5/min", "\"+5\"", "from 1 to 4294967295"),
             ("1.5/min", "\"1.5\"", "from 1 to 4294967295"),
             ("4294967296/min", "\"4294967296\"", "from 1 to 4294967295"),
+            ("_1/min", "\"_1\"", "from 1 to 4294967295"),
+            ("1_/min", "\"1_\"", "from 1 to 4294967295"),
+            ("1__0/min", "\"1__0\"", "from 1 to 4294967295"),
+            ("10k/day", "\"10k\"", "did you mean 10000?"),
+            ("2 M/day", "\"2 M\"", "did you mean 2000000?"),
+            ("5000M/day", "\"5000M\"", "to 4294967295"),
             ("60/", "\"\"", "s, min, h, day"),
             ("60/60", "\"60\"", "s, min, h, day"),
             ("60/fortnight", "\"fortnight\"", "s, min, h, day"),

@@ -7,7 +7,7 @@ use crate::policy::builder::InvalidValues;
 use crate::policy::credentials::{self, Credentials};
 use crate::policy::paths::Paths;
 use crate::policy::source::has_credentials;
-use crate::policy::{ApiKey, Facts, Identity, Network, Source};
+use crate::policy::{ApiKey, Facts, Identity, Network, Policies, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
 #[must_use]
@@ -146,6 +146,16 @@ pub enum ListMatch {
     Network(Network),
     /// One of its identities.
     Identity(Identity),
+}
+
+impl ListMatch {
+    /// The match as an operator reads it, an API key by its name as in [`Policies::shown`].
+    pub fn shown(&self, policies: &Policies) -> String {
+        match self {
+            Self::Identity(identity) => format!("identity {}", policies.shown(identity)),
+            Self::Path | Self::Network(_) => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for ListMatch {

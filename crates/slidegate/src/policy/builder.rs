@@ -421,8 +421,11 @@ impl Checker {
         let plan = self.plans.get(name).cloned();
         if plan.is_none() {
             let known: Vec<&str> = self.plans.keys().map(|name| &**name).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            self.add(place, "plan", name, format!("there is no such plan; there is {known}"));
+            let problem = match known[..] {
+                [] => "there is no such plan, nor any other".to_owned(),
+                _ => format!("there is no such plan; there is {}", known.join(", ")),
+            };
+            self.add(place, "plan", name, problem);
         }
         plan
     }

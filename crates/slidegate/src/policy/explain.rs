@@ -16,6 +16,8 @@ pub struct Explanation {
     pub exempt: Option<ListMatch>,
     /// Each policy, in order.
     pub policies: Vec<ExplainedPolicy>,
+    /// What it is blocked or exempt for, as an operator reads it.
+    listed: Option<String>,
 }
 
 /// What one policy makes of the request.
@@ -34,9 +36,11 @@ impl Policies {
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         let readings = self.path_reading.readings_of(facts.path);
         let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings);
+        let (blocked, exempt) = (self.blocked.find_any(facts), self.exempt.find(facts));
         Explanation {
-            blocked: self.blocked.find_any(facts),
-            exempt: self.exempt.find(facts),
+            listed: blocked.or(exempt).map(|listed| listed.shown(self)),
+            blocked,
+            exempt,
             policies: self.policies.iter().map(|policy| self.explain_one(policy, facts)).collect(),
         }
     }
@@ -64,7 +68,7 @@ impl Policies {
             Err(Skip::Path) => {
                 (None, format!("not for this path, only {}", join(policy.paths(), ", ")))
             }
-            Err(Skip::Exempt(listed)) => (None, format!("exempt for {listed}")),
+            Err(Skip::Exempt(listed)) => (None, format!("exempt for {}", listed.shown(self))),
             Err(Skip::Anonymous) => {
                 let sources = join(&policy.identity, ", ");
                 // Of a source that the request has all the same, the key is ignored.
@@ -79,8 +83,8 @@ impl Policies {
     fn explain_charge(&self, matched: &Match<'_>, facts: &Facts<'_>) -> String {
         let Match { policy, identity, quotas, plan, unknown_plan, cost, .. } = matched;
         let unit = if cost.get() == 1 { "unit" } else { "units" };
-        let mut text =
-            format!("takes {cost} {unit} of {} from {identity}", join(quotas.as_slice(), ", "));
+        let (quotas, identity) = (join(quotas.as_slice(), ", "), self.shown(identity));
+        let mut text = format!("takes {cost} {unit} of {quotas} from {identity}");
         if let Some(plan) = plan {
             text += &format!(", plan {}", plan.name);
         }
@@ -101,7 +105,7 @@ impl Policies {
             text += ", in this process";
         }
         if let Some(ban) = policy.ban {
-            text += &format!(", banned for {ban}");
+            text += &format!(", bans for {ban}");
         }
         if policy.shadow {
             text += ", only watching";
@@ -112,11 +116,9 @@ impl Policies {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(listed) = &self.blocked {
-            return writeln!(f, "blocked for {listed}");
-        }
-        if let Some(listed) = &self.exempt {
-            return writeln!(f, "exempt for {listed}");
+        if let Some(listed) = &self.listed {
+            let what = if self.blocked.is_some() { "blocked" } else { "exempt" };
+            return writeln!(f, "{what} for {listed}");
         }
         if self.policies.is_empty() {
             return writeln!(f, "no policies");

@@ -171,7 +171,20 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let expected = "an identity source: expected user, api-key, authorization, ip, \
                         header:NAME, descriptor:KEY or everyone";
-        let error = || ParseError::new(text, expected);
+        let error = || {
+            let meant = match text.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
+                "apikey" | "apikeys" | "key" | "xapikey" => Some("api-key"),
+                "authorisation" | "authorization" | "auth" | "bearer" | "token" => {
+                    Some("authorization")
+                }
+                "ip" | "ipaddress" | "address" | "addr" | "client" | "clientip" | "peer"
+                | "remoteaddr" => Some("ip"),
+                "user" | "users" | "userid" | "username" => Some("user"),
+                "everyone" | "all" | "global" | "everybody" | "any" => Some("everyone"),
+                _ => None,
+            };
+            ParseError::new(text, expected).meant(meant)
+        };
         match text {
             "user" => Ok(Self::User),
             "api-key" => Ok(Self::ApiKey),

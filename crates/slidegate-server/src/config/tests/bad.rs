@@ -385,12 +385,24 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].identity[1] = \"cookie\": \"cookie\" is not an identity source: expected user",
     ),
     (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = 'apikey'",
+        "test.toml:4: policy[0].identity = \"apikey\": \"apikey\" is not an identity source: expected user, api-key, authorization, ip, header:NAME, descriptor:KEY or everyone; did you mean \"api-key\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10k/day'",
+        "test.toml:3: policy[0].quotas = \"10k/day\": \"10k\" are not units: expected a whole number from 1 to 4294967295; did you mean 10000?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\non_store_error = 'open'",
+        "test.toml:4: policy[0].on_store_error = \"open\": \"open\" is not an action on a store's error: expected local, allow or deny; did you mean \"allow\"?",
+    ),
+    (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = { ip = { v6 = 129 } }",
         "test.toml:4: policy[0].identity.ip.v6 = 129: expected a whole number from 1 to 128",
     ),
     (
         "[[policy]]\nname = 'api'\nplan = 'gold'",
-        "test.toml:3: policy[0].plan = \"gold\": there is no such plan; there is none",
+        "test.toml:3: policy[0].plan = \"gold\": there is no such plan, nor any other",
     ),
     (
         "[[policy]]\nname = 'api'\nplan = { header = 'x plan', default = 'p' }\n[plans.p]\nquotas = '1/s'",
