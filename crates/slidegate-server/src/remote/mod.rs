@@ -224,7 +224,7 @@ struct ChangeEnd {
     #[serde(skip_serializing_if = "Option::is_none")]
     r#for: Option<String>,
 
-    /// Until this instant, in UTC, such as 2026-01-01T12:00:00Z
+    /// Until this instant, with any offset, such as 2026-01-01T12:00:00Z or 2026-01-01T14:00:00+02:00
     #[arg(long, value_name = "INSTANT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
