@@ -70,6 +70,7 @@ impl<'t> IssuedKey<'t> {
         if let Some(first) = secrets.next() {
             let others = match secrets.count() {
                 0 => String::new(),
+                1 => ", and another API key".to_owned(),
                 more => format!(", and {more} more API keys"),
             };
             first.warn_of_secret(format!(

@@ -208,7 +208,8 @@ fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
     let besides = lines.len().saturating_sub(most.saturating_sub(1));
     if lines.len() > most {
         lines.truncate(most - 1);
-        lines.push(format!("and {besides} more policies: slidegate top --once"));
+        let noun = if besides == 1 { "policy" } else { "policies" };
+        lines.push(format!("and {besides} more {noun}: slidegate top --once"));
     }
     lines
 }
