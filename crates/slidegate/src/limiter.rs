@@ -116,7 +116,7 @@ impl Denied {
         let quota = self.standing.quota();
         match self.retry_after() {
             Some(wait) => {
-                // Rounded up, so that nobody comes back too early.
+                // Rounded up: a retry after this time is never too early.
                 let tenths = wait.as_nanos().div_ceil(100_000_000);
                 let (seconds, tenths) = (tenths / 10, tenths % 10);
                 let tenths = if tenths == 0 { String::new() } else { format!(".{tenths}") };

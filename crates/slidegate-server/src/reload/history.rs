@@ -65,7 +65,7 @@ fn of_new_policy(
         return None;
     }
     let name = &policy.name;
-    let empty = format!("policy {name}: it is new, and its accounts start empty");
+    let empty = format!("policy {name}: new, so its accounts start empty");
     let is_gone = |before: &&CheckedPolicy| new.iter().all(|policy| policy.name != before.name);
     let counted_the_same = |before: &&CheckedPolicy| {
         before.identity == policy.identity
@@ -74,7 +74,7 @@ fn of_new_policy(
     };
     Some(match old.iter().filter(is_gone).find(counted_the_same) {
         Some(before) => format!(
-            "{empty}; if it is {} under another name, a policy that is renamed forgets its history",
+            "{empty}; if it was renamed from {}, what was spent under that name is forgotten",
             before.name
         ),
         None => empty,
@@ -211,9 +211,8 @@ mod tests {
             history(&old.rules.policies, &new.rules.policies, &old.store)
         };
         let memory = "store.kind = 'memory'";
-        let empty = "policy b: it is new, and its accounts start empty";
-        let warned =
-            "; if it is api under another name, a policy that is renamed forgets its history";
+        let empty = "policy b: new, so its accounts start empty";
+        let warned = "; if it was renamed from api, what was spent under that name is forgotten";
         assert_eq!(renamed(memory, "5/min"), [format!("{empty}{warned}")]);
         assert_eq!(renamed(memory, "6/min"), [empty]);
         let redis = |template: &str| {

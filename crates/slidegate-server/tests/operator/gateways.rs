@@ -142,7 +142,7 @@ fn while_redis_is_gone_overrides_stay_and_new_ones_are_refused_until_it_is_back(
     for problem in [&problem, &also] {
         let detail = problem["detail"].as_str().unwrap();
         let times = detail.matches("os error").count();
-        assert!(times <= 1, "each cause is told once: {detail}");
+        assert!(times <= 1, "each cause is printed once: {detail}");
     }
     assert!(passes(&two, "10.0.0.2"));
     assert!(two.metric("slidegate_operator_actions_total", "outcome=\"failed\"") >= 2.0);

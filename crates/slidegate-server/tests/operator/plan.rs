@@ -45,8 +45,8 @@ const CHANGES: [&str; 8] = [
 const HISTORY: [&str; 6] = [
     "policy api: what was spent in 1min is kept",
     "policy login: 1h is a new window and starts anew",
-    "policy new: it is new, and its accounts start empty; if it is old under another name, a policy \
-     that is renamed forgets its history",
+    "policy new: new, so its accounts start empty; if it was renamed from old, what was spent under \
+     that name is forgotten",
     "policy paid: identities that it did not count start anew",
     "plan free: what was spent in 1min is kept",
     "plan free: 1d is a new window and starts anew",
