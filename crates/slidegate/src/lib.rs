@@ -73,7 +73,8 @@ pub use crate::limit::{
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
     AccessList, AccountError, Action, Ban, CandidateStanding, Consistency, Cost, Facts, Identity,
-    NamedCharge, OnStoreError, Override, Overrides, Plan, Policies, Policy, PolicyErrors, Scope, Source,
+    NamedCharge, OnStoreError, Override, Overrides, Plan, Policies, Policy, PolicyErrors, Scope,
+    Source,
 };
 
 /// The project's README, whose examples are tests.

@@ -208,7 +208,7 @@ mod tests {
             let file = File::Text { name: "test.toml".to_owned(), text };
             let sources = Sources { file: Some(file), ..Sources::default() };
             let new = config::load(&sources).unwrap().config;
-            history(&old.rules.policies, &new.rules.policies, &old.store)
+            history(&old.rules.policies, &new.rules.policies, &old.server.store)
         };
         let memory = "store.kind = 'memory'";
         let empty = "policy b: new, so its accounts start empty";
@@ -231,7 +231,7 @@ mod tests {
             let plan = "plan = 'free'\n[plans.free]\nquotas = '5/min'\n";
             config("", &format!("{plan}{}", keys.collect::<String>())).rules.policies
         };
-        let store = config("", "quotas = '5/min'").store;
+        let store = config("", "quotas = '5/min'").server.store;
         let check = |old: &Policies, new: &Policies, expected: &[&str]| {
             assert_eq!(history(old, new, &store), expected);
         };
