@@ -8,6 +8,7 @@
 mod admin;
 mod api;
 mod calendar;
+mod certificates;
 mod check;
 mod cli;
 mod config;
@@ -22,7 +23,6 @@ mod gateway;
 mod import;
 mod live_config;
 mod logs;
-mod net;
 mod observe;
 mod policy_test;
 mod preflight;

@@ -1,16 +1,15 @@
 //! Checks what a start depends on outside of the configuration: certificates, folders, the store.
 
+use crate::certificates::Certificates;
 use crate::config::Preflight;
-use crate::net::Tls;
 use crate::observe::Trail;
 use crate::{disk, store};
-
 /// Checks one thing that a configuration names. Connects to nothing, and leaves nothing behind.
 pub(crate) fn check(step: Preflight<'_>) -> anyhow::Result<()> {
     match step {
         Preflight::Snapshot(file) => disk::try_writing(file),
         Preflight::Redis(config) => store::check_redis(config),
-        Preflight::Tls(files) => Tls::load(files).map(drop),
+        Preflight::Tls(files) => Certificates::load(files).map(drop),
         Preflight::Audit(config) => Trail::check(config),
     }
 }

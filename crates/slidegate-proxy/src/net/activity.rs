@@ -181,9 +181,9 @@ impl Activity {
     }
 }
 
-/// A request in flight.
+/// A request in flight, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight {
+pub struct InFlight {
     activity: Arc<Activity>,
     is_ahead: bool,
 }

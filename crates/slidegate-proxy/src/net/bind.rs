@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::ListenAddress;
+use crate::ListenAddress;
 
 /// How many connections the kernel keeps for a worker that has not taken them yet. The kernel has
 /// a bound of its own, `somaxconn`, usually the same.
@@ -18,14 +18,14 @@ const BACKLOG: i32 = 4096;
 
 /// Sockets that listen, for all workers of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Listeners {
+pub struct Listeners {
     local: Vec<ListenAddress>,
     workers: Vec<Sockets>,
 }
 
 /// One worker's sockets.
 #[derive(Debug, Default)]
-pub(crate) struct Sockets {
+pub struct Sockets {
     pub(super) tcp: Vec<TcpListener>,
     pub(super) unix: Vec<(UnixListener, Arc<SocketFile>)>,
 }
@@ -35,7 +35,7 @@ impl Listeners {
     ///
     /// The kernel spreads TCP connections over the workers; a Unix socket's go to whichever worker
     /// comes first.
-    pub(crate) fn bind(addresses: &[ListenAddress], workers: usize) -> io::Result<Self> {
+    pub fn bind(addresses: &[ListenAddress], workers: usize) -> io::Result<Self> {
         let mut listeners = Self { local: Vec::new(), workers: Vec::new() };
         listeners.workers.resize_with(workers.max(1), Sockets::default);
         for address in addresses {
@@ -45,12 +45,12 @@ impl Listeners {
     }
 
     /// Where it listens: as asked for, with the port that the kernel chose in place of port 0.
-    pub(crate) fn local(&self) -> &[ListenAddress] {
+    pub fn local(&self) -> &[ListenAddress] {
         &self.local
     }
 
     /// For each worker its sockets.
-    pub(crate) fn into_workers(self) -> Vec<Sockets> {
+    pub fn into_workers(self) -> Vec<Sockets> {
         self.workers
     }
 

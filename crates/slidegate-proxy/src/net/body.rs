@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::idle::IdleTimeout;
 use super::joined_frames::JoinedFrames;
-use crate::config::{Bounds, Timeouts};
+use crate::{Bounds, Timeouts};
 
 /// For how long a body may be slower than it has to be.
 const RATE_GRACE: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ impl BodyLimits {
 
 /// The body of a request.
 #[derive(Debug, Default)]
-pub(crate) struct RequestBody(Option<Arc<Mutex<Received>>>);
+pub struct RequestBody(Option<Arc<Mutex<Received>>>);
 
 /// A body on its way to its reader, for those who have to know how far it has come.
 #[derive(Debug, Clone)]
@@ -78,11 +78,14 @@ struct Received {
 
 /// Why a request's body ended before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RequestBodyError {
+pub enum RequestBodyError {
+    /// It is malformed, or the client left.
     #[error("the request's body is malformed or ended early")]
     Broken,
+    /// It stopped, or is slower than it may be.
     #[error("the request's body stopped or is too slow")]
     TooSlow,
+    /// It has more bytes than it may have.
     #[error("the request's body is too large")]
     TooLarge,
 }
@@ -112,7 +115,7 @@ impl RequestBody {
     }
 
     /// Whether its announced length is too large.
-    pub(crate) fn is_too_large(&self) -> bool {
+    pub fn is_too_large(&self) -> bool {
         self.0.as_ref().is_some_and(|body| {
             let body = body.lock();
             body.incoming.size_hint().lower() > body.limits.most_bytes

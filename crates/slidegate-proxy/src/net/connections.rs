@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Unwanted};
-use crate::config::Bounds;
+use crate::Bounds;
 
 /// How soon an idle connection is looked for again if there was none.
 const RETRY: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// All connections of a listener, over all workers.
 #[derive(Debug)]
-pub(crate) struct ConnectionTable {
+pub struct ConnectionTable {
     table: Mutex<OpenConnections>,
     room: Arc<Semaphore>,
     pub(super) draining: CancellationToken,
@@ -41,21 +41,23 @@ struct OpenConnections {
 
 /// Connections since the start, and those open now.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionCounts {
-    pub(crate) open: AtomicU64,
-    pub(crate) accepted: AtomicU64,
+pub struct ConnectionCounts {
+    /// Open now.
+    pub open: AtomicU64,
+    /// Accepted since the start.
+    pub accepted: AtomicU64,
     /// Waited for another's end.
-    pub(crate) waited: AtomicU64,
+    pub waited: AtomicU64,
     /// Closed because the peer is not trusted to send the PROXY header that is required.
-    pub(crate) refused: AtomicU64,
+    pub refused: AtomicU64,
     /// Closed because their address had too many.
-    pub(crate) over_address_limit: AtomicU64,
+    pub over_address_limit: AtomicU64,
     /// Closed because the TLS handshake failed or took too long.
-    pub(crate) tls_failures: AtomicU64,
+    pub tls_failures: AtomicU64,
     /// Closed because a trusted peer's PROXY header was invalid or took too long.
-    pub(crate) proxy_header_failures: AtomicU64,
+    pub proxy_header_failures: AtomicU64,
     /// Cut because the client took too long over a request's head or its response.
-    pub(crate) timeouts: AtomicU64,
+    pub timeouts: AtomicU64,
 }
 
 pub(super) fn count(counter: &AtomicU64) {
@@ -63,7 +65,8 @@ pub(super) fn count(counter: &AtomicU64) {
 }
 
 impl ConnectionTable {
-    pub(crate) fn new(bounds: &Bounds) -> Self {
+    /// An empty table.
+    pub fn new(bounds: &Bounds) -> Self {
         let most = bounds.connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             table: Mutex::default(),
@@ -74,7 +77,8 @@ impl ConnectionTable {
         }
     }
 
-    pub(crate) fn counts(&self) -> &ConnectionCounts {
+    /// What it has counted.
+    pub fn counts(&self) -> &ConnectionCounts {
         &self.counts
     }
 

@@ -32,25 +32,28 @@ use http_body::Body;
 
 use self::connection::Socket;
 use self::connections::Admitted;
-use crate::config::{Bounds, Timeouts};
+use crate::{Bounds, Timeouts};
 
-pub(crate) use self::bind::{Listeners, Sockets};
-pub(crate) use self::body::{RequestBody, RequestBodyError, Upload};
-pub(crate) use self::connections::{ConnectionCounts, ConnectionTable, network};
+pub use self::activity::InFlight;
+pub use self::bind::{Listeners, Sockets};
+pub(crate) use self::body::Upload;
+pub use self::body::{RequestBody, RequestBodyError};
+pub(crate) use self::connections::network;
+pub use self::connections::{ConnectionCounts, ConnectionTable};
 pub(crate) use self::idle::IdleTimeout;
-pub(crate) use self::raw::{RawConnection, RawHandler};
-pub(crate) use self::serve::{serve, serve_raw};
+pub use self::raw::{RawConnection, RawHandler};
+pub use self::serve::{serve, serve_raw};
 pub(crate) use self::stream::BoxIo;
-pub(crate) use self::tls::Tls;
+pub use self::tls::{Tls, TlsError, TlsPem};
 
 /// What is known of a connection before its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Accepted {
+pub struct Accepted {
     /// The client's address: from the PROXY header if one is required and a trusted peer sent
     /// it, else by the socket. A Unix socket's peer has no address.
-    pub(crate) peer: Option<IpAddr>,
+    pub peer: Option<IpAddr>,
     /// Whether it came over TLS.
-    pub(crate) secure: bool,
+    pub secure: bool,
 }
 
 /// Serves the connections of one worker, each to its end.
@@ -65,7 +68,7 @@ trait Protocol: Send + Sync + 'static {
 }
 
 /// Answers the requests of all connections of one worker.
-pub(crate) trait Handler: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// The body of a response.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
@@ -82,7 +85,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// How connections are treated. Clones share the connections: give each worker of one listener a
 /// clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     timeouts: Timeouts,
     bounds: Bounds,
     /// Every connection must begin with a header of the PROXY protocol, from a trusted peer.
@@ -96,7 +99,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Plain connections, without TLS and without a PROXY header.
-    pub(crate) fn new(timeouts: &Timeouts, bounds: &Bounds) -> Self {
+    pub fn new(timeouts: &Timeouts, bounds: &Bounds) -> Self {
         Self {
             timeouts: timeouts.clone(),
             bounds: bounds.clone(),
@@ -110,30 +113,31 @@ impl Settings {
 
     /// Connections of trusted peers are not counted by address.
     #[must_use]
-    pub(crate) fn with_trusted_peers(self, trusted: TrustedPeers) -> Self {
+    pub fn with_trusted_peers(self, trusted: TrustedPeers) -> Self {
         Self { trusted: Some(trusted), ..self }
     }
 
     /// Every connection must begin with a header of the PROXY protocol, which only trusted peers
     /// may send. Others are closed.
     #[must_use]
-    pub(crate) fn with_proxy_header(self) -> Self {
+    pub fn with_proxy_header(self) -> Self {
         Self { needs_proxy_header: true, ..self }
     }
 
     /// Every connection must speak TLS, after the PROXY header if there is to be one.
     #[must_use]
-    pub(crate) fn with_tls(self, tls: Tls) -> Self {
+    pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
     /// Connections are accepted beyond the soft limit of open files, up to the hard one.
     #[must_use]
-    pub(crate) fn with_reserve(self) -> Self {
+    pub fn with_reserve(self) -> Self {
         Self { uses_reserve: true, ..self }
     }
 
-    pub(crate) fn connections(&self) -> &Arc<ConnectionTable> {
+    /// The connections of all workers.
+    pub fn connections(&self) -> &Arc<ConnectionTable> {
         &self.connections
     }
 
@@ -145,10 +149,11 @@ impl Settings {
 
 /// Trusted peers. Evaluated for every connection, so that a reload can change them.
 #[derive(Clone)]
-pub(crate) struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+pub struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
 impl TrustedPeers {
-    pub(crate) fn new(trusts: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+    /// Those for which `trusts` holds.
+    pub fn new(trusts: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(trusts))
     }
 }

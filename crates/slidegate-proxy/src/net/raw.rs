@@ -18,7 +18,7 @@ use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
 use super::stream::BoxIo;
 use super::{Accepted, Protocol, Settings};
-use crate::config::Timeouts;
+use crate::Timeouts;
 
 /// How much is read at once.
 const READ_BYTES: usize = 8 * 1024;
@@ -28,15 +28,17 @@ const READ_BYTES: usize = 8 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Speaks with the clients of one worker.
-pub(crate) trait RawHandler: Send + Sync + 'static {
+pub trait RawHandler: Send + Sync + 'static {
     /// Speaks with a client until the connection is to end. An error closes it at once.
     fn serve(&self, connection: &mut RawConnection) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 /// A client's connection.
-pub(crate) struct RawConnection {
-    pub(crate) accepted: Accepted,
-    pub(crate) timeouts: Timeouts,
+pub struct RawConnection {
+    /// What is known of it.
+    pub accepted: Accepted,
+    /// How long to wait.
+    pub timeouts: Timeouts,
     io: BoxIo,
     activity: Arc<Activity>,
     timeout: IdleTimeout,
@@ -48,7 +50,7 @@ pub(crate) struct RawConnection {
 impl RawConnection {
     /// Reads more, until a deadline. Nothing at the end, which is the client's or ours: a connection
     /// of which nothing was read is closed if another needs its place, or while draining.
-    pub(crate) async fn read(
+    pub async fn read(
         &mut self,
         buffer: &mut BytesMut,
         deadline: Option<Instant>,
@@ -87,12 +89,12 @@ impl RawConnection {
     }
 
     /// Requests were read, and are in flight until the result is dropped.
-    pub(crate) fn begin(&self) -> InFlight {
+    pub fn begin(&self) -> InFlight {
         self.activity.begin()
     }
 
     /// Writes all of it. A client that takes nothing for the idle timeout is cut.
-    pub(crate) async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Self { io, timeout, timeouts, .. } = self;
         while !bytes.is_empty() {
             let mut is_waiting = false;
@@ -115,7 +117,7 @@ impl RawConnection {
     }
 
     /// Ends the connection, and drops what the client still sends for a moment.
-    pub(crate) async fn close(&mut self) -> io::Result<()> {
+    pub async fn close(&mut self) -> io::Result<()> {
         self.io.shutdown().await?;
         let deadline = Some(Instant::now() + LINGER);
         let mut dropped = BytesMut::new();

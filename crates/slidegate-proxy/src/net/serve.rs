@@ -23,7 +23,7 @@ use super::{Handler, Protocol, RawHandler, Settings};
 ///
 /// Returns how many connections were cut, tunnels included. A tunnel that is left belongs to its own
 /// task and ends with the runtime.
-pub(crate) async fn serve<H: Handler>(
+pub async fn serve<H: Handler>(
     sockets: Sockets,
     settings: Settings,
     handler: H,
@@ -33,7 +33,7 @@ pub(crate) async fn serve<H: Handler>(
 }
 
 /// The same, for a protocol that is not HTTP.
-pub(crate) async fn serve_raw<H: RawHandler>(
+pub async fn serve_raw<H: RawHandler>(
     sockets: Sockets,
     settings: Settings,
     handler: H,

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,19 +15,20 @@ use tokio::time::{Instant, timeout};
 use super::in_flight::InFlightPermit;
 use super::pool::PooledConnection;
 use crate::net::IdleTimeout;
-use crate::observe::Observer;
 
 /// How much of a response is passed on before other connections have a turn.
 const TURN_BYTES: usize = 64 * 1024;
 
 /// The body of a response: upstream's, or the gateway's own.
-pub(crate) enum GatewayBody {
+pub enum ProxyBody {
+    /// Upstream's, as it comes.
     Upstream(Box<UpstreamBody>),
+    /// All of one that is known; none if it is empty or was sent.
     Full(Option<Bytes>),
 }
 
 /// The body of upstream's response.
-pub(crate) struct UpstreamBody {
+pub struct UpstreamBody {
     incoming: Incoming,
     /// None if another task drives it, as with HTTP/2.
     connection: Option<PooledConnection>,
@@ -34,7 +36,7 @@ pub(crate) struct UpstreamBody {
     timeout: IdleTimeout,
     /// Passed on since other connections had a turn.
     turn_bytes: usize,
-    observer: Observer,
+    on_broken: Arc<dyn Fn() + Send + Sync>,
     permit: Option<InFlightPermit>,
     /// Passed on after what came before it.
     error: Option<UpstreamBodyError>,
@@ -42,18 +44,22 @@ pub(crate) struct UpstreamBody {
 
 /// Why a response ended before its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UpstreamBodyError {
+pub enum UpstreamBodyError {
+    /// It broke off.
     #[error("upstream broke off its response")]
     Broken(#[source] hyper::Error),
+    /// It stopped for longer than the idle timeout.
     #[error("upstream stopped in the middle of its response")]
     Stalled,
 }
 
-impl GatewayBody {
-    pub(crate) fn full(bytes: Bytes) -> Self {
+impl ProxyBody {
+    /// A body that is known.
+    pub fn full(bytes: Bytes) -> Self {
         Self::Full(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
+    /// No body.
     pub(crate) fn empty() -> Self {
         Self::Full(None)
     }
@@ -64,12 +70,12 @@ impl UpstreamBody {
         incoming: Incoming,
         connection: Option<PooledConnection>,
         idle: Duration,
-        observer: Observer,
+        on_broken: Arc<dyn Fn() + Send + Sync>,
         permit: InFlightPermit,
     ) -> Self {
         let timeout = IdleTimeout::default();
         let permit = Some(permit);
-        Self { incoming, connection, idle, timeout, turn_bytes: 0, observer, permit, error: None }
+        Self { incoming, connection, idle, timeout, turn_bytes: 0, on_broken, permit, error: None }
     }
 
     fn poll_incoming(
@@ -118,7 +124,7 @@ impl UpstreamBody {
                 Poll::Ready(None)
             }
             Some(Err(error)) => {
-                self.observer.upstream_body_failed();
+                (self.on_broken)();
                 self.connection = None;
                 self.permit = None;
                 // When a body fails, hyper drops what it has not written. It writes before it polls
@@ -149,7 +155,7 @@ impl UpstreamBody {
     }
 }
 
-impl Body for GatewayBody {
+impl Body for ProxyBody {
     type Data = Bytes;
     type Error = UpstreamBodyError;
 

@@ -3,12 +3,48 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use super::body::GatewayBody;
-use crate::observe::UpstreamError;
+use super::body::ProxyBody;
+
+/// What upstream did for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpstreamOutcome {
+    /// The request was not for it.
+    #[default]
+    NotCalled,
+    /// The response is upstream's.
+    Answered,
+    /// There is no response, or not all of it.
+    Failed(UpstreamError),
+}
+
+/// Why there is no response of upstream, or not all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamError {
+    /// No server took a connection.
+    Connect,
+    /// There was no connection, or no head of a response, in time.
+    Timeout,
+    /// The connection broke before the head of a response.
+    Broken,
+    /// Too many requests are waiting for upstream.
+    Crowded,
+    /// The response began and did not end.
+    Body,
+}
+
+impl UpstreamError {
+    /// In the order of the variants.
+    pub const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
 
 /// Why the gateway answers in place of upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GatewayError {
+pub enum ProxyError {
     /// The request cannot be read in one way only.
     BadRequest(&'static str),
     /// `CONNECT` asks for a tunnel, and this is none.
@@ -31,9 +67,9 @@ pub(crate) enum GatewayError {
     Crowded,
 }
 
-impl GatewayError {
+impl ProxyError {
     /// What upstream did, if it is upstream's doing or for its sake.
-    pub(crate) fn upstream_error(self) -> Option<UpstreamError> {
+    pub fn upstream_error(self) -> Option<UpstreamError> {
         match self {
             Self::BadRequest(_)
             | Self::NoTunnels
@@ -79,7 +115,7 @@ impl GatewayError {
     }
 
     /// Problem details of RFC 9457.
-    pub(crate) fn response(self) -> Response<GatewayBody> {
+    pub fn response(self) -> Response<ProxyBody> {
         let status = self.status();
         let title = status.canonical_reason().unwrap_or_default();
         let body = serde_json::json!({
@@ -88,7 +124,7 @@ impl GatewayError {
             "status": status.as_u16(),
             "detail": self.detail(),
         });
-        let mut response = Response::new(GatewayBody::full(Bytes::from(body.to_string())));
+        let mut response = Response::new(ProxyBody::full(Bytes::from(body.to_string())));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");

@@ -11,12 +11,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use hyper::upgrade::OnUpgrade;
 use slidegate::policy::PathReading;
-use slidegate_tower::ResolvedClient;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::body::{GatewayBody, UpstreamBody};
-use super::error::GatewayError;
+use super::RequestOrigin;
+use super::body::{ProxyBody, UpstreamBody};
+use super::error::{ProxyError, UpstreamOutcome};
 use super::in_flight::InFlightPermit;
 use super::pool::{Http1Connection, PooledConnection};
 use super::proxy_headers::{self, ProxyHeaders};
@@ -24,16 +24,15 @@ use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
 use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
-use crate::observe::UpstreamOutcome;
+use crate::settings::ProxyConfig;
 
 /// Takes what may pass to upstream.
 #[derive(Clone, Copy)]
 pub(crate) struct Forward<'p> {
     pub(crate) proxy: &'p ReverseProxy,
     pub(crate) worker: usize,
-    pub(crate) is_secure: bool,
     pub(crate) paths: PathReading,
-    pub(crate) client: ResolvedClient,
+    pub(crate) origin: RequestOrigin,
 }
 
 /// The most servers tried for one request.
@@ -87,9 +86,9 @@ impl Attempt<'_> {
 /// Why there is no response from a server.
 enum Failed {
     /// The request can be sent to another server: nothing of it has left, or it does no harm twice.
-    Unsent(GatewayError),
+    Unsent(ProxyError),
     /// It may have had an effect.
-    Sent(GatewayError),
+    Sent(ProxyError),
 }
 
 /// Why a connection gave no response.
@@ -108,7 +107,7 @@ type UpstreamResponse = (Response<Incoming>, Option<Box<Http1Connection>>);
 
 impl Forward<'_> {
     /// Sends the request to upstream. What fails is answered by the gateway itself.
-    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<GatewayBody> {
+    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<ProxyBody> {
         let response = self.pass(request).await;
         response.unwrap_or_else(|error| {
             let mut response = error.response();
@@ -119,28 +118,25 @@ impl Forward<'_> {
         })
     }
 
-    async fn pass(
-        &self,
-        request: Request<RequestBody>,
-    ) -> Result<Response<GatewayBody>, GatewayError> {
+    async fn pass(&self, request: Request<RequestBody>) -> Result<Response<ProxyBody>, ProxyError> {
         if request.body().is_too_large() {
-            return Err(GatewayError::BodyTooLarge);
+            return Err(ProxyError::BodyTooLarge);
         }
         let routes = self.proxy.routes.load_full();
-        let route = self.route(&routes, request.uri().path()).ok_or(GatewayError::NoRoute)?;
-        let permit = self.proxy.in_flight.begin(self.client.client);
-        let permit = permit.ok_or(GatewayError::Crowded)?;
+        let route = self.route(&routes, request.uri().path()).ok_or(ProxyError::NoRoute)?;
+        let permit = self.proxy.in_flight.begin(self.origin.client);
+        let permit = permit.ok_or(ProxyError::Crowded)?;
         let (mut head, body) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
-        let ReverseProxy { host, upgrades, .. } = self.proxy;
-        let headers = ProxyHeaders::new(self.client, self.is_secure, *host, upgrades, &head);
+        let ProxyConfig { host, upgrades, .. } = &self.proxy.config;
+        let headers = ProxyHeaders::new(self.origin, *host, upgrades, &head);
         headers.apply(&mut head);
         let upgrade = upgrade.filter(|_| headers.wants_upgrade());
         let upload = body.upload();
         let request = Some(Request::from_parts(head, body));
         let mut attempt = Attempt { headers: &headers, request, copy: None, was_sent: false };
-        let mut failed = GatewayError::Unreachable;
+        let mut failed = ProxyError::Unreachable;
         // In the order of now, lest one that fails meanwhile comes up again as the last resort.
         let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
         for server in servers {
@@ -188,16 +184,16 @@ impl Forward<'_> {
                 // It is seldom, and its state large: boxed, no other request has to carry it.
                 None => Box::pin(self.proxy.connector.http1(server)).await.map_err(|error| {
                     server.failed(error);
-                    Failed::Unsent(GatewayError::Unreachable)
+                    Failed::Unsent(ProxyError::Unreachable)
                 })?,
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(GatewayError::Broken))?;
+            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::Broken))?;
             match self.exchange_http1(connection, request, upload).await {
                 Ok((response, connection)) => return Ok((response, Some(connection))),
                 Err(ExchangeError::Unsent(request)) => {
                     attempt.put_back(*request);
                     if !may_be_idle {
-                        return Err(Failed::Unsent(GatewayError::Unreachable));
+                        return Err(Failed::Unsent(ProxyError::Unreachable));
                     }
                 }
                 Err(ExchangeError::Silent) if attempt.repeat() => {
@@ -218,7 +214,7 @@ impl Forward<'_> {
         request: Request<RequestBody>,
         upload: Option<&Upload>,
     ) -> Result<(Response<Incoming>, Box<Http1Connection>), ExchangeError> {
-        let patience = self.proxy.timeouts.response;
+        let patience = self.proxy.config.timeouts.response;
         connection.timeout.set(Instant::now() + patience);
         let mut sending = pin!(connection.send(request));
         let sent = poll_fn(|cx| {
@@ -261,19 +257,19 @@ impl Forward<'_> {
                     let connected = self.proxy.connector.http2(server).await;
                     let connection = connected.map_err(|error| {
                         server.failed(error);
-                        Failed::Unsent(GatewayError::Unreachable)
+                        Failed::Unsent(ProxyError::Unreachable)
                     })?;
                     pool.share(&connection);
                     connection
                 }
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(GatewayError::Broken))?;
+            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::Broken))?;
             match self.exchange_http2(connection, request, upload).await {
                 Ok(response) => return Ok((response, None)),
                 Err(ExchangeError::Unsent(request)) => {
                     attempt.put_back(*request);
                     if !was_shared {
-                        return Err(Failed::Unsent(GatewayError::Unreachable));
+                        return Err(Failed::Unsent(ProxyError::Unreachable));
                     }
                 }
                 Err(error) => return Err(Failed::Sent(self.failed(server, error, upload))),
@@ -287,7 +283,7 @@ impl Forward<'_> {
         request: Request<RequestBody>,
         upload: Option<&Upload>,
     ) -> Result<Response<Incoming>, ExchangeError> {
-        let patience = self.proxy.timeouts.response;
+        let patience = self.proxy.config.timeouts.response;
         let mut timeout = IdleTimeout::after(patience);
         let mut sending = pin!(connection.try_send_request(request));
         let sent = poll_fn(|cx| {
@@ -312,16 +308,16 @@ impl Forward<'_> {
         server: &Upstream,
         error: ExchangeError,
         upload: Option<&Upload>,
-    ) -> GatewayError {
+    ) -> ProxyError {
         let upload_error = upload.and_then(Upload::error);
         match error {
             ExchangeError::Malformed(error) if upload_error.is_none() => {
                 server.failed(error);
-                GatewayError::Broken
+                ProxyError::Broken
             }
             ExchangeError::Late => {
                 server.failed(LATE);
-                GatewayError::Late
+                ProxyError::Late
             }
             _ => broken(server, upload_error),
         }
@@ -334,27 +330,28 @@ impl Forward<'_> {
         (mut response, connection): UpstreamResponse,
         permit: InFlightPermit,
         upgrade: Option<OnUpgrade>,
-    ) -> Result<Response<GatewayBody>, GatewayError> {
+    ) -> Result<Response<ProxyBody>, ProxyError> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(client), Some(connection)) = (upgrade, connection) else {
                 return Err(broken(server, None));
             };
-            let idle = self.proxy.timeouts.tunnel;
+            let idle = self.proxy.config.timeouts.tunnel;
             return Ok(tunnel::open(client, response, *connection, idle, permit));
         }
         *response.version_mut() = Version::HTTP_11;
         let framing = proxy_headers::clean_response(response.headers_mut());
         let framing = framing.map_err(|ambiguity| {
             server.failed(ambiguity);
-            GatewayError::Broken
+            ProxyError::Broken
         })?;
         let pool = server.pool(self.worker);
         let connection = connection
             .map(|connection| PooledConnection::new(connection, pool.clone(), framing.kept_for));
-        let (idle, observer) = (self.proxy.timeouts.idle, self.proxy.observer.clone());
+        let (idle, on_broken) =
+            (self.proxy.config.timeouts.idle, self.proxy.on_broken_body.clone());
         Ok(response.map(|incoming| {
-            let body = UpstreamBody::new(incoming, connection, idle, observer, permit);
-            GatewayBody::Upstream(Box::new(body))
+            let body = UpstreamBody::new(incoming, connection, idle, on_broken, permit);
+            ProxyBody::Upstream(Box::new(body))
         }))
     }
 }
@@ -383,16 +380,14 @@ fn received(sent: Sent) -> Result<Response<Incoming>, ExchangeError> {
 }
 
 /// What to say of an exchange that broke off: it may be the client's doing.
-fn broken(server: &Upstream, upload_error: Option<RequestBodyError>) -> GatewayError {
+fn broken(server: &Upstream, upload_error: Option<RequestBodyError>) -> ProxyError {
     match upload_error {
-        Some(RequestBodyError::TooSlow) => GatewayError::BodyLate,
-        Some(RequestBodyError::TooLarge) => GatewayError::BodyTooLarge,
-        Some(RequestBodyError::Broken) => {
-            GatewayError::BadRequest("The request's body ended early.")
-        }
+        Some(RequestBodyError::TooSlow) => ProxyError::BodyLate,
+        Some(RequestBodyError::TooLarge) => ProxyError::BodyTooLarge,
+        Some(RequestBodyError::Broken) => ProxyError::BadRequest("The request's body ended early."),
         None => {
             server.failed("it closed the connection before it answered");
-            GatewayError::Broken
+            ProxyError::Broken
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::config::Bounds;
+use crate::Bounds;
 use crate::net::network;
 
 /// Counts the requests in flight.

@@ -1,4 +1,4 @@
-//! The proxying endpoint: what may pass goes to upstream, the rest is refused here.
+//! Forwards requests to upstream.
 
 mod body;
 mod connect;
@@ -13,145 +13,92 @@ mod upstream;
 mod upstream_stream;
 mod validate;
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response};
-use slidegate::Clock;
-use slidegate::limit::SystemClock;
-use slidegate_tower::{LimiterOutcome, RequestHead};
+use http::{HeaderMap, HeaderName, Request, Response};
+use slidegate::policy::PathReading;
 
-use self::body::GatewayBody;
+pub use self::body::{ProxyBody, UpstreamBody, UpstreamBodyError};
 use self::connect::Connector;
+pub use self::error::{ProxyError, UpstreamError, UpstreamOutcome};
 use self::forward::Forward;
 use self::in_flight::InFlightLimit;
 use self::route::Routes;
-use crate::config::{GatewayConfig, HeaderRules, HostRule, Timeouts};
-use crate::live_config::LiveConfig;
-use crate::net::{Accepted, Handler, RequestBody};
-use crate::observe::{ListenerKind, Observer, RequestOutcome};
+use crate::net::RequestBody;
+use crate::settings::{ProxyConfig, RouteConfig};
 
-/// The gateway, for all workers.
-pub(crate) struct Gateway {
-    live: Arc<LiveConfig>,
-    proxy: Arc<ReverseProxy>,
-}
-
-/// The part that knows nothing of limits.
-pub(crate) struct ReverseProxy {
+/// Forwards requests, for all workers.
+pub struct ReverseProxy {
+    config: ProxyConfig,
     routes: ArcSwap<Routes>,
-    host: HostRule,
-    headers: HeaderRules,
-    upgrades: Vec<HeaderValue>,
-    timeouts: Timeouts,
     in_flight: InFlightLimit,
     connector: Connector,
-    observer: Observer,
-    clock: Arc<SystemClock>,
-    workers: usize,
-    most_idle: usize,
+    on_broken_body: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Gateway {
-    /// Its answers are timed by the observer's clock.
-    pub(crate) fn new(
-        config: &GatewayConfig,
-        live: Arc<LiveConfig>,
-        observer: Observer,
-        clock: Arc<SystemClock>,
-    ) -> Self {
-        let (workers, most_idle) = (config.workers, config.bounds.idle_upstream);
-        let routes = Routes::new(&config.routes, workers, most_idle, None);
-        let proxy = ReverseProxy {
+/// Where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestOrigin {
+    /// The peer that holds the connection. A Unix socket's peer has no address.
+    pub peer: Option<IpAddr>,
+    /// The client that the request was sent for.
+    pub client: Option<IpAddr>,
+    /// Whether the peer may speak for clients, so that its forwarding headers are passed on.
+    pub is_trusted: bool,
+    /// Whether it came over TLS.
+    pub is_secure: bool,
+}
+
+impl ReverseProxy {
+    /// A proxy that calls `on_broken_body` whenever the body of a response ends before its end.
+    pub fn new(config: ProxyConfig, on_broken_body: impl Fn() + Send + Sync + 'static) -> Self {
+        let routes = Routes::new(&config, None);
+        Self {
             routes: ArcSwap::from_pointee(routes),
-            host: config.host,
-            headers: config.headers,
-            upgrades: config.upgrades.clone(),
-            timeouts: config.timeouts.clone(),
             in_flight: InFlightLimit::new(&config.bounds),
             connector: Connector::new(config.timeouts.connect),
-            observer,
-            clock,
-            workers,
-            most_idle,
-        };
-        Self { live, proxy: Arc::new(proxy) }
+            on_broken_body: Arc::new(on_broken_body),
+            config,
+        }
     }
 
-    /// Sends requests by other routes from now on.
-    pub(crate) fn reroute(&self, config: &GatewayConfig) {
-        let before = self.proxy.routes.load();
-        let (workers, most_idle) = (self.proxy.workers, self.proxy.most_idle);
-        let routes = Routes::new(&config.routes, workers, most_idle, Some(&before));
-        self.proxy.routes.store(Arc::new(routes));
+    /// Sends requests by other routes from now on. Servers that stay keep their connections.
+    pub fn reroute(&self, routes: &[RouteConfig]) {
+        let before = self.routes.load();
+        let config = ProxyConfig { routes: routes.to_vec(), ..self.config.clone() };
+        self.routes.store(Arc::new(Routes::new(&config, Some(&before))));
     }
 
-    /// What answers the requests of one worker's connections.
-    pub(crate) fn worker(&self, index: usize) -> GatewayWorker {
-        GatewayWorker { live: self.live.clone(), proxy: self.proxy.clone(), index }
+    /// Removes headers that upstream may take for others, and protects those that the client must not
+    /// have removed on the way: forwarding headers, and `identity`. To be called before anything is
+    /// read from the headers, so that the handler and upstream see the same.
+    pub fn clean(&self, headers: &mut HeaderMap, identity: &[HeaderName]) {
+        validate::clean(headers, self.config.headers, identity);
     }
-}
 
-/// Answers the requests of one worker's connections.
-pub(crate) struct GatewayWorker {
-    live: Arc<LiveConfig>,
-    proxy: Arc<ReverseProxy>,
-    index: usize,
-}
+    /// Checks that a request can be read in one way only.
+    pub fn validate<B>(&self, request: &Request<B>) -> Result<(), ProxyError> {
+        validate::validate(request, self.config.headers).map_or(Ok(()), Err)
+    }
 
-impl Handler for GatewayWorker {
-    type Body = GatewayBody;
-
-    async fn answer(
+    /// Forwards a request that a worker has received. A failure is answered with problem details. The
+    /// response has the [`UpstreamOutcome`] in its extensions.
+    pub async fn forward(
         &self,
-        accepted: Accepted,
-        mut request: Request<RequestBody>,
-    ) -> Response<GatewayBody> {
-        let (proxy, settings) = (&*self.proxy, self.live.settings());
-        let began = proxy.clock.now();
-        // Before anything is read from them, so that policies and upstream see the same.
-        validate::clean(request.headers_mut(), proxy.headers, &settings.identity_headers);
-        let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
-        let client = settings.client_address.resolve_client(accepted.peer, request.headers());
-        let mut decided = None;
-        let response = match validate::validate(&request, proxy.headers) {
-            Some(problem) => problem.response(),
-            None => {
-                let head = RequestHead::from(&request).client(client);
-                let outcome = settings.limiter.decide(head).await;
-                decided = Some(proxy.clock.now());
-                match outcome {
-                    LimiterOutcome::Refuse(response) => response.map(GatewayBody::full),
-                    LimiterOutcome::Pass(decision) => {
-                        let forward = Forward {
-                            proxy,
-                            worker: self.index,
-                            is_secure: accepted.secure,
-                            paths: settings.paths,
-                            client,
-                        };
-                        // Boxed, so that refusals do not carry its large state.
-                        let mut response = Box::pin(forward.call(request)).await;
-                        settings.limiter.annotate(decision, &mut response);
-                        response
-                    }
-                }
-            }
-        };
-        proxy.observer.record(&RequestOutcome {
-            listener: ListenerKind::Gateway,
-            method: &method,
-            path: path.as_ref().map_or("", PathAndQuery::path),
-            client: client.client,
-            status: response.status(),
-            decision: response.extensions().get(),
-            upstream: response.extensions().get().copied().unwrap_or_default(),
-            began,
-            asked: began,
-            decided,
-            ended: proxy.clock.now(),
-        });
-        response
+        worker: usize,
+        origin: RequestOrigin,
+        paths: PathReading,
+        request: Request<RequestBody>,
+    ) -> Response<ProxyBody> {
+        Forward { proxy: self, worker, paths, origin }.call(request).await
+    }
+}
+
+impl fmt::Debug for ReverseProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReverseProxy").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request};
-use slidegate_tower::ResolvedClient;
 
+use super::RequestOrigin;
 use super::upstream::Upstream;
-use crate::config::HostRule;
+use crate::HostRule;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -27,8 +27,7 @@ const MOST_NAMES: usize = 100;
 /// What upstream is told of a request beyond its own headers.
 #[derive(Debug)]
 pub(crate) struct ProxyHeaders {
-    client: ResolvedClient,
-    is_secure: bool,
+    origin: RequestOrigin,
     host_rule: HostRule,
     /// The host that the client asked for.
     host: Option<HeaderValue>,
@@ -38,14 +37,13 @@ pub(crate) struct ProxyHeaders {
 
 impl ProxyHeaders {
     pub(crate) fn new(
-        client: ResolvedClient,
-        is_secure: bool,
+        origin: RequestOrigin,
         host_rule: HostRule,
         upgrades: &[HeaderValue],
         head: &request::Parts,
     ) -> Self {
         let (host, upgrade) = (asked_host(head), wanted_upgrade(head, upgrades));
-        Self { client, is_secure, host_rule, host, upgrade }
+        Self { origin, host_rule, host, upgrade }
     }
 
     pub(crate) fn wants_upgrade(&self) -> bool {
@@ -71,20 +69,20 @@ impl ProxyHeaders {
         if head.version == Version::HTTP_2 {
             join(headers, &header::COOKIE, None, "; ");
         }
-        if !self.client.is_trusted {
+        if !self.origin.is_trusted {
             remove_where(headers, is_claim);
         }
         self.add_origin(headers);
     }
 
     fn add_origin(&self, headers: &mut HeaderMap) {
-        let ResolvedClient { peer, client, .. } = self.client;
+        let RequestOrigin { peer, client, .. } = self.origin;
         // Servers that prefer `Forwarded` would miss what a proxy in front says in the others.
         let is_forwarded = headers.contains_key(header::FORWARDED)
             || ![X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP]
                 .iter()
                 .any(|name| headers.contains_key(name));
-        let proto = if self.is_secure { "https" } else { "http" };
+        let proto = if self.origin.is_secure { "https" } else { "http" };
         let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
         headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
         if let Some(host) = &self.host {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::upstream::Upstream;
-use crate::config::RouteConfig;
+use crate::settings::ProxyConfig;
 
 /// All routes, the longest prefix first.
 #[derive(Debug)]
@@ -20,21 +20,18 @@ pub(crate) struct Route {
 
 impl Routes {
     /// Servers that were there before keep their connections and what is known of their health.
-    pub(crate) fn new(
-        routes: &[RouteConfig],
-        workers: usize,
-        most_idle: usize,
-        before: Option<&Self>,
-    ) -> Self {
+    pub(crate) fn new(config: &ProxyConfig, before: Option<&Self>) -> Self {
+        let (workers, max_idle) = (config.workers, config.bounds.idle_upstream);
         let known = |uri: &http::Uri, http2| {
             let mut servers = before?.0.iter().flat_map(|route| &route.servers);
             servers.find(|server| server.is(uri, http2)).cloned()
         };
-        let mut routes: Vec<Route> = routes
+        let mut routes: Vec<Route> = config
+            .routes
             .iter()
             .map(|route| {
                 let server = |uri| {
-                    let new = || Arc::new(Upstream::new(uri, route.http2, workers, most_idle));
+                    let new = || Arc::new(Upstream::new(uri, route.http2, workers, max_idle));
                     known(uri, route.http2).unwrap_or_else(new)
                 };
                 let prefix = route.prefix.trim_end_matches('/').to_owned();
@@ -72,9 +69,22 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Bounds, HeaderRules, HostRule, RouteConfig, Timeouts};
+
+    fn config(routes: Vec<RouteConfig>) -> ProxyConfig {
+        ProxyConfig {
+            routes,
+            host: HostRule::Keep,
+            headers: HeaderRules::default(),
+            upgrades: Vec::new(),
+            workers: 1,
+            timeouts: Timeouts::default(),
+            bounds: Bounds::default(),
+        }
+    }
 
     fn routes(prefixes: &[&str]) -> Routes {
-        let config: Vec<RouteConfig> = prefixes
+        let routes = prefixes
             .iter()
             .map(|prefix| RouteConfig {
                 prefix: (*prefix).to_owned(),
@@ -85,7 +95,7 @@ mod tests {
                 http2: false,
             })
             .collect();
-        Routes::new(&config, 1, 1, None)
+        Routes::new(&config(routes), None)
     }
 
     #[test]
@@ -116,12 +126,12 @@ mod tests {
     #[test]
     fn a_server_that_stays_is_the_same() {
         let before = routes(&["/"]);
-        let config = [RouteConfig {
+        let routes = vec![RouteConfig {
             prefix: "/x".to_owned(),
             servers: vec![http::Uri::from_static("http://b"), http::Uri::from_static("http://c")],
             http2: false,
         }];
-        let after = Routes::new(&config, 1, 1, Some(&before));
+        let after = Routes::new(&config(routes), Some(&before));
         assert!(Arc::ptr_eq(&after.0[0].servers[0], &before.0[0].servers[1]));
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{Instant, sleep_until};
 
-use super::body::GatewayBody;
+use super::body::ProxyBody;
 use super::in_flight::InFlightPermit;
 use super::pool::Http1Connection;
 use super::proxy_headers;
@@ -26,7 +26,7 @@ pub(crate) fn open(
     connection: Http1Connection,
     idle: Duration,
     permit: InFlightPermit,
-) -> Response<GatewayBody> {
+) -> Response<ProxyBody> {
     let upstream = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
         let (client, upstream, ()) = tokio::join!(client, upstream, connection.upgraded());
@@ -36,7 +36,7 @@ pub(crate) fn open(
         }
     });
     let upgrade = response.headers().get(header::UPGRADE).cloned();
-    let mut response = response.map(|_| GatewayBody::empty());
+    let mut response = response.map(|_| ProxyBody::empty());
     if proxy_headers::clean_response(response.headers_mut()).is_ok()
         && let Some(protocol) = upgrade
     {

@@ -9,9 +9,9 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, uri::Authority,
 };
 
-use super::error::GatewayError;
+use super::error::ProxyError;
 use super::proxy_headers::{has_too_many_names, hyphened_is, is_claim, remove_where, tokens};
-use crate::config::HeaderRules;
+use crate::HeaderRules;
 
 /// Removes headers that upstream may take for others, and the client's say about headers that are
 /// not the client's: those that name a request's origin and user, which a proxy in
@@ -52,9 +52,9 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
 }
 
 /// What is wrong with a request, if anything is.
-pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Option<GatewayError> {
+pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Option<ProxyError> {
     if *request.method() == Method::CONNECT {
-        return Some(GatewayError::NoTunnels);
+        return Some(ProxyError::NoTunnels);
     }
     if rules.refuse_overrides
         && let Some(problem) = override_objection(request)
@@ -66,7 +66,7 @@ pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Option<Ga
         .or_else(|| host_objection(uri, &said, request.version()))
         .or_else(|| framing_objection(&said))
         .or_else(|| names_objection(&said, request.headers()));
-    objection.map(GatewayError::BadRequest)
+    objection.map(ProxyError::BadRequest)
 }
 
 /// The headers by which frameworks let a client ask for another method or path than it sent.
@@ -78,15 +78,15 @@ const OVERRIDES: [&str; 5] = [
     "x-method-override",
 ];
 
-fn override_objection<B>(request: &Request<B>) -> Option<GatewayError> {
+fn override_objection<B>(request: &Request<B>) -> Option<ProxyError> {
     let method = request.method().as_str();
     if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
-        return Some(GatewayError::NoTrace);
+        return Some(ProxyError::NoTrace);
     }
     let is_override =
         |name: &HeaderName| OVERRIDES.iter().any(|known| hyphened_is(name.as_str(), known));
     let why = "The request has a header that asks for another method or path.";
-    request.headers().keys().any(is_override).then_some(GatewayError::BadRequest(why))
+    request.headers().keys().any(is_override).then_some(ProxyError::BadRequest(why))
 }
 
 /// What the headers say of the host and the body, found in one go.
@@ -170,7 +170,7 @@ fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Opti
 mod tests {
     use super::*;
 
-    fn objection_to(builder: http::request::Builder) -> Option<GatewayError> {
+    fn objection_to(builder: http::request::Builder) -> Option<ProxyError> {
         validate(&builder.body(()).unwrap(), HeaderRules::default())
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_has_two_meanings_does_not() {
-        let bad = |request| matches!(objection_to(request), Some(GatewayError::BadRequest(_)));
+        let bad = |request| matches!(objection_to(request), Some(ProxyError::BadRequest(_)));
         assert!(bad(Request::get("/")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "b")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "a")));
@@ -222,6 +222,6 @@ mod tests {
             assert!(!bad(request(100)) && bad(request(101)), "{list}");
             assert!(bad(request(100).header(list, "y")), "{list} on two lines");
         }
-        assert_eq!(objection_to(Request::connect("a:80")), Some(GatewayError::NoTunnels));
+        assert_eq!(objection_to(Request::connect("a:80")), Some(ProxyError::NoTunnels));
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use slidegate::limit::Quotas;
 use slidegate::policy::{Action, CheckedPolicy};
 use slidegate::{Account, Name, Policies, Quota};
+use slidegate_proxy::Accepted;
 
 use super::Operator;
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
@@ -24,7 +25,6 @@ use crate::calendar::{Rfc3339, ceil_ms};
 use crate::config::Period;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::{Problem, shortened, with_causes};
-use crate::net::Accepted;
 use crate::observe::{Operation, OperationOutcome};
 use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,

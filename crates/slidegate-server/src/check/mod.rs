@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use anyhow::bail;
 use slidegate::policy::UnknownKeys;
 use slidegate::{Policies, Quota};
+use slidegate_proxy::{ListenAddress, RouteConfig};
 use slidegate_redis::KeyTemplate;
 
 use crate::config::{
-    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, ListenAddress, Loaded, Period,
-    RedisConfig, RouteConfig, Sources, StoreConfig,
+    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, Loaded, Period, RedisConfig,
+    Sources, StoreConfig,
 };
 use crate::preflight;
 use crate::terminal;
@@ -154,12 +155,12 @@ fn routes(gateway: &GatewayConfig) -> impl Iterator<Item = String> {
         let http2 = if route.http2 { ", HTTP/2" } else { "" };
         format!("           {} to {}{http2}", route.prefix, servers.join(", "))
     };
-    gateway.routes.iter().map(route)
+    gateway.proxy.routes.iter().map(route)
 }
 
 /// What one client can take of the gateway.
 fn bounds(gateway: &GatewayConfig) -> [String; 2] {
-    let (bounds, timeouts) = (&gateway.bounds, &gateway.timeouts);
+    let (bounds, timeouts) = (&gateway.proxy.bounds, &gateway.proxy.timeouts);
     let [total, each] = [bounds.connections, bounds.connections_per_address];
     let [all, own] = [bounds.in_flight, bounds.in_flight_per_address];
     let size = match bounds.body_bytes {

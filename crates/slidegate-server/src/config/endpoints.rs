@@ -1,12 +1,13 @@
 //! `[decisions]`, `[resp]`, `[rls]` and `[admin]`: the endpoints besides the gateway.
 
 use slidegate::OnStoreError;
+use slidegate_proxy::ListenAddress;
 
+use crate::config::Secret;
 use crate::config::error::Location;
 use crate::config::gateway::{GatewayConfig, TlsFiles};
 use crate::config::reader::Value;
 use crate::config::sources;
-use crate::config::{ListenAddress, Secret};
 
 /// The decision API, the rate limit service for Envoy, or the admin endpoint.
 #[derive(Debug, Clone, PartialEq)]

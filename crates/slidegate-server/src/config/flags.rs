@@ -2,9 +2,10 @@
 
 use slidegate::policy::Network;
 use slidegate::{Name, Quota};
+use slidegate_proxy::ListenAddress;
 use slidegate_tower::AddressSource;
 
-use crate::config::{ListenAddress, LogFormat, Secret};
+use crate::config::{LogFormat, Secret};
 
 /// Flags, which outweigh the environment, which outweighs the file.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -7,11 +7,13 @@ use std::time::Duration;
 use http::uri::Authority;
 use http::{HeaderName, HeaderValue, Uri};
 use slidegate::Policies;
+use slidegate_proxy::{
+    Bounds, HeaderRules, HostRule, ListenAddress, ProxyConfig, RouteConfig, Timeouts,
+};
 
-use crate::config::ListenAddress;
 use crate::config::endpoints::listen;
 use crate::config::preflight::Preflight;
-use crate::config::reader::{Reader, Value};
+use crate::config::reader::Value;
 
 /// The proxying endpoint.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,87 +22,7 @@ pub(crate) struct GatewayConfig {
     pub(crate) tls: Option<TlsFiles>,
     /// Every connection begins with a PROXY protocol header, which is believed of trusted peers.
     pub(crate) proxy_protocol: bool,
-    /// By path prefix, the longest that fits first; the prefix `/` fits all.
-    pub(crate) routes: Vec<RouteConfig>,
-    pub(crate) host: HostRule,
-    pub(crate) headers: HeaderRules,
-    /// Protocols that a client may upgrade to.
-    pub(crate) upgrades: Vec<HeaderValue>,
-    /// Threads that serve, each with its own connections.
-    pub(crate) workers: usize,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) bounds: Bounds,
-}
-
-/// Where requests for some paths go.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RouteConfig {
-    pub(crate) prefix: String,
-    /// Taken in turn. `http` or `https`, with a host and perhaps a port, and no path.
-    pub(crate) servers: Vec<Uri>,
-    /// Speak HTTP/2 with prior knowledge, as gRPC does.
-    pub(crate) http2: bool,
-}
-
-/// The `Host` sent to upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub(crate) enum HostRule {
-    /// The one that the client asked for.
-    #[default]
-    Keep,
-    /// The upstream's own.
-    Upstream,
-}
-
-/// What becomes of requests with headers that upstreams may read in other ways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct HeaderRules {
-    /// Whether headers with underscores in their names are passed on. CGI and its successors read
-    /// them as hyphens.
-    pub(crate) underscores: bool,
-    /// Whether requests are refused that ask upstream for another method or path than policies see.
-    pub(crate) refuse_overrides: bool,
-}
-
-/// How long to wait.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Timeouts {
-    /// For all of a request's head, and for a TLS handshake or a PROXY header before it.
-    pub(crate) head: Duration,
-    /// For the next request on a connection, and for the next piece of a body.
-    pub(crate) idle: Duration,
-    /// For a connection to upstream.
-    pub(crate) connect: Duration,
-    /// For the head of upstream's response.
-    pub(crate) response: Duration,
-    /// Drain timeout: for requests in flight at shutdown.
-    pub(crate) drain: Duration,
-    /// For all of a request's body.
-    pub(crate) body: Duration,
-    /// Idle timeout of an upgraded connection, such as a WebSocket.
-    pub(crate) tunnel: Duration,
-}
-
-/// How much of everything there may be at once.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bounds {
-    /// Bytes of a request's head.
-    pub(crate) head_bytes: usize,
-    /// Client connections, over all workers.
-    pub(crate) connections: usize,
-    /// Client connections from one address, over all workers; at most `connections`.
-    pub(crate) connections_per_address: usize,
-    /// Requests that wait for upstream, over all workers.
-    pub(crate) in_flight: usize,
-    /// Requests of one address that wait for upstream, over all workers; at most `in_flight`.
-    pub(crate) in_flight_per_address: usize,
-    /// Connections that are kept open to one upstream server, for each worker.
-    pub(crate) idle_upstream: usize,
-    /// Bytes of a request's body; without, there is no limit.
-    pub(crate) body_bytes: Option<u64>,
-    /// Bytes per second that a request's body must reach on average after its first 10 seconds;
-    /// 0 is no minimum.
-    pub(crate) body_rate: u32,
+    pub(crate) proxy: ProxyConfig,
 }
 
 /// A certificate chain and its key, as PEM files, and who has signed those of clients, if clients
@@ -125,16 +47,21 @@ impl GatewayConfig {
             listen: listen(table, DEFAULT_LISTEN),
             tls: table.key("tls").table().and_then(|table| TlsFiles::read(&table)),
             proxy_protocol: table.key("proxy_protocol").is_true(),
-            routes: routes(table),
-            host: table.key("host").word().unwrap_or_default(),
-            headers: HeaderRules {
-                underscores: table.key("underscores_in_headers").is_true(),
-                refuse_overrides: table.key("refuse_overrides").is_true(),
+            proxy: ProxyConfig {
+                routes: routes(table),
+                host: table
+                    .key("host")
+                    .one_of(&[("keep", HostRule::Keep), ("upstream", HostRule::Upstream)])
+                    .unwrap_or_default(),
+                headers: HeaderRules {
+                    underscores: table.key("underscores_in_headers").is_true(),
+                    refuse_overrides: table.key("refuse_overrides").is_true(),
+                },
+                upgrades: upgrades(&table.key("upgrades")),
+                workers: table.key("workers").number(1..=1024).unwrap_or_else(processors),
+                timeouts: timeouts(&table.section("timeouts")),
+                bounds: bounds(&table.section("bounds")),
             },
-            upgrades: upgrades(&table.key("upgrades")),
-            workers: table.key("workers").number(1..=1024).unwrap_or_else(processors),
-            timeouts: Timeouts::read(&table.section("timeouts")),
-            bounds: Bounds::read(&table.section("bounds")),
         };
         let has = |key: &&'static str| table.key(key).is_set();
         let upstream = table.key("upstream");
@@ -152,7 +79,7 @@ impl GatewayConfig {
     pub(super) fn check_headers(&self, table: &Value<'_>, policies: &Policies) {
         let dropped = policies.identity_headers().filter(|name| name.as_str().contains('_'));
         let names: BTreeSet<&str> = dropped.map(HeaderName::as_str).collect();
-        if !self.headers.underscores && !names.is_empty() {
+        if !self.proxy.headers.underscores && !names.is_empty() {
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
             let expected = format!(
                 "missing: the gateway drops headers with underscores in their names, so that \
@@ -190,7 +117,7 @@ fn routes(table: &Value<'_>) -> Vec<RouteConfig> {
         routes.push(RouteConfig { prefix: "/".to_owned(), servers: servers(&upstream), http2 });
     }
     for table in table.key("route").each(Value::table) {
-        let Some(route) = RouteConfig::read(&table) else { continue };
+        let Some(route) = route(&table) else { continue };
         if routes.iter().any(|other| other.prefix == route.prefix) {
             table.key("prefix").report("another route has this prefix: expected each once");
         }
@@ -200,17 +127,15 @@ fn routes(table: &Value<'_>) -> Vec<RouteConfig> {
     routes
 }
 
-impl RouteConfig {
-    fn read(table: &Value<'_>) -> Option<Self> {
-        let prefix = table.key("prefix").required("the beginning of a path, such as /api");
-        let upstream = table.key("upstream").required("a URL such as http://127.0.0.1:3000");
-        let (servers, http2) = (servers(&upstream), table.key("http2_upstream").is_true());
-        let text = prefix.string()?;
-        if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
-            prefix.report("expected the beginning of a path, such as /api for all below it");
-        }
-        Some(Self { prefix: text, servers, http2 })
+fn route(table: &Value<'_>) -> Option<RouteConfig> {
+    let prefix = table.key("prefix").required("the beginning of a path, such as /api");
+    let upstream = table.key("upstream").required("a URL such as http://127.0.0.1:3000");
+    let (servers, http2) = (servers(&upstream), table.key("http2_upstream").is_true());
+    let text = prefix.string()?;
+    if !text.starts_with('/') || text.contains(['?', '#', '{', '}', '*']) {
+        prefix.report("expected the beginning of a path, such as /api for all below it");
     }
+    Some(RouteConfig { prefix: text, servers, http2 })
 }
 
 impl TlsFiles {
@@ -224,61 +149,44 @@ impl TlsFiles {
     }
 }
 
-impl Timeouts {
-    fn read(table: &Value<'_>) -> Self {
-        let period = |key, seconds| {
-            let period = table.key(key).period(LONGEST_WAIT);
-            period.unwrap_or(Duration::from_secs(seconds))
-        };
-        Self {
-            head: period("head", 10),
-            idle: period("idle", 60),
-            connect: period("connect", 5),
-            response: period("response", 60),
-            drain: period("drain", 30),
-            body: period("body", 3600),
-            tunnel: period("tunnel", 3600),
+fn timeouts(table: &Value<'_>) -> Timeouts {
+    let default = Timeouts::default();
+    let period = |key, default| table.key(key).period(LONGEST_WAIT).unwrap_or(default);
+    Timeouts {
+        head: period("head", default.head),
+        idle: period("idle", default.idle),
+        connect: period("connect", default.connect),
+        response: period("response", default.response),
+        drain: period("drain", default.drain),
+        body: period("body", default.body),
+        tunnel: period("tunnel", default.tunnel),
+    }
+}
+
+fn bounds(table: &Value<'_>) -> Bounds {
+    let default = Bounds::default();
+    let at_once = |key, default| table.key(key).number(1..=10_000_000).unwrap_or(default);
+    let for_each = |key: &'static str, total: usize| {
+        let each = at_once(key, total.div_ceil(10));
+        if each > total {
+            let total_key = key.trim_end_matches("_per_address");
+            table.key(key).report(format!("expected at most {total_key}, which is {total}"));
         }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self::read(&Reader::default().nothing())
-    }
-}
-
-impl Bounds {
-    fn read(table: &Value<'_>) -> Self {
-        let at_once = |key, default| table.key(key).number(1..=10_000_000).unwrap_or(default);
-        let for_each = |key: &'static str, total: usize| {
-            let each = at_once(key, total.div_ceil(10));
-            if each > total {
-                let total_key = key.trim_end_matches("_per_address");
-                table.key(key).report(format!("expected at most {total_key}, which is {total}"));
-            }
-            each
-        };
-        let connections = at_once("connections", 10_000);
-        let in_flight = at_once("in_flight", 10_000);
-        // The HTTP server reads at least 8 KiB at once, and a head is in memory as a whole.
-        let head_bytes = table.key("head_bytes").number(8192..=16 * 1024 * 1024);
-        Self {
-            head_bytes: head_bytes.unwrap_or(64 * 1024),
-            connections,
-            connections_per_address: for_each("connections_per_address", connections),
-            in_flight,
-            in_flight_per_address: for_each("in_flight_per_address", in_flight),
-            idle_upstream: at_once("idle_upstream", 256),
-            body_bytes: table.key("body_bytes").number(0..=u64::MAX >> 1),
-            body_rate: table.key("body_rate").number(0..=u32::MAX).unwrap_or(100),
-        }
-    }
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self::read(&Reader::default().nothing())
+        each
+    };
+    let connections = at_once("connections", default.connections);
+    let in_flight = at_once("in_flight", default.in_flight);
+    // The HTTP server reads at least 8 KiB at once, and a head is in memory as a whole.
+    let head_bytes = table.key("head_bytes").number(8192..=16 * 1024 * 1024);
+    Bounds {
+        head_bytes: head_bytes.unwrap_or(default.head_bytes),
+        connections,
+        connections_per_address: for_each("connections_per_address", connections),
+        in_flight,
+        in_flight_per_address: for_each("in_flight_per_address", in_flight),
+        idle_upstream: at_once("idle_upstream", default.idle_upstream),
+        body_bytes: table.key("body_bytes").number(0..=u64::MAX >> 1),
+        body_rate: table.key("body_rate").number(0..=u32::MAX).unwrap_or(default.body_rate),
     }
 }
 

@@ -4,6 +4,7 @@ use http::{Method, Uri};
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
+use slidegate_proxy::ListenAddress;
 use slidegate_tower::AddressSource;
 
 use crate::config::api_keys;
@@ -11,7 +12,6 @@ use crate::config::gateway::GatewayConfig;
 use crate::config::limiter::LimiterSections;
 use crate::config::policy::PolicyConfig;
 use crate::config::reader::Value;
-use crate::config::values::ListenAddress;
 
 const REMEDY: &str = "say in gateway.user_header which header of a trusted proxy names the user";
 

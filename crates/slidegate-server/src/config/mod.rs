@@ -32,9 +32,7 @@ pub(crate) use self::api_keys::{KeysFileVersion, MAX_KEYS_BYTES};
 pub(crate) use self::endpoints::{EndpointConfig, RespConfig};
 pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
-pub(crate) use self::gateway::{
-    Bounds, GatewayConfig, HeaderRules, HostRule, RouteConfig, Timeouts, TlsFiles,
-};
+pub(crate) use self::gateway::{GatewayConfig, TlsFiles};
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::preflight::{Preflight, PreflightCheck};
@@ -42,7 +40,7 @@ pub(crate) use self::reader::Value;
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
-pub(crate) use self::values::{ListenAddress, Period, Secret};
+pub(crate) use self::values::{Period, Secret};
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

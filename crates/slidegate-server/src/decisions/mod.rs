@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
 use slidegate::{AccountError, Clock, Decision, NamedCharge, Timestamp};
+use slidegate_proxy::Accepted;
 use slidegate_tower::{LimiterOutcome, bad_request};
 
 pub(crate) use self::answer::Answer;
@@ -37,7 +38,6 @@ use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
 use crate::endpoint::token::{RequiredToken, bearer, peer};
 use crate::live_config::LiveConfig;
-use crate::net::Accepted;
 use crate::observe::{ListenerKind, Observer, OperationOutcome, RequestOutcome, UpstreamOutcome};
 
 /// What this endpoint does, for programs that read it.

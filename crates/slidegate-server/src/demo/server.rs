@@ -11,9 +11,10 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, header};
 use slidegate::MemoryStore;
+use slidegate_proxy::ListenAddress;
 use tokio::net::TcpListener;
 
-use crate::config::{self, File, Flags, ListenAddress, Loaded, Sources};
+use crate::config::{self, File, Flags, Loaded, Sources};
 use crate::server::{RunningServer, Server};
 
 /// A gateway that serves, and its admin endpoint.

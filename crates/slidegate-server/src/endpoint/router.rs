@@ -3,9 +3,8 @@
 use axum::Router;
 use axum::body::Body;
 use http::{Request, Response};
+use slidegate_proxy::{Accepted, Handler, RequestBody};
 use tower_service::Service;
-
-use crate::net::{Accepted, Handler, RequestBody};
 
 /// Answers by a router. Handlers find the [`Accepted`] in the request's extensions.
 #[derive(Debug, Clone)]

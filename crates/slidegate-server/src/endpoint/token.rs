@@ -8,10 +8,10 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
+use slidegate_proxy::Accepted;
 
 use crate::config::Secret;
 use crate::endpoint::problem::Problem;
-use crate::net::Accepted;
 use crate::observe::{ListenerKind, TokenFailures};
 
 /// The token of a listener. Clones are the same token.

@@ -23,6 +23,8 @@ use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::{Trail, TrailLines, read_tail};
 pub(crate) use self::decision_times::DurationCounts;
+pub(crate) use slidegate_proxy::{UpstreamError, UpstreamOutcome};
+
 pub(crate) use self::gate_metrics::breaker_word;
 pub(crate) use self::observer::{Observer, PolicyConflict, ReloadState};
 pub(crate) use self::operations::{Operation, OperationOutcome};
@@ -66,32 +68,6 @@ pub(crate) enum ListenerKind {
     Admin,
 }
 
-/// What upstream did for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum UpstreamOutcome {
-    /// The request was not for it.
-    #[default]
-    NotCalled,
-    /// The response is upstream's.
-    Answered,
-    Failed(UpstreamError),
-}
-
-/// Why there is no response of upstream, or not all of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UpstreamError {
-    /// No server took a connection.
-    Connect,
-    /// There was no connection, or no head of a response, in time.
-    Timeout,
-    /// The connection broke before the head of a response.
-    Broken,
-    /// Too many requests are waiting for upstream.
-    Crowded,
-    /// The response began and did not end.
-    Body,
-}
-
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VerdictLabel {
@@ -128,15 +104,6 @@ impl ListenerKind {
             Self::Rls => "rls",
             Self::Admin => "admin",
         }
-    }
-}
-
-impl UpstreamError {
-    /// In the order of the variants.
-    const NAMES: [&str; 5] = ["connect", "timeout", "broken", "crowded", "body"];
-
-    fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize]
     }
 }
 

@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use slidegate::{Clock, Decision, Gate, Name, Policies, Timestamp};
+use slidegate_proxy::{ConnectionCounts, ConnectionTable};
 
 use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
 use super::decision_times::DurationCounts;
@@ -26,7 +27,6 @@ use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
-use crate::net::{ConnectionCounts, ConnectionTable};
 use crate::store::AnyStore;
 
 /// Records every answered request. Clones are the same observer.

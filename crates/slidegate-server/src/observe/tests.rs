@@ -15,14 +15,14 @@ use slidegate::{
     AccessList, Ban, Clock, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies,
     Policy, Quota, Scope, Source,
 };
+use slidegate_proxy::{Bounds, ConnectionTable};
 use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
 
 use super::{
     ListenerKind, MetricsFormat, Observer, RequestOutcome, UpstreamError, UpstreamOutcome,
 };
-use crate::config::{Bounds, LogConfig, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 use crate::logs::tests::lines_of;
-use crate::net::ConnectionTable;
 use crate::store::{AnyStore, decide_now};
 
 /// A page of metrics, read.

@@ -7,7 +7,7 @@ use slidegate::limit::Quotas;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
 use slidegate::{Identity, Name, Policies, Source};
 
-use crate::config::{GatewayConfig, Period, ServerConfig};
+use crate::config::{Period, ServerConfig};
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -140,7 +140,10 @@ fn option<T: Display>(item: Option<T>) -> String {
 pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'static str> {
     // Routes are applied by a reload.
     let gateway = |config: &ServerConfig| {
-        config.gateway.clone().map(|gateway| GatewayConfig { routes: Vec::new(), ..gateway })
+        config.gateway.clone().map(|mut gateway| {
+            gateway.proxy.routes.clear();
+            gateway
+        })
     };
     let sections = [
         ("gateway", gateway(old) == gateway(new)),

@@ -14,11 +14,12 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use slidegate_proxy::ListenAddress;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_util::either::Either;
 
-use crate::config::{ListenAddress, Secret};
+use crate::config::Secret;
 use crate::terminal;
 use crate::visible::{self, visible};
 

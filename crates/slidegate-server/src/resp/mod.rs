@@ -18,6 +18,7 @@ use http::{Method, StatusCode};
 use redis_protocol::resp2::types::BorrowedFrame;
 use slidegate::limit::SystemClock;
 use slidegate::{AccountError, Block, Clock, Decision, NamedCharge, Standing, Verdict};
+use slidegate_proxy::{RawConnection, RawHandler};
 use tokio::time::Instant;
 
 use self::command::{Arguments, COMMANDS, CommandUsage, RespCommand};
@@ -29,7 +30,6 @@ use crate::decisions::identity::from_argument;
 use crate::endpoint::problem::shortened;
 use crate::endpoint::token::{RequiredToken, TokenError};
 use crate::live_config::LiveConfig;
-use crate::net::{RawConnection, RawHandler};
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
 use crate::shared::{Actor, Target};
 

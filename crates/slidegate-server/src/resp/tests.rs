@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use slidegate::limit::SystemClock;
 use slidegate::{ManualClock, MemoryStore, Policies, Policy, Quota, Source, Timestamp};
+use slidegate_proxy::{
+    Bounds, ConnectionTable, ListenAddress, Listeners, Settings, Timeouts, serve_raw,
+};
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tokio_util::sync::CancellationToken;
 
@@ -19,10 +22,9 @@ use super::command::{MAX_BYTES, ProtocolError, first};
 use super::throttle::{Call, ThrottleStyle};
 use crate::admin::{Operator, RecentLists};
 use crate::config::throttle::policies;
-use crate::config::{Bounds, LimiterConfig, ListenAddress, LogConfig, LogFormat, Secret, Timeouts};
+use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::endpoint::token::RequiredToken;
 use crate::live_config::LiveConfig;
-use crate::net::{ConnectionTable, Listeners, Settings, serve_raw};
 use crate::observe::{ListenerKind, Observer};
 use crate::shared::{OverrideService, Persistence};
 

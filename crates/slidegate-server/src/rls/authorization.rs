@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Clock;
 use slidegate::policy::without_query;
+use slidegate_proxy::Accepted;
 use slidegate_tower::LimiterOutcome;
 use tonic::{Code, Request, Response, Status};
 
@@ -18,7 +19,6 @@ use super::proto::envoy::r#type::v3::HttpStatus;
 use super::proto::google::rpc;
 use super::{Asked, EnvoyService, header_values};
 use crate::decisions::OriginalRequest;
-use crate::net::Accepted;
 
 #[tonic::async_trait]
 impl Authorization for EnvoyService {

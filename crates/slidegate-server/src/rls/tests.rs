@@ -13,6 +13,7 @@ use slidegate::limit::SystemClock;
 use slidegate::{
     Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
 };
+use slidegate_proxy::Accepted;
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tonic::Code as Grpc;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -38,7 +39,6 @@ use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
-use crate::net::Accepted;
 use crate::observe::{MetricsFormat, Observer};
 use crate::store::AnyStore;
 

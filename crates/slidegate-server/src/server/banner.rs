@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Policies, Scope};
+use slidegate_proxy::{ListenAddress, RouteConfig};
 
-use crate::config::{EndpointConfig, ListenAddress, RouteConfig, ServerConfig, StoreConfig};
+use crate::config::{EndpointConfig, ServerConfig, StoreConfig};
 
 /// Where each endpoint is in truth: a port that was chosen by the system is known only now.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ pub(crate) fn banner(
     if let Some(gateway) = &config.gateway {
         let scheme = if gateway.tls.is_some() { "https" } else { "http" };
         for address in &endpoints.gateway {
-            for route in &gateway.routes {
+            for route in &gateway.proxy.routes {
                 line("gateway", format!("{} -> {}", url(scheme, address), upstream(route)));
             }
         }

@@ -4,15 +4,18 @@ use std::io;
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
+use slidegate_proxy::{
+    Bounds, Handler, ListenAddress, Listeners, Settings, Sockets, Timeouts, TrustedPeers, serve,
+    serve_raw,
+};
 use tokio::runtime::Runtime;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::banner::LocalAddresses;
 use super::wiring::Server;
 use crate::admin::{self, now, plan};
-use crate::config::{Bounds, GatewayConfig, ListenAddress, Timeouts};
+use crate::config::GatewayConfig;
 use crate::endpoint::router::RouterService;
-use crate::net::{Handler, Listeners, Settings, Sockets, TrustedPeers, serve, serve_raw};
 use crate::observe::ListenerKind;
 
 /// How many tasks are polled before the kernel is asked for events, if tasks are ready all the time:
@@ -93,7 +96,7 @@ struct PublicListeners {
 impl PublicListeners {
     fn bind(server: &Server) -> anyhow::Result<Self> {
         let gateway = server.config.gateway.as_ref();
-        let workers = gateway.map_or_else(available_workers, |config| config.workers);
+        let workers = gateway.map_or_else(available_workers, |config| config.proxy.workers);
         let gateway = gateway.map(|config| {
             BoundListener::new(&config.listen, workers, gateway_settings(config, server))
                 .context("gateway")
@@ -109,7 +112,7 @@ impl PublicListeners {
         let rls = server.config.rls.as_ref().map(|config| {
             let mut settings = internal_settings(ListenerKind::Rls, server);
             if let Some(tls) = &server.rls_tls {
-                settings = settings.with_tls(tls.clone());
+                settings = settings.with_tls(tls.tls.clone());
             }
             BoundListener::new(&config.listen, workers, settings).context("rls")
         });
@@ -200,13 +203,13 @@ fn internal_settings(listener: ListenerKind, server: &Server) -> Settings {
 fn gateway_settings(config: &GatewayConfig, server: &Server) -> Settings {
     let live = server.live.clone();
     let trusted = move |peer| live.settings().client_address.trusts(peer);
-    let mut settings = Settings::new(&config.timeouts, &config.bounds)
+    let mut settings = Settings::new(&config.proxy.timeouts, &config.proxy.bounds)
         .with_trusted_peers(TrustedPeers::new(trusted));
     if config.proxy_protocol {
         settings = settings.with_proxy_header();
     }
     if let Some(tls) = &server.tls {
-        settings = settings.with_tls(tls.clone());
+        settings = settings.with_tls(tls.tls.clone());
     }
     server.observer.connections(ListenerKind::Gateway, settings.connections().clone());
     settings

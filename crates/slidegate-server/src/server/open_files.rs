@@ -32,12 +32,12 @@ pub(super) fn check_limit(config: &GatewayConfig) {
         tracing::warn!(
             limit,
             needed,
-            "the limit of open files (ulimit -Hn) is too low for gateway.bounds.connections"
+            "the limit of open files (ulimit -Hn) is too low for gateway.proxy.bounds.connections"
         );
     }
 }
 
 /// A file for each client. Those to upstream are fewer: a client waits for one at a time.
 fn needed(config: &GatewayConfig) -> u64 {
-    (config.bounds.connections as u64).saturating_add(OTHER_FILES)
+    (config.proxy.bounds.connections as u64).saturating_add(OTHER_FILES)
 }

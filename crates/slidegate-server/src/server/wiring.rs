@@ -6,22 +6,22 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
 use slidegate::{Gate, Name, Policies};
+use slidegate_proxy::ListenAddress;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::admin::now::NowService;
 use crate::admin::{Operator, RecentLists};
 use crate::api::ReloadChanges;
+use crate::certificates::Certificates;
 use crate::config::{
-    Config, ConfigErrors, KeysFileVersion, LimiterConfig, ListenAddress, Secret, ServerConfig,
-    Sources,
+    Config, ConfigErrors, KeysFileVersion, LimiterConfig, Secret, ServerConfig, Sources,
 };
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::endpoint::router::RouterService;
 use crate::endpoint::token::RequiredToken;
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
-use crate::net::Tls;
 use crate::observe::{ListenerKind, Observer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
@@ -40,8 +40,8 @@ pub(crate) struct Server {
     pub(crate) overrides: Arc<OverrideService>,
     /// With Redis only.
     pub(crate) bans: Option<Arc<SharedBans>>,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) rls_tls: Option<Tls>,
+    pub(crate) tls: Option<Certificates>,
+    pub(crate) rls_tls: Option<Certificates>,
     /// The clock by which all endpoints time requests for the observer.
     pub(crate) clock: Arc<SystemClock>,
     /// Of all workers.
@@ -90,9 +90,10 @@ impl Server {
         let heartbeats = Arc::new(Heartbeats::new(gateways, observer.started_at()));
         let now = NowService::new(observer.clone(), heartbeats.clone(), clock.clone());
         let gateway = config.gateway.as_ref();
-        let tls = gateway.and_then(|gateway| gateway.tls.as_ref()).map(Tls::load).transpose()?;
+        let tls =
+            gateway.and_then(|gateway| gateway.tls.as_ref()).map(Certificates::load).transpose()?;
         let rls = config.rls.as_ref();
-        let rls_tls = rls.and_then(|rls| rls.tls.as_ref()).map(Tls::load).transpose()?;
+        let rls_tls = rls.and_then(|rls| rls.tls.as_ref()).map(Certificates::load).transpose()?;
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
         let bans = ban_log.zip(queue).map(|(log, queue)| {
@@ -217,7 +218,7 @@ impl Server {
         self.keys_file = keys_file;
         *self.reloader.files.lock() = files;
         if let (Some(gateway), Some(config)) = (&self.gateway, &server.gateway) {
-            gateway.reroute(config);
+            gateway.reroute(&config.proxy.routes);
         }
         self.live.replace(rules);
         self.observer.reloaded(&changes.changes, changes.restart.clone());

@@ -10,8 +10,8 @@ use slidegate_testbed::Directory;
 
 use super::client::Client;
 use super::endpoint::{Endpoint, anywhere, timeouts};
-use crate::config::{Bounds, ListenAddress};
 use crate::net::{Listeners, Settings};
+use crate::{Bounds, ListenAddress};
 
 fn settings() -> Settings {
     Settings::new(&timeouts(), &Bounds::default())

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use super::client::{Client, Http2Client};
 use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
-use crate::config::{Bounds, Timeouts};
 use crate::net::{Listeners, Settings, TrustedPeers};
+use crate::{Bounds, Timeouts};
 
 const SHORT: Duration = Duration::from_millis(200);
 

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::client::{Client, Http2Client};
 use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
-use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::net::{Listeners, Settings};
+use crate::{Bounds, ListenAddress, Timeouts};
 
 #[tokio::test]
 async fn finishes_the_request_under_way_and_closes_idle_connections() {

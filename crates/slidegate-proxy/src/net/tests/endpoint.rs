@@ -18,8 +18,8 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::net::{Accepted, ConnectionTable, Handler, Listeners, RequestBody, Settings, serve};
+use crate::{Bounds, ListenAddress, Timeouts};
 
 /// Longer than anything takes that is to happen, even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);

@@ -9,8 +9,8 @@ use slidegate_testbed::Directory;
 
 use super::client::{Client, Http2Client};
 use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
-use crate::config::{Bounds, ListenAddress, Timeouts};
 use crate::net::{Listeners, Settings, TrustedPeers};
+use crate::{Bounds, ListenAddress, Timeouts};
 
 const REQUEST: &[u8] = b"GET /accepted HTTP/1.1\r\nhost: h\r\n\r\n";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use slidegate::Facts;
+use slidegate_proxy::{Bounds, Timeouts};
 use slidegate_tower::AddressSource;
 
 use super::file;
-use crate::config::{Bounds, GatewayConfig, StoreConfig, Timeouts};
+use crate::config::{GatewayConfig, StoreConfig};
 
 /// The example that the design of the configuration began with.
 const FIRST: &str = r#"
@@ -61,7 +62,7 @@ fn the_first_example_loads() {
     let config = file(FIRST).unwrap().config;
     let gateway = config.server.gateway.unwrap();
     assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
-    assert_eq!(gateway.routes[0].servers[0], "http://127.0.0.1:3000");
+    assert_eq!(gateway.proxy.routes[0].servers[0], "http://127.0.0.1:3000");
     assert_eq!(config.server.decisions.unwrap().listen[0].to_string(), "127.0.0.1:8081");
     assert_eq!(config.server.admin.listen[0].to_string(), "127.0.0.1:9090");
     let StoreConfig::Redis(redis) = config.server.store else { panic!("not Redis") };
@@ -95,25 +96,25 @@ fn routes_are_found_longest_first() {
         http2_upstream = true
         "#,
     );
-    let routes: Vec<_> = gateway.routes.iter().map(|route| route.prefix.as_str()).collect();
+    let routes: Vec<_> = gateway.proxy.routes.iter().map(|route| route.prefix.as_str()).collect();
     assert_eq!(routes, ["/api/grpc", "/api", "/"]);
-    assert!(gateway.routes[0].http2 && !gateway.routes[1].http2);
-    assert_eq!(gateway.routes[2].servers.len(), 2);
+    assert!(gateway.proxy.routes[0].http2 && !gateway.proxy.routes[1].http2);
+    assert_eq!(gateway.proxy.routes[2].servers.len(), 2);
 }
 
 #[test]
 fn one_address_has_a_tenth_of_the_bounds_unless_the_file_says_otherwise() {
     let of = |rest: &str| gateway(&format!("[gateway]\nupstream = 'http://a'\n{rest}"));
     let default = of("");
-    assert_eq!(default.bounds, Bounds::default());
-    assert_eq!(default.timeouts, Timeouts::default());
-    let bounds = of("[gateway.bounds]\nconnections = 25\nin_flight = 5\n").bounds;
+    assert_eq!(default.proxy.bounds, Bounds::default());
+    assert_eq!(default.proxy.timeouts, Timeouts::default());
+    let bounds = of("[gateway.bounds]\nconnections = 25\nin_flight = 5\n").proxy.bounds;
     assert_eq!((bounds.connections_per_address, bounds.in_flight_per_address), (3, 1));
     let config = of("[gateway.timeouts]\nbody = '5min'\ntunnel = '10min'\n\
                      [gateway.bounds]\nconnections_per_address = 10000\n\
                      in_flight_per_address = 7\nbody_bytes = 1048576\nbody_rate = 0\n");
     assert_eq!(
-        config.timeouts,
+        config.proxy.timeouts,
         Timeouts {
             body: Duration::from_secs(300),
             tunnel: Duration::from_secs(600),
@@ -121,7 +122,7 @@ fn one_address_has_a_tenth_of_the_bounds_unless_the_file_says_otherwise() {
         }
     );
     assert_eq!(
-        config.bounds,
+        config.proxy.bounds,
         Bounds {
             connections_per_address: 10_000,
             in_flight_per_address: 7,

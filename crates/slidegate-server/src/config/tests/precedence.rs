@@ -54,8 +54,8 @@ fn with_an_upstream_there_is_a_gateway() {
     let config = loaded("", "--upstream http://127.0.0.1:3000 --quota 5/s --quota 50/min", &[]);
     let gateway = config.server.gateway.as_ref().unwrap();
     assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
-    assert_eq!(gateway.routes[0].servers[0], "http://127.0.0.1:3000");
-    assert!(gateway.workers >= 1);
+    assert_eq!(gateway.proxy.routes[0].servers[0], "http://127.0.0.1:3000");
+    assert!(gateway.proxy.workers >= 1);
     assert!(config.server.decisions.is_none());
     assert_eq!(charges(&config), default_of("5/s, 50/min"));
 }
@@ -288,9 +288,9 @@ fn flags_outweigh_the_file_wherever_both_speak() {
                 --decisions 127.0.0.1:13 --log json --access-log";
     let config = loaded(file, line, &[("SLIDEGATE_ADMIN_TOKEN", "variable")]);
     let gateway = config.server.gateway.unwrap();
-    assert_eq!(gateway.routes[0].servers.len(), 2);
+    assert_eq!(gateway.proxy.routes[0].servers.len(), 2);
     assert_eq!(gateway.listen[0].to_string(), "unix:/run/a.sock");
-    assert_eq!(gateway.workers, 2);
+    assert_eq!(gateway.proxy.workers, 2);
     let clients = &config.rules.client_address;
     assert!(
         clients.trusts("192.0.2.1".parse().unwrap())

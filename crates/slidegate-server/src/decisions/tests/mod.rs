@@ -24,6 +24,7 @@ use slidegate::{
     AccessList, Ban, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Source,
     Timestamp,
 };
+use slidegate_proxy::Accepted;
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tower_service::Service;
 
@@ -32,7 +33,6 @@ use crate::config::{LimiterConfig, Secret};
 use crate::config::{LogConfig, LogFormat};
 use crate::endpoint::token::RequiredToken;
 use crate::live_config::LiveConfig;
-use crate::net::Accepted;
 use crate::observe::{ListenerKind, Observer};
 use crate::store::AnyStore;
 

@@ -1,0 +1,123 @@
+//! The proxying endpoint: what may pass goes to upstream, the rest is refused here.
+
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+use slidegate::Clock;
+use slidegate::limit::SystemClock;
+use slidegate_proxy::{
+    Accepted, Handler, ProxyBody, RequestBody, RequestOrigin, ReverseProxy, RouteConfig,
+};
+use slidegate_tower::{LimiterOutcome, RequestHead, ResolvedClient};
+
+use crate::config::GatewayConfig;
+use crate::live_config::LiveConfig;
+use crate::observe::{ListenerKind, Observer, RequestOutcome};
+
+/// The gateway, for all workers.
+pub(crate) struct Gateway {
+    live: Arc<LiveConfig>,
+    proxy: Arc<ReverseProxy>,
+    observer: Observer,
+    clock: Arc<SystemClock>,
+}
+
+impl Gateway {
+    /// Its answers are timed by the observer's clock.
+    pub(crate) fn new(
+        config: &GatewayConfig,
+        live: Arc<LiveConfig>,
+        observer: Observer,
+        clock: Arc<SystemClock>,
+    ) -> Self {
+        let counting = observer.clone();
+        let on_broken_body = move || counting.upstream_body_failed();
+        let proxy = Arc::new(ReverseProxy::new(config.proxy.clone(), on_broken_body));
+        Self { live, proxy, observer, clock }
+    }
+
+    /// Sends requests by other routes from now on.
+    pub(crate) fn reroute(&self, routes: &[RouteConfig]) {
+        self.proxy.reroute(routes);
+    }
+
+    /// What answers the requests of one worker's connections.
+    pub(crate) fn worker(&self, index: usize) -> GatewayWorker {
+        let Self { live, proxy, observer, clock } = self;
+        GatewayWorker {
+            live: live.clone(),
+            proxy: proxy.clone(),
+            observer: observer.clone(),
+            clock: clock.clone(),
+            index,
+        }
+    }
+}
+
+/// Answers the requests of one worker's connections.
+pub(crate) struct GatewayWorker {
+    live: Arc<LiveConfig>,
+    proxy: Arc<ReverseProxy>,
+    observer: Observer,
+    clock: Arc<SystemClock>,
+    index: usize,
+}
+
+impl Handler for GatewayWorker {
+    type Body = ProxyBody;
+
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        mut request: Request<RequestBody>,
+    ) -> Response<ProxyBody> {
+        let settings = self.live.settings();
+        let began = self.clock.now();
+        // Before anything is read from them, so that policies and upstream see the same.
+        self.proxy.clean(request.headers_mut(), &settings.identity_headers);
+        let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
+        let client = settings.client_address.resolve_client(accepted.peer, request.headers());
+        let mut decided = None;
+        let response = match self.proxy.validate(&request) {
+            Err(problem) => problem.response(),
+            Ok(()) => {
+                let head = RequestHead::from(&request).client(client);
+                let outcome = settings.limiter.decide(head).await;
+                decided = Some(self.clock.now());
+                match outcome {
+                    LimiterOutcome::Refuse(response) => response.map(ProxyBody::full),
+                    LimiterOutcome::Pass(decision) => {
+                        let (origin, paths) = (origin(client, accepted), settings.paths);
+                        // Boxed, so that refusals do not carry its large state.
+                        let forward = self.proxy.forward(self.index, origin, paths, request);
+                        let mut response = Box::pin(forward).await;
+                        settings.limiter.annotate(decision, &mut response);
+                        response
+                    }
+                }
+            }
+        };
+        self.observer.record(&RequestOutcome {
+            listener: ListenerKind::Gateway,
+            method: &method,
+            path: path.as_ref().map_or("", PathAndQuery::path),
+            client: client.client,
+            status: response.status(),
+            decision: response.extensions().get(),
+            upstream: response.extensions().get().copied().unwrap_or_default(),
+            began,
+            asked: began,
+            decided,
+            ended: self.clock.now(),
+        });
+        response
+    }
+}
+
+fn origin(
+    ResolvedClient { peer, client, is_trusted }: ResolvedClient,
+    accepted: Accepted,
+) -> RequestOrigin {
+    RequestOrigin { peer, client, is_trusted, is_secure: accepted.secure }
+}
