@@ -90,7 +90,8 @@ pub(crate) fn explanation(
 
 impl ExplainArguments {
     fn explain(&self, rules: &LimiterConfig) -> anyhow::Result<String> {
-        let (request, reading) = (self.request()?, RequestReading::of(rules));
+        let request = self.request()?;
+        let reading = RequestReading { client_address: rules.client_address.clone() };
         let readings = rules.policies.other_paths(&request.path);
         let client = reading.explain_client(&request);
         let client = client.unwrap_or("unknown, as neither --client nor --peer says".to_owned());

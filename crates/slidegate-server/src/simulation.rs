@@ -2,15 +2,23 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use slidegate::policy::BadRequest;
-use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, StoreError, Timestamp};
+use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, Policies, StoreError, Timestamp};
 use slidegate_tower::{AddressSource, ClientAddress};
 
-use crate::config::LimiterConfig;
+/// The rules that requests are decided by.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    /// The policies, which have all accounts empty at the start.
+    pub(crate) policies: Policies,
+    /// How the client's address is found from the peer and the headers.
+    pub(crate) client_address: ClientAddress,
+}
 
-/// A request as somebody describes it.
+/// A request described by its parts, as a log or a test case has them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DescribedRequest {
     pub(crate) method: Method,
@@ -26,17 +34,14 @@ pub(crate) struct DescribedRequest {
     pub(crate) cost: Option<NonZeroU32>,
 }
 
-/// How the rules in force read a request.
+/// Turns described requests into facts.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestReading {
+    /// How the client's address is found from the peer and the headers.
     pub(crate) client_address: ClientAddress,
 }
 
 impl RequestReading {
-    pub(crate) fn of(rules: &LimiterConfig) -> Self {
-        Self { client_address: rules.client_address.clone() }
-    }
-
     /// The client's address, if it can be known.
     pub(crate) fn client(&self, request: &DescribedRequest) -> Option<IpAddr> {
         request.client.or_else(|| self.client_address.resolve(request.peer, &request.headers))
@@ -83,8 +88,8 @@ impl RequestReading {
 /// Policies that decide by a clock which the caller sets, with accounts in memory.
 #[derive(Debug)]
 pub(crate) struct Simulation {
-    pub(crate) gate: Gate<MemoryStore>,
-    pub(crate) reading: RequestReading,
+    gate: Gate<MemoryStore>,
+    reading: RequestReading,
     clock: ManualClock,
 }
 
@@ -102,11 +107,22 @@ pub(crate) enum Undecided {
 impl Simulation {
     /// Starts at the epoch, with room for so many accounts. Those of local policies have as much
     /// again.
-    pub(crate) fn new(rules: LimiterConfig, capacity: usize) -> Self {
+    pub(crate) fn new(rules: RuleSet, capacity: usize) -> Self {
         let clock = ManualClock::new(Timestamp::default());
         let store = || MemoryStore::builder().capacity(capacity).clock(clock.clone()).build();
-        let reading = RequestReading::of(&rules);
-        Self { gate: Gate::with_local(rules.policies, store(), store()), reading, clock }
+        let RuleSet { policies, client_address } = rules;
+        let gate = Gate::with_local(policies, store(), store());
+        Self { gate, reading: RequestReading { client_address }, clock }
+    }
+
+    /// The policies that decide.
+    pub(crate) fn policies(&self) -> Arc<Policies> {
+        self.gate.policies()
+    }
+
+    /// How requests are turned into facts.
+    pub(crate) fn reading(&self) -> &RequestReading {
+        &self.reading
     }
 
     /// Decides a request at an instant, and spends what it costs if it is allowed.

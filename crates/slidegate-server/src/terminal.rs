@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use anstream::adapter::strip_str;
 use anyhow::Context;
 
 /// What a piece of text means to the reader.
@@ -90,6 +91,14 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
 /// The same, but a reader that went away has seen enough: that is no error.
 pub(crate) fn show(text: &str) -> anyhow::Result<()> {
     unless_closed(write(text)).context(CANNOT_WRITE)
+}
+
+/// The same of text with escape codes for styles, which are left out where colours are.
+pub(crate) fn show_styled(text: &str) -> anyhow::Result<()> {
+    match Paint::for_stdout() {
+        Paint::Colour => show(text),
+        Paint::Plain => show(&strip_str(text).to_string()),
+    }
 }
 
 /// Prints the banner: to standard output if that is a terminal, else to standard error, where the

@@ -13,6 +13,7 @@ use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, r
 use crate::config::reader::Value;
 use crate::config::summary::ConfigSummary;
 use crate::config::throttle;
+use crate::simulation::RuleSet;
 
 /// Policies, responses and client addresses.
 #[derive(Debug)]
@@ -24,6 +25,12 @@ pub(crate) struct LimiterConfig {
     pub(crate) enforced: bool,
     /// A summary of policies and plans.
     pub(crate) outline: ConfigSummary,
+}
+
+impl From<LimiterConfig> for RuleSet {
+    fn from(LimiterConfig { policies, client_address, .. }: LimiterConfig) -> Self {
+        Self { policies, client_address }
+    }
 }
 
 /// The keys of `[gateway]` that are about all endpoints.

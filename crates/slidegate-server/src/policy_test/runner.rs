@@ -33,7 +33,7 @@ pub(super) struct CaseFailure<'c> {
 impl PolicyCase {
     /// Runs all steps on empty accounts.
     pub(super) fn run(&self, rules: LimiterConfig) -> Result<(), CaseFailure<'_>> {
-        let simulation = Simulation::new(rules, CAPACITY);
+        let simulation = Simulation::new(rules.into(), CAPACITY);
         for (i, step) in self.steps.iter().enumerate() {
             for (j, at) in step.instants().enumerate() {
                 let outcome = simulation.decide(Timestamp::default() + at, &step.request);
@@ -41,7 +41,7 @@ impl PolicyCase {
                 if differences.is_empty() {
                     continue;
                 }
-                let policies = simulation.gate.policies();
+                let policies = simulation.policies();
                 return Err(CaseFailure {
                     step,
                     number: i + 1,
@@ -51,7 +51,7 @@ impl PolicyCase {
                     decided: outcome_lines(&outcome, &policies),
                     explanation: explain::explanation(
                         &policies,
-                        &simulation.reading,
+                        simulation.reading(),
                         &step.request,
                     ),
                 });

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use slidegate::{Decision, Facts, Identity};
 
-use crate::replay::engine::{MatchedPolicies, ReplayedRules};
 use crate::replay::entry::LogEntry;
-use crate::replay::tally::{MAX_IDENTITIES, is_refused_by};
+use crate::replay::rules::ReplayedRules;
+use crate::replay::tally::{MAX_IDENTITIES, MatchedPolicies, is_refused_by};
 use crate::replay::timeline::IsRefused;
 
 /// The configuration in force, beside the candidate.

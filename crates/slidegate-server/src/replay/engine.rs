@@ -1,18 +1,14 @@
 //! Decides the requests of a log, in virtual time.
 
-use std::sync::Arc;
+use slidegate::{Decision, Timestamp};
 
-use slidegate::policy::MatchedPolicy;
-use slidegate::{Decision, Facts, Policies, Timestamp};
-use smallvec::SmallVec;
-
-use crate::config::LimiterConfig;
 use crate::replay::against::Comparison;
 use crate::replay::entry::LogEntry;
+use crate::replay::rules::ReplayedRules;
 use crate::replay::sweep::Sweep;
-use crate::replay::tally::{CountedRequest, MAX_IDENTITIES, PolicyTally, RefusedBy};
+use crate::replay::tally::{CountedRequest, MatchedPolicies, PolicyTally, RefusedBy};
 use crate::replay::timeline::{IsRefused, Timeline};
-use crate::simulation::{Simulation, Undecided};
+use crate::simulation::{RuleSet, Undecided};
 
 /// Policies, and what became of the requests under them.
 #[derive(Debug)]
@@ -21,13 +17,6 @@ pub(super) struct ReplayEngine {
     pub(super) tallies: Tallies,
     pub(super) comparison: Option<Comparison>,
     pub(super) sweep: Option<Sweep>,
-}
-
-/// The rules of one configuration, in virtual time.
-#[derive(Debug)]
-pub(super) struct ReplayedRules {
-    pub(super) simulation: Simulation,
-    pub(super) policies: Arc<Policies>,
 }
 
 /// What became of the requests, of all and under each policy.
@@ -54,28 +43,8 @@ pub(super) struct Totals {
     pub(super) without_room: u64,
 }
 
-/// The policies that count a request.
-pub(super) type MatchedPolicies<'p> = SmallVec<[MatchedPolicy<'p>; 4]>;
-
-impl ReplayedRules {
-    pub(super) fn new(rules: LimiterConfig) -> Self {
-        let simulation = Simulation::new(rules, MAX_IDENTITIES);
-        Self { policies: simulation.gate.policies(), simulation }
-    }
-
-    /// The facts of a request. What the log has of headers was written by the operator's own server.
-    pub(super) fn facts<'f>(&self, entry: &'f LogEntry) -> Facts<'f> {
-        let facts = self.simulation.reading.facts(&entry.request);
-        facts.headers_trusted().identities(&entry.identities)
-    }
-}
-
 impl ReplayEngine {
-    pub(super) fn new(
-        rules: LimiterConfig,
-        against: Option<LimiterConfig>,
-        sweep: Option<Sweep>,
-    ) -> Self {
+    pub(super) fn new(rules: RuleSet, against: Option<RuleSet>, sweep: Option<Sweep>) -> Self {
         let rules = ReplayedRules::new(rules);
         let counted = rules.policies.iter().filter(|policy| !policy.has_given_quotas());
         let policies = counted.map(PolicyTally::new).collect();

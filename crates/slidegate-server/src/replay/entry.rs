@@ -8,7 +8,7 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{Identity, Timestamp};
 
-use crate::replay::time::TimeReader;
+use crate::replay::time::{ParseTimeError, TimeReader};
 use crate::simulation::DescribedRequest;
 
 /// A request of a log. It is filled again and again, so that its buffers are kept.
@@ -46,6 +46,12 @@ pub(super) struct BadLine(pub(super) Cow<'static, str>);
 impl From<&'static str> for BadLine {
     fn from(problem: &'static str) -> Self {
         Self(problem.into())
+    }
+}
+
+impl From<ParseTimeError> for BadLine {
+    fn from(error: ParseTimeError) -> Self {
+        Self(error.to_string().into())
     }
 }
 

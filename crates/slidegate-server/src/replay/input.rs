@@ -1,12 +1,11 @@
-//! The files of a replay: opened, decompressed and read line by line.
+//! Logs: decompressed and read line by line.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{Context, anyhow};
 use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 
@@ -25,6 +24,49 @@ const SHOWN_CHARS: usize = 80;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// An access log: plain text, or compressed by gzip or zstd.
+pub(crate) struct AccessLog {
+    name: String,
+    reader: Box<dyn Read>,
+}
+
+/// Why a log cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    /// It cannot be opened, or not even its beginning can be read.
+    #[error("{name} cannot be read")]
+    Unreadable {
+        /// The name of the log.
+        name: String,
+        /// What the operating system or the decompressor says.
+        source: io::Error,
+    },
+    /// Its lines cannot be parsed.
+    #[error("{name}: {problem}")]
+    Format {
+        /// The name of the log.
+        name: String,
+        /// Why its format is not known, or which field is missing.
+        problem: String,
+    },
+}
+
+impl AccessLog {
+    /// A log from any reader. Reports call it by this name.
+    pub(crate) fn new(name: impl Into<String>, reader: impl Read + 'static) -> Self {
+        Self { name: name.into(), reader: Box::new(reader) }
+    }
+
+    /// Opens a file, and names the log by its path.
+    pub(crate) fn open(path: &Path) -> Result<Self, LogError> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Ok(Self::new(name, file)),
+            Err(source) => Err(LogError::Unreadable { name, source }),
+        }
+    }
+}
 
 /// One log, which is read from its beginning to its end.
 pub(super) struct LogInput {
@@ -91,28 +133,29 @@ impl Read for BrokenInput {
 }
 
 impl LogInput {
-    /// Opens a log, or for `-` standard input, and finds its format.
-    pub(super) fn open(
-        path: &Path,
+    /// Reads the beginning of a log, and finds its format.
+    pub(super) fn new(
+        log: AccessLog,
         request: &FormatRequest<'_>,
         bytes: &BytesRead,
-    ) -> anyhow::Result<Self> {
-        let (name, inner): (_, Box<dyn Read>) = match path.as_os_str() == "-" {
-            true => ("standard input".to_owned(), Box::new(io::stdin())),
-            false => {
-                let name = path.display().to_string();
-                let file = File::open(path).with_context(|| format!("{name} cannot be read"))?;
-                (name, Box::new(file))
-            }
+    ) -> Result<Self, LogError> {
+        let AccessLog { name, reader } = log;
+        let file = CountedFile { inner: reader, bytes: Rc::clone(bytes) };
+        let (beginning, reader) = match Self::read_beginning(file) {
+            Ok(opened) => opened,
+            Err(source) => return Err(LogError::Unreadable { name, source }),
         };
-        let file = CountedFile { inner, bytes: Rc::clone(bytes) };
-        let opened = Self::read_beginning(file);
-        let (beginning, reader) = opened.with_context(|| format!("{name} cannot be read"))?;
         let parser = match beginning.trim_ascii().is_empty() {
-            true => LogParser::default(),
-            false => LogParser::new(request, &beginning).map_err(|e| anyhow!("{name}: {e}"))?,
+            true => Ok(LogParser::default()),
+            false => LogParser::new(request, &beginning),
         };
-        Ok(Self { name, records: Records::new(parser, reader), times: TimeReader::default() })
+        match parser {
+            Ok(parser) => {
+                let records = Records::new(parser, reader);
+                Ok(Self { name, records, times: TimeReader::default() })
+            }
+            Err(problem) => Err(LogError::Format { name, problem }),
+        }
     }
 
     /// The first lines, and all that there is.
@@ -251,13 +294,4 @@ fn decompressed(mut file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
         (_, true) => Box::new(zstd::Decoder::new(file)?),
         _ => Box::new(file),
     })
-}
-
-/// The bytes of all files; none if one of them has no length, as standard input.
-pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
-    let length = |path: &PathBuf| {
-        let meta = std::fs::metadata(path).ok()?;
-        meta.is_file().then_some(meta.len())
-    };
-    paths.iter().map(length).sum()
 }

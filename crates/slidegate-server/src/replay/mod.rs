@@ -11,28 +11,30 @@ mod page;
 mod print;
 mod progress;
 mod report;
+mod rules;
+mod run;
 mod svg;
 mod sweep;
+mod sweep_range;
 mod tally;
 mod time;
 mod timeline;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-use self::engine::ReplayEngine;
 use self::entry::FieldMapping;
-use self::format::{AccessLogFormat, FormatRequest, WantedHeaders};
-use self::input::{BytesRead, LogInput};
-use self::merge::LogMerge;
-use self::print::percent;
+use self::format::{AccessLogFormat, FormatChoice};
+use self::input::AccessLog;
 use self::progress::ProgressBar;
-use self::report::{ConfigNames, ReplayReport};
-use self::sweep::SweepRange;
+use self::report::ReplayReport;
+use self::run::Replay;
+use self::sweep_range::SweepRange;
 use crate::config::{self, Flags, LimiterConfig, Sources};
-use crate::terminal::{self, Paint};
+use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
 The requests of the logs are decided in virtual time, with accounts in memory, by the very code that
@@ -136,34 +138,38 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let report = arguments.replay()?;
     match arguments.json {
         true => terminal::show(&(serde_json::to_string_pretty(&report)? + "\n"))?,
-        false => terminal::show(&print::text(&report, terminal::columns(), Paint::for_stdout()))?,
+        false => terminal::show_styled(&report.to_text(terminal::columns()))?,
     }
     if let Some(path) = &arguments.html {
-        let written = std::fs::write(path, page::page(&report));
+        let written = std::fs::write(path, report.to_html());
         written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     match arguments.fail_above {
-        Some(most) => check_share(&report, most),
+        Some(most) => check_share(arguments, &report, most),
         None => Ok(()),
     }
 }
 
 /// Fails if the candidate refuses more than this part of the requests; with `--against`, more than this
 /// part which the other configuration does not refuse.
-fn check_share(report: &ReplayReport, Percentage(most): Percentage) -> anyhow::Result<()> {
+fn check_share(
+    arguments: &ReplayArguments,
+    report: &ReplayReport,
+    Percentage(most): Percentage,
+) -> anyhow::Result<()> {
     // Of no requests, no part would ever be too large.
-    if report.requests == 0 {
+    if report.requests() == 0 {
         bail!("--fail-above: the logs have no request");
     }
-    let (share, refused) = match &report.against {
-        None => (report.share, "refused".to_owned()),
-        Some(other) => (
-            other.only_candidate.share,
-            format!("refused by {} and not by {}", report.config, other.config),
-        ),
+    let (share, refused) = match (report.newly_refused(), &arguments.against) {
+        (Some(share), Some(other)) => {
+            let (config, other) = (arguments.config.display(), other.display());
+            (share, format!("refused by {config} and not by {other}"))
+        }
+        _ => (report.refused(), "refused".to_owned()),
     };
-    if share * 100.0 > most {
-        bail!("{} of the requests would be {refused}, more than {most}%", percent(share));
+    if share.percent() > most {
+        bail!("{share} of the requests would be {refused}, more than {most}%");
     }
     Ok(())
 }
@@ -173,37 +179,29 @@ impl ReplayArguments {
         self.check_standard_input()?;
         let (sources, rules) = self.load(&self.config)?;
         let against = self.against.as_deref().map(|path| self.load(path)).transpose()?;
-        let sweep = self.sweep.as_ref().map(|range| range.load(&sources, &rules.policies));
-        let sweep = sweep.transpose()?;
-        let mut wanted = WantedHeaders::of(&rules);
-        if let Some((_, other)) = &against {
-            wanted = wanted.and(WantedHeaders::of(other));
-        }
-        let mut engine = ReplayEngine::new(rules, against.map(|(_, other)| other), sweep);
-        let request = FormatRequest {
-            format: self.format,
-            template: self.log_format.as_deref(),
-            mappings: &self.map,
-            wanted: &wanted,
-            policies: &engine.rules.policies,
-        };
-        let bytes = BytesRead::default();
-        let logs = self.logs.iter().map(|path| LogInput::open(path, &request, &bytes));
-        let logs = logs.collect::<anyhow::Result<Vec<_>>>()?;
-        let names = logs.iter().map(|log| log.name.clone()).collect();
-        let mut progress = ProgressBar::new(input::total_bytes(&self.logs), bytes);
-        let mut merge = LogMerge::new(logs);
-        while let Some(entry) = merge.next() {
-            engine.decide(&entry);
-            merge.reuse(entry);
-            progress.advance(merge.counts.lines);
-        }
-        drop(progress);
-        engine.finish();
+        let steps = self.sweep.as_ref().map(|range| range.load(&sources, &rules.policies));
+        let steps = steps.transpose()?;
         let name = |path: &Path| path.display().to_string();
-        let configs =
-            ConfigNames { candidate: name(&self.config), other: self.against.as_deref().map(name) };
-        Ok(ReplayReport::new(configs, names, merge, engine))
+        let mut replay = Replay::new(name(&self.config), rules.into())
+            .format(self.format_choice())
+            .mappings(self.map.clone());
+        if let (Some(path), Some((_, other))) = (&self.against, against) {
+            replay = replay.against(name(path), other.into());
+        }
+        if let (Some(range), Some(steps)) = (&self.sweep, steps) {
+            replay = replay.sweep(&range.policy, steps);
+        }
+        let logs = self.logs.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
+        let bar = ProgressBar::new(&self.logs);
+        Ok(replay.run(logs, |progress| bar.advance(progress))?)
+    }
+
+    fn format_choice(&self) -> FormatChoice {
+        match (self.format, &self.log_format) {
+            (Some(format), _) => FormatChoice::Named(format),
+            (None, Some(template)) => FormatChoice::Template(template.clone()),
+            (None, None) => FormatChoice::Detected,
+        }
     }
 
     /// Only one of the files can come from standard input.
@@ -221,4 +219,12 @@ impl ReplayArguments {
         let rules = config::load(&sources)?.config.rules;
         Ok((sources, rules))
     }
+}
+
+/// Opens a log, or standard input for `-`.
+fn open(path: &Path) -> anyhow::Result<AccessLog> {
+    Ok(match path.as_os_str() == "-" {
+        true => AccessLog::new("standard input", io::stdin()),
+        false => AccessLog::open(path)?,
+    })
 }

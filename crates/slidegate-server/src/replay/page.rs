@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::replay::print::{counted, grouped, notes, noun, percent, refusing};
+use crate::replay::print::{counted, grouped, notes, noun, refusing};
 use crate::replay::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
     SweepReport,
@@ -14,32 +14,34 @@ use crate::replay::svg::{self, escaped, length, short_time};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page.
-pub(super) fn page(report: &ReplayReport) -> String {
-    let title = escaped(&format!("Whom would {} refuse?", report.config));
-    let mut body = format!("<header><h1>{title}</h1>\n{}</header>\n", subtitle(report));
-    add_tiles(&mut body, report);
-    add_notes(&mut body, report);
-    if report.requests > 0 {
-        let caption = "<span class=\"key\"></span>requests, and of these \
-                       <span class=\"key bad\"></span>refused, over time (UTC)";
-        add_figure(&mut body, "wide", caption, &svg::timeline(&report.timeline));
+impl ReplayReport {
+    /// The whole result as a page with charts: one HTML file that loads nothing and runs no scripts.
+    pub(crate) fn to_html(&self) -> String {
+        let title = escaped(&format!("Whom would {} refuse?", self.config));
+        let mut body = format!("<header><h1>{title}</h1>\n{}</header>\n", subtitle(self));
+        add_tiles(&mut body, self);
+        add_notes(&mut body, self);
+        if self.requests > 0 {
+            let caption = "<span class=\"key\"></span>requests, and of these \
+                           <span class=\"key bad\"></span>refused, over time (UTC)";
+            add_figure(&mut body, "wide", caption, &svg::timeline(&self.timeline));
+        }
+        for policy in &self.policies {
+            add_policy(&mut body, policy);
+        }
+        if let Some(sweep) = &self.sweep {
+            add_sweep(&mut body, sweep);
+        }
+        if let Some(against) = &self.against {
+            add_against(&mut body, self, against);
+        }
+        format!(
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
+        )
     }
-    for policy in &report.policies {
-        add_policy(&mut body, policy);
-    }
-    if let Some(sweep) = &report.sweep {
-        add_sweep(&mut body, sweep);
-    }
-    if let Some(against) = &report.against {
-        add_against(&mut body, report, against);
-    }
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-    )
 }
 
 fn subtitle(report: &ReplayReport) -> String {
@@ -70,7 +72,7 @@ fn add_tiles(body: &mut String, report: &ReplayReport) {
          <div class=\"tile\"><b class=\"{tone}\">{}</b><span>of the requests would be refused</span></div>\n\
          <div class=\"tile\"><b class=\"{tone}\">{}</b><span>refused {}</span></div>\n\
          <div class=\"tile\"><b>{}</b><span>{}</span></div>",
-        figure("share", &percent(report.share)),
+        figure("share", &report.share.to_string()),
         count("refused", report.refused),
         noun(report.refused, "request"),
         count("requests", report.requests),
@@ -123,7 +125,7 @@ fn add_policy(body: &mut String, policy: &PolicyReport) {
         count("refused", policy.refused),
         count("requests", policy.requests),
         noun(policy.requests, "request"),
-        figure("share", &percent(policy.share)),
+        figure("share", &policy.share.to_string()),
         count("identities_refused", policy.identities_refused),
         count("identities", policy.identities),
         noun(policy.identities, "identity"),
@@ -226,7 +228,7 @@ fn add_sweep(body: &mut String, sweep: &SweepReport) {
             "<tr><td class=\"name\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escaped(&step.quota),
             grouped(step.refused),
-            escaped(&percent(step.share)),
+            escaped(&step.share.to_string()),
             grouped(step.identities_refused),
             refused_first(&step.refused_first)
         );
@@ -241,9 +243,9 @@ fn add_against(body: &mut String, report: &ReplayReport, against: &AgainstReport
         "<section data-part=\"against\">\n<h2>Against {other}</h2>\n\
          <p>{other} refuses {} of the requests ({}), {candidate} {} ({}).</p>",
         count("refused", against.refused),
-        escaped(&percent(against.share)),
+        escaped(&against.share.to_string()),
         grouped(report.refused),
-        escaped(&percent(report.share)),
+        escaped(&report.share.to_string()),
     );
     add_side(body, "only_candidate", &candidate, &against.only_candidate);
     add_side(body, "only_other", &other, &against.only_other);
@@ -257,7 +259,7 @@ fn add_side(body: &mut String, part: &str, name: &str, side: &OneSidedReport) {
         "<h3>Refused by {name} only</h3>\n<p>{} {} ({}) of {}.</p>",
         count(part, side.requests),
         noun(side.requests, "request"),
-        escaped(&percent(side.share)),
+        escaped(&side.share.to_string()),
         counted(side.identities, "identity")
     );
     if side.most.is_empty() {

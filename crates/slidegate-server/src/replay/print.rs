@@ -1,54 +1,61 @@
-//! The result of a replay in a terminal.
+//! The result of a replay as text for a terminal.
 
 use std::fmt::Write as _;
 
+use anstyle::{AnsiColor, Style};
+
 use crate::replay::report::{
-    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
+    AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport, Share,
     SweepReport,
 };
-use crate::terminal::{Paint, Tone};
+
+/// Of headings.
+const STRONG: Style = Style::new().bold();
+/// Of what is there for orientation.
+const FAINT: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
 
 /// The widest identity that keeps its line straight.
 const IDENTITY: usize = 40;
 
-/// The whole result, in lines of about so many columns.
-pub(super) fn text(report: &ReplayReport, columns: usize, paint: Paint) -> String {
-    let mut text = heading(report, paint);
-    for note in notes(report) {
-        let _ = writeln!(text, "{} {note}", paint.tone(Tone::Bad, "!"));
+impl ReplayReport {
+    /// The whole result in lines of about so many columns, with the escape codes of ANSI terminals for
+    /// styles.
+    pub(crate) fn to_text(&self, columns: usize) -> String {
+        let mut text = heading(self);
+        for note in notes(self) {
+            let _ = writeln!(text, "{BAD}!{BAD:#} {note}");
+        }
+        for policy in &self.policies {
+            text.push('\n');
+            add_policy(&mut text, policy);
+        }
+        if let Some(sweep) = &self.sweep {
+            text.push('\n');
+            add_sweep(&mut text, sweep, columns);
+        }
+        if let Some(against) = &self.against {
+            text.push('\n');
+            add_against(&mut text, self, against);
+        }
+        text
     }
-    for policy in &report.policies {
-        text.push('\n');
-        add_policy(&mut text, policy, paint);
-    }
-    if let Some(sweep) = &report.sweep {
-        text.push('\n');
-        add_sweep(&mut text, sweep, columns, paint);
-    }
-    if let Some(against) = &report.against {
-        text.push('\n');
-        add_against(&mut text, report, against, paint);
-    }
-    text
 }
 
-fn heading(report: &ReplayReport, paint: Paint) -> String {
-    let title =
-        paint.tone(Tone::Strong, &format!("{} with {}", report.config, report.logs.join(", ")));
-    let mut text = format!("{title}\n");
+fn heading(report: &ReplayReport) -> String {
+    let logs = report.logs.join(", ");
+    let mut text = format!("{STRONG}{} with {logs}{STRONG:#}\n", report.config);
     let (Some(first), Some(last)) = (report.first, report.last) else {
         return text + "no requests\n";
     };
     let requests = counted(report.requests, "request");
     let lines = counted(report.lines.lines, "line");
     let _ = writeln!(text, "{requests} in {lines}, {first} to {last}");
-    let refused = format!(
-        "{} of {requests} would be refused ({})",
-        grouped(report.refused),
-        percent(report.share)
-    );
-    let tone = if report.refused > 0 { Tone::Bad } else { Tone::Good };
-    let _ = writeln!(text, "{}", paint.tone(tone, &refused));
+    let refused =
+        format!("{} of {requests} would be refused ({})", grouped(report.refused), report.share);
+    let style = if report.refused > 0 { BAD } else { GOOD };
+    let _ = writeln!(text, "{style}{refused}{style:#}");
     text
 }
 
@@ -86,9 +93,9 @@ pub(super) fn notes(report: &ReplayReport) -> Vec<String> {
     notes
 }
 
-fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
+fn add_policy(text: &mut String, policy: &PolicyReport) {
     let shadow = if policy.shadow { " (only watching: nobody is refused)" } else { "" };
-    let _ = writeln!(text, "{}{shadow}", paint.tone(Tone::Strong, &policy.policy));
+    let _ = writeln!(text, "{STRONG}{}{STRONG:#}{shadow}", policy.policy);
     if policy.requests == 0 {
         *text += "  no requests\n";
         return;
@@ -97,13 +104,13 @@ fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
         "{} of {} ({}), {} of {} ({})",
         grouped(policy.refused),
         counted(policy.requests, "request"),
-        percent(policy.share),
+        policy.share,
         grouped(policy.identities_refused),
         counted(policy.identities, "identity"),
-        percent(policy.identities_refused as f64 / policy.identities.max(1) as f64),
+        Share::of(policy.identities_refused, policy.identities),
     );
-    let tone = if policy.refused > 0 { Tone::Bad } else { Tone::Good };
-    let _ = writeln!(text, "  refused        {}", paint.tone(tone, &refused));
+    let style = if policy.refused > 0 { BAD } else { GOOD };
+    let _ = writeln!(text, "  refused        {style}{refused}{style:#}");
     if let Some(minute) = policy.worst_minute {
         let (refused, requests) = (grouped(minute.refused), counted(minute.requests, "request"));
         let _ = writeln!(text, "  worst minute   {}: {refused} of {requests}", minute.at);
@@ -114,13 +121,13 @@ fn add_policy(text: &mut String, policy: &PolicyReport, paint: Paint) {
         let identity = &own.identity;
         let _ = writeln!(text, "  {label:<14} {identity:<IDENTITY$} {refused:>11} of {requests}");
     }
-    add_quotas(text, &policy.quotas, paint);
+    add_quotas(text, &policy.quotas);
 }
 
-fn add_quotas(text: &mut String, quotas: &[QuotaReport], paint: Paint) {
+fn add_quotas(text: &mut String, quotas: &[QuotaReport]) {
     let heading =
         "  units that refuse none of:              99%       99.9%         all   identities";
-    let _ = writeln!(text, "{}", paint.tone(Tone::Faint, heading));
+    let _ = writeln!(text, "{FAINT}{heading}{FAINT:#}");
     for quota in quotas {
         let plan = quota.plan.as_ref().map(|plan| format!("{plan} ")).unwrap_or_default();
         let name = format!("{plan}{}", quota.quota);
@@ -131,8 +138,8 @@ fn add_quotas(text: &mut String, quotas: &[QuotaReport], paint: Paint) {
         if let Some(busiest) = &quota.busiest {
             let (units, identity, until) =
                 (grouped(busiest.units), &busiest.identity, busiest.until);
-            let line = format!("    busiest: {units} of {identity} until {until}");
-            let _ = writeln!(text, "{}", paint.tone(Tone::Faint, &line));
+            let _ =
+                writeln!(text, "{FAINT}    busiest: {units} of {identity} until {until}{FAINT:#}");
         }
         let first = &quota.refused_first;
         if first.identities > 0 {
@@ -150,16 +157,16 @@ pub(super) fn refusing(first: &RefusedFirst) -> String {
     policies.collect::<Vec<_>>().join(", ")
 }
 
-fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Paint) {
-    let heading = format!("sweep of {}", sweep.policy);
-    let _ = writeln!(text, "{}", paint.tone(Tone::Strong, &heading));
+fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize) {
+    let _ = writeln!(text, "{STRONG}sweep of {}{STRONG:#}", sweep.policy);
     let width = columns.saturating_sub(60).clamp(10, 40);
-    let most = sweep.steps.iter().map(|step| step.share).fold(f64::MIN_POSITIVE, f64::max);
+    let shares = sweep.steps.iter().map(|step| step.share.fraction());
+    let most = shares.fold(f64::MIN_POSITIVE, f64::max);
     for step in &sweep.steps {
-        let cells = (step.share / most * width as f64).ceil() as usize;
-        let bar = paint.tone(Tone::Bad, &format!("{:<width$}", "█".repeat(cells)));
+        let cells = (step.share.fraction() / most * width as f64).ceil() as usize;
+        let bar = format!("{BAD}{:<width$}{BAD:#}", "█".repeat(cells));
         let (quota, refused) = (&step.quota, grouped(step.refused));
-        let share = percent(step.share);
+        let share = step.share;
         let identities = counted(step.identities_refused, "identity");
         let first = match step.refused_first.identities {
             0 => String::new(),
@@ -172,14 +179,13 @@ fn add_sweep(text: &mut String, sweep: &SweepReport, columns: usize, paint: Pain
     }
 }
 
-fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport, paint: Paint) {
-    let heading = format!("against {}", against.config);
-    let _ = writeln!(text, "{}", paint.tone(Tone::Strong, &heading));
+fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport) {
+    let _ = writeln!(text, "{STRONG}against {}{STRONG:#}", against.config);
     for (name, refused, share) in [
         (&against.config, against.refused, against.share),
         (&report.config, report.refused, report.share),
     ] {
-        let _ = writeln!(text, "  refused by {name}: {} ({})", grouped(refused), percent(share));
+        let _ = writeln!(text, "  refused by {name}: {} ({share})", grouped(refused));
     }
     for (name, side) in
         [(&report.config, &against.only_candidate), (&against.config, &against.only_other)]
@@ -191,7 +197,7 @@ fn add_against(text: &mut String, report: &ReplayReport, against: &AgainstReport
 fn add_side(text: &mut String, name: &str, side: &OneSidedReport) {
     let requests = counted(side.requests, "request");
     let identities = counted(side.identities, "identity");
-    let share = percent(side.share);
+    let share = side.share;
     let _ = writeln!(text, "  only by {name}: {requests} ({share}) of {identities}");
     for own in &side.most {
         let (policy, identity, requests) = (&own.policy, &own.identity, grouped(own.requests));
@@ -226,21 +232,6 @@ pub(super) fn noun(number: u64, singular: &str) -> String {
     }
 }
 
-/// A share in percent, to two significant digits where it is small. What is more than nothing is never
-/// shown as nothing, and what is less than all never as all.
-pub(super) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        p if p <= 0.0 => "0%".to_owned(),
-        p if p >= 100.0 => "100%".to_owned(),
-        p if p < 0.001 => "<0.001%".to_owned(),
-        p if p < 0.1 => format!("{p:.3}%"),
-        p if p < 1.0 => format!("{p:.2}%"),
-        p if p < 99.9 => format!("{p:.1}%"),
-        _ => ">99.9%".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,17 +247,6 @@ mod tests {
             (2, "identity", "2 identities"),
         ] {
             assert_eq!(counted(number, singular), text);
-        }
-        for (share, text) in [
-            (0.0, "0%"),
-            (0.000_001, "<0.001%"),
-            (0.000_123, "0.012%"),
-            (0.001_234, "0.12%"),
-            (0.1234, "12.3%"),
-            (0.999_99, ">99.9%"),
-            (1.0, "100%"),
-        ] {
-            assert_eq!(percent(share), text);
         }
     }
 }

@@ -1,4 +1,6 @@
-//! The result of a replay: the same figures for the terminal, for `--json` and for the page.
+//! The result of a replay: the same figures as text, as JSON and as a page.
+
+use std::fmt;
 
 use serde::Serialize;
 use slidegate::{Identity, Policies, Timestamp};
@@ -16,9 +18,9 @@ use crate::replay::timeline::{Minute, Timeline};
 /// How many identities are named.
 const TOP: usize = 10;
 
-/// What a candidate would have done to the requests of the logs.
+/// What rules would have done to the requests of the logs. As JSON it has all figures.
 #[derive(Debug, Serialize)]
-pub(super) struct ReplayReport {
+pub(crate) struct ReplayReport {
     pub(super) config: String,
     pub(super) logs: Vec<String>,
     #[serde(flatten)]
@@ -32,7 +34,7 @@ pub(super) struct ReplayReport {
     pub(super) requests: u64,
     pub(super) refused: u64,
     /// Refused requests in all requests.
-    pub(super) share: f64,
+    pub(super) share: Share,
     pub(super) blocked: u64,
     pub(super) bad_requests: u64,
     pub(super) without_room: u64,
@@ -44,6 +46,42 @@ pub(super) struct ReplayReport {
     pub(super) sweep: Option<SweepReport>,
 }
 
+/// A part of a whole, from 0 to 1. It is shown in percent, to two significant digits where it is small:
+/// more than nothing is never shown as nothing, and less than all never as all.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Share(f64);
+
+impl Share {
+    /// Nothing of nothing is 0.
+    pub(super) fn of(part: u64, whole: u64) -> Self {
+        Self(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+    }
+
+    /// From 0 to 1.
+    pub(super) fn fraction(self) -> f64 {
+        self.0
+    }
+
+    /// From 0 to 100.
+    pub(crate) fn percent(self) -> f64 {
+        self.0 * 100.0
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.percent() {
+            p if p <= 0.0 => f.write_str("0%"),
+            p if p >= 100.0 => f.write_str("100%"),
+            p if p < 0.001 => f.write_str("<0.001%"),
+            p if p < 0.1 => write!(f, "{p:.3}%"),
+            p if p < 1.0 => write!(f, "{p:.2}%"),
+            p if p < 99.9 => write!(f, "{p:.1}%"),
+            _ => f.write_str(">99.9%"),
+        }
+    }
+}
+
 /// One policy.
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyReport {
@@ -52,7 +90,7 @@ pub(super) struct PolicyReport {
     pub(super) shadow: bool,
     pub(super) requests: u64,
     pub(super) refused: u64,
-    pub(super) share: f64,
+    pub(super) share: Share,
     pub(super) identities: u64,
     /// Those with at least one refusal.
     pub(super) identities_refused: u64,
@@ -135,7 +173,7 @@ pub(super) struct BusiestReport {
 pub(super) struct AgainstReport {
     pub(super) config: String,
     pub(super) refused: u64,
-    pub(super) share: f64,
+    pub(super) share: Share,
     pub(super) only_candidate: OneSidedReport,
     pub(super) only_other: OneSidedReport,
 }
@@ -144,7 +182,7 @@ pub(super) struct AgainstReport {
 pub(super) struct OneSidedReport {
     pub(super) requests: u64,
     /// These in all requests.
-    pub(super) share: f64,
+    pub(super) share: Share,
     pub(super) identities: u64,
     pub(super) most: Vec<OneSidedIdentity>,
 }
@@ -168,7 +206,7 @@ pub(super) struct SweepStepReport {
     pub(super) quota: String,
     pub(super) units: u32,
     pub(super) refused: u64,
-    pub(super) share: f64,
+    pub(super) share: Share,
     pub(super) identities_refused: u64,
     pub(super) refused_first: RefusedFirst,
 }
@@ -202,7 +240,7 @@ impl ReplayReport {
             lines: merge.counts,
             requests: totals.requests,
             refused: totals.refused,
-            share: share(totals.refused, totals.requests),
+            share: Share::of(totals.refused, totals.requests),
             blocked: totals.blocked,
             bad_requests: totals.bad_requests,
             without_room: totals.without_room,
@@ -212,6 +250,22 @@ impl ReplayReport {
             sweep: engine.sweep.as_ref().map(SweepReport::new),
             timeline: engine.tallies.timeline,
         }
+    }
+
+    /// How many requests the logs have.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// The requests that would be refused, of all.
+    pub(crate) fn refused(&self) -> Share {
+        self.share
+    }
+
+    /// The requests that would be refused and that the other rules do not refuse, of all; none if
+    /// there are no others to compare with.
+    pub(crate) fn newly_refused(&self) -> Option<Share> {
+        self.against.as_ref().map(|other| other.only_candidate.share)
     }
 }
 
@@ -244,7 +298,7 @@ impl PolicyReport {
             shadow: tally.shadow,
             requests: tally.requests,
             refused: tally.refused,
-            share: share(tally.refused, tally.requests),
+            share: Share::of(tally.refused, tally.requests),
             identities: tally.accounts.len() as u64,
             identities_refused,
             untracked_requests: tally.untracked,
@@ -348,7 +402,7 @@ impl AgainstReport {
         Self {
             config,
             refused: other.refused,
-            share: share(other.refused, requests),
+            share: Share::of(other.refused, requests),
             only_candidate: OneSidedReport::new(&other.only_candidate, candidate, requests),
             only_other: OneSidedReport::new(&other.only_other, &other.rules.policies, requests),
         }
@@ -366,7 +420,7 @@ impl OneSidedReport {
         });
         Self {
             requests: side.requests,
-            share: share(side.requests, all_requests),
+            share: Share::of(side.requests, all_requests),
             identities: all.len() as u64,
             most: most.collect(),
         }
@@ -381,17 +435,13 @@ impl SweepReport {
                 quota: step.quota.to_string(),
                 units: step.quota.units().get(),
                 refused: step.refused,
-                share: share(step.refused, sweep.requests),
+                share: Share::of(step.refused, sweep.requests),
                 identities_refused: refused.count() as u64,
                 refused_first: RefusedFirst::new(step.above(&sweep.demands)),
             }
         });
         Self { policy: sweep.policy.clone(), requests: sweep.requests, steps: steps.collect() }
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 #[cfg(test)]
@@ -406,6 +456,22 @@ mod tests {
         let never = NeverRefused::new(&[3, 7]);
         assert_eq!((never.p99, never.p99_9, never.all), (7, 7, 7));
         assert_eq!(NeverRefused::new(&[]).all, 0);
+    }
+
+    #[test]
+    fn a_share_is_shown_to_be_more_than_nothing_and_less_than_all() {
+        for (share, text) in [
+            (0.0, "0%"),
+            (0.000_001, "<0.001%"),
+            (0.000_123, "0.012%"),
+            (0.001_234, "0.12%"),
+            (0.1234, "12.3%"),
+            (0.999_99, ">99.9%"),
+            (1.0, "100%"),
+        ] {
+            assert_eq!(Share(share).to_string(), text);
+        }
+        assert_eq!(Share::of(0, 0), Share(0.0));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::calendar::Rfc3339;
-use crate::replay::print::{counted, grouped, percent};
-use crate::replay::report::{BusiestReport, DemandRange, QuotaReport, SweepReport};
+use crate::replay::print::{counted, grouped};
+use crate::replay::report::{BusiestReport, DemandRange, QuotaReport, Share, SweepReport};
 use crate::replay::timeline::Timeline;
 
 /// An area with an axis on the left and one below.
@@ -206,7 +206,11 @@ pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
 
 /// Refusals by the units of the quota.
 pub(super) fn sweep(sweep: &SweepReport) -> String {
-    let most = sweep.steps.iter().map(|step| step.share).fold(0.0, f64::max);
+    let most = sweep
+        .steps
+        .iter()
+        .map(|step| step.share)
+        .fold(Share::of(0, 1), |a, b| if b > a { b } else { a });
     let words = format!(
         "Refused requests of {} by quota, from {} to {}",
         sweep.policy,
@@ -214,7 +218,7 @@ pub(super) fn sweep(sweep: &SweepReport) -> String {
         sweep.steps.last().map_or("", |step| &step.quota)
     );
     let mut chart = Chart::new(900.0, 240.0, &words);
-    chart.scale(&percent(most), "refused requests");
+    chart.scale(&most.to_string(), "refused requests");
     let log = |units: u32| f64::from(units).ln();
     let first = sweep.steps.first().map_or(0.0, |step| log(step.units));
     let last = sweep.steps.last().map_or(1.0, |step| log(step.units));
@@ -223,14 +227,13 @@ pub(super) fn sweep(sweep: &SweepReport) -> String {
         .iter()
         .map(|step| {
             let part = if last > first { (log(step.units) - first) / (last - first) } else { 0.5 };
-            (chart.x(part), chart.y(if most > 0.0 { step.share / most } else { 0.0 }))
+            (chart.x(part), chart.y(step.share.fraction() / most.fraction().max(f64::MIN_POSITIVE)))
         })
         .collect();
     let line: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     let _ = writeln!(chart.svg, "<path class=\"curve\" d=\"M{}\"/>", line.join("L"));
     for ((x, y), step) in points.iter().zip(&sweep.steps) {
-        let words =
-            format!("{}: {} refused ({})", step.quota, grouped(step.refused), percent(step.share));
+        let words = format!("{}: {} refused ({})", step.quota, grouped(step.refused), step.share);
         let _ = writeln!(
             chart.svg,
             "<circle class=\"point\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",

@@ -1,29 +1,15 @@
-//! `--sweep`: how many requests each of several quotas would refuse.
+//! How many requests each of several quotas of a policy would refuse.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
-use std::str::FromStr;
 
-use anyhow::{Context, bail};
 use foldhash::fast::RandomState;
-use slidegate::policy::{CheckedPolicy, MatchedPolicy};
-use slidegate::{Facts, Identity, Policies, Quota, Timestamp};
+use slidegate::policy::MatchedPolicy;
+use slidegate::{Facts, Identity, Quota, Timestamp};
 
-use crate::config::{self, Sources};
 use crate::replay::demand::{DemandWindow, window_ms};
-use crate::replay::engine::{MatchedPolicies, ReplayedRules};
-use crate::replay::tally::{AccountRefusals, MAX_IDENTITIES, RefusedBy};
-
-/// How many quotas are tried, from the first to the last.
-const STEPS: u32 = 16;
-
-/// `api=10/min..1000/min`: the quotas of a policy to try.
-#[derive(Debug, Clone)]
-pub(super) struct SweepRange {
-    policy: String,
-    from: Quota,
-    to: Quota,
-}
+use crate::replay::rules::ReplayedRules;
+use crate::replay::tally::{AccountRefusals, MAX_IDENTITIES, MatchedPolicies, RefusedBy};
+use crate::simulation::RuleSet;
 
 /// A policy under one quota after the other, each with accounts of its own.
 #[derive(Debug)]
@@ -48,78 +34,16 @@ pub(super) struct SweepStep {
     pub(super) refusals: HashMap<Identity, AccountRefusals, RandomState>,
 }
 
-impl FromStr for SweepRange {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let expected = "expected a policy and two quotas, such as api=10/min..1000/min";
-        let (policy, quotas) = text.split_once('=').context(expected)?;
-        let (from, to) = quotas.split_once("..").context(expected)?;
-        let (from, to): (Quota, Quota) = (from.trim().parse()?, to.trim().parse()?);
-        if from.window() != to.window() || from.units() > to.units() {
-            bail!("{expected}, of one window and the smaller first");
-        }
-        Ok(Self { policy: policy.trim().to_owned(), from, to })
-    }
-}
-
-impl SweepRange {
-    /// The rules of each step.
-    pub(super) fn load(&self, sources: &Sources, policies: &Policies) -> anyhow::Result<Sweep> {
-        let Some(policy) = policies.iter().find(|policy| *policy.name == *self.policy) else {
-            let names: Vec<&str> = policies.names().map(|name| &**name).collect();
-            bail!("--sweep: there is no policy {:?}; there are {}", self.policy, names.join(", "));
-        };
-        let mut steps = Vec::new();
-        for quota in self.quotas()? {
-            let quotas = self.replaced(policy, quota)?;
-            let changed = sources.with_quotas(&self.policy, quotas.clone());
-            let rules = ReplayedRules::new(config::load(&changed)?.config.rules);
-            let (refused, refusals) = (0, HashMap::default());
-            steps.push(SweepStep { quota, quotas, rules, refused, refusals });
-        }
-        let (policy, window_ms) = (self.policy.clone(), window_ms(self.from));
-        Ok(Sweep { policy, requests: 0, window_ms, demands: HashMap::default(), steps })
-    }
-
-    /// From the first to the last, each larger by the same factor.
-    fn quotas(&self) -> anyhow::Result<Vec<Quota>> {
-        let (from, to) = (f64::from(self.from.units().get()), f64::from(self.to.units().get()));
-        let units = |step: u32| {
-            let part = f64::from(step) / f64::from(STEPS - 1);
-            (from * (to / from).powf(part)).round() as u32
-        };
-        let mut all: Vec<u32> = (0..STEPS).map(units).collect();
-        all.dedup();
-        let quota = |units| {
-            let units = NonZeroU32::new(units).context("a quota has at least one unit")?;
-            Ok(Quota::new(units, self.from.window())?)
-        };
-        all.into_iter().map(quota).collect()
-    }
-
-    /// The quotas of the policy with this one in place of the only one, or of that of its window.
-    fn replaced(&self, policy: &CheckedPolicy, quota: Quota) -> anyhow::Result<Vec<Quota>> {
-        let mut quotas = policy.quotas().to_vec();
-        if quotas.is_empty() {
-            bail!(
-                "--sweep: policy {:?} has no quotas of its own, but goes by plans: expected a policy \
-                 with quotas",
-                self.policy
-            );
-        }
-        let position = quotas.iter().position(|own| own.window() == quota.window());
-        let position = position.or((quotas.len() == 1).then_some(0)).with_context(|| {
-            let quotas: Vec<String> = quotas.iter().map(Quota::to_string).collect();
-            let (policy, quotas) = (&self.policy, quotas.join(" and "));
-            format!("--sweep: policy {policy:?} has {quotas}: expected the window of one of them")
-        })?;
-        quotas[position] = quota;
-        Ok(quotas)
-    }
-}
-
 impl Sweep {
+    /// Of a policy, under each quota with the rules in which the policy has it. All quotas have one
+    /// window.
+    pub(super) fn new(policy: String, steps: impl IntoIterator<Item = (Quota, RuleSet)>) -> Self {
+        let steps = steps.into_iter().map(|(quota, rules)| SweepStep::new(&policy, quota, rules));
+        let steps: Vec<_> = steps.collect();
+        let window_ms = steps.first().map_or(1, |step| window_ms(step.quota));
+        Self { policy, requests: 0, window_ms, demands: HashMap::default(), steps }
+    }
+
     /// Decides a request under each of the quotas.
     pub(super) fn decide(
         &mut self,
@@ -155,6 +79,13 @@ impl Sweep {
 }
 
 impl SweepStep {
+    fn new(policy: &str, quota: Quota, rules: RuleSet) -> Self {
+        let rules = ReplayedRules::new(rules);
+        let own = rules.policies.iter().find(|own| *own.name == *policy);
+        let quotas = own.map_or_else(Vec::new, |own| own.quotas().to_vec());
+        Self { quota, quotas, rules, refused: 0, refusals: HashMap::default() }
+    }
+
     /// The refusals of identities that ask for more than the quota.
     pub(super) fn above<'s>(
         &'s self,

@@ -9,7 +9,6 @@ use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestam
 use smallvec::SmallVec;
 
 use crate::replay::demand::{DemandWindow, Demanded, window_ms};
-use crate::replay::engine::MatchedPolicies;
 use crate::replay::timeline::{IsRefused, WorstMinute};
 
 /// The most identities that are counted one by one under a policy. Requests of others are counted, and
@@ -98,6 +97,9 @@ pub(super) enum RefusedBy<'p> {
 /// In place of a policy's name, for requests with an API key that was not issued: the setting that
 /// refuses them before policies decide.
 const UNKNOWN_KEYS: &str = "unknown_keys";
+
+/// The policies that count a request.
+pub(super) type MatchedPolicies<'p> = SmallVec<[MatchedPolicy<'p>; 4]>;
 
 /// What a policy has to do with a request.
 #[derive(Debug, Clone, Copy)]

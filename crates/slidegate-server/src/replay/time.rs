@@ -8,8 +8,6 @@ use jiff::fmt::strtime;
 use jiff::tz::Offset;
 use slidegate::Timestamp;
 
-use crate::replay::entry::BadLine;
-
 /// Reads instants, and remembers the last: in a busy log, many lines have the same second.
 #[derive(Debug, Default)]
 pub(super) struct TimeReader {
@@ -19,8 +17,13 @@ pub(super) struct TimeReader {
     has_fractions: bool,
 }
 
-const EXPECTED: &str = "expected a time from 1970 to 2554, such as 10/Oct/2026:13:55:36 +0000, \
-                        2026-10-10T13:55:36.123Z or 1791640536.123";
+/// A text that is not an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a time from 1970 to 2554, such as 10/Oct/2026:13:55:36 +0000, \
+     2026-10-10T13:55:36.123Z or 1791640536.123"
+)]
+pub(super) struct ParseTimeError;
 
 impl TimeReader {
     /// Whether all instants so far are whole seconds.
@@ -28,11 +31,11 @@ impl TimeReader {
         !self.has_fractions
     }
 
-    pub(super) fn read(&mut self, text: &str) -> Result<Timestamp, BadLine> {
+    pub(super) fn read(&mut self, text: &str) -> Result<Timestamp, ParseTimeError> {
         if text == self.last_text && !text.is_empty() {
             return Ok(self.last);
         }
-        let at = parse(text).ok_or(EXPECTED)?;
+        let at = parse(text).ok_or(ParseTimeError)?;
         self.has_fractions |= !at.as_nanos().is_multiple_of(1_000_000_000);
         self.last_text.clear();
         self.last_text.push_str(text);

@@ -16,9 +16,9 @@ use slidegate_tower::AddressSource;
 use self::columns::CsvColumns;
 use self::json::{JsonFields, JsonShape};
 use self::template::LineTemplate;
-use crate::config::LimiterConfig;
 use crate::replay::entry::{BadLine, FieldMapping, LogEntry};
 use crate::replay::time::TimeReader;
+use crate::simulation::RuleSet;
 
 /// The format of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,13 +47,22 @@ pub(super) enum AccessLogFormat {
     Json,
 }
 
-/// What is asked of a log on the command line.
+/// How the format of a log is known.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum FormatChoice {
+    /// By its first lines.
+    #[default]
+    Detected,
+    /// By its name.
+    Named(AccessLogFormat),
+    /// By a template as nginx's `log_format` has it.
+    Template(String),
+}
+
+/// What is known of the logs before they are read.
 #[derive(Debug)]
 pub(super) struct FormatRequest<'a> {
-    /// Without it the format is found by the first lines.
-    pub(super) format: Option<AccessLogFormat>,
-    /// nginx's `log_format`.
-    pub(super) template: Option<&'a str>,
+    pub(super) format: &'a FormatChoice,
     pub(super) mappings: &'a [FieldMapping],
     pub(super) wanted: &'a WantedHeaders,
     /// Those that give API keys their names, which the audit trail has.
@@ -87,7 +96,7 @@ pub(super) enum LineParser {
 }
 
 impl WantedHeaders {
-    pub(super) fn of(rules: &LimiterConfig) -> Self {
+    pub(super) fn of(rules: &RuleSet) -> Self {
         let mut names = vec![HeaderName::from_static("x-api-key"), header::AUTHORIZATION];
         names.extend(rules.policies.identity_headers().cloned());
         if rules.client_address.source() != AddressSource::Peer {
@@ -114,16 +123,15 @@ impl Default for LogParser {
 impl LogParser {
     /// A parser of a log that begins so. The error says why there is none.
     pub(super) fn new(request: &FormatRequest<'_>, beginning: &[u8]) -> Result<Self, String> {
-        match (request.template, request.format) {
-            (Some(template), _) => {
+        Ok(match request.format {
+            FormatChoice::Detected => Self::found(request, beginning)?,
+            FormatChoice::Named(format) => Self::of_format(*format, request, beginning)?,
+            FormatChoice::Template(template) => {
                 let template = LineTemplate::parse(template, request.mappings, request.wanted);
-                template
-                    .map(|template| Self::Lines(LineParser::Template(template)))
-                    .map_err(|problem| format!("--log-format: {problem}"))
+                let template = template.map_err(|problem| format!("--log-format: {problem}"))?;
+                Self::Lines(LineParser::Template(template))
             }
-            (None, Some(format)) => Self::of_format(format, request, beginning),
-            (None, None) => Self::found(request, beginning),
-        }
+        })
     }
 
     fn of_format(

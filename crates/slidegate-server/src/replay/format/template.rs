@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::HeaderName;
 
-use crate::replay::entry::{BadLine, FieldMapping, FieldUse, LogEntry};
+use crate::replay::entry::{BadLine, FieldMapping, FieldUse, LogEntry, NO_TIME};
 use crate::replay::format::WantedHeaders;
 use crate::replay::time::TimeReader;
 
@@ -127,7 +127,7 @@ impl LineTemplate {
             rest = &rest[length + end.len()..];
         }
         if !has_time {
-            return Err(crate::replay::entry::NO_TIME.into());
+            return Err(NO_TIME.into());
         }
         Ok(())
     }
