@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::Policies;
+use slidegate_replay::{DescribedRequest, RequestReading};
 
 use crate::config::{self, Flags, LimiterConfig, Sources};
-use crate::simulation::{DescribedRequest, RequestReading};
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\

@@ -33,7 +33,6 @@ mod resp;
 mod rls;
 mod server;
 mod shared;
-mod simulation;
 mod store;
 mod terminal;
 mod visible;

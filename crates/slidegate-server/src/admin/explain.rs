@@ -10,6 +10,7 @@ use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
 use slidegate::Policies;
 use slidegate::policy::{ExplainedPolicy, Explanation};
+use slidegate_replay::{DescribedRequest, RequestReading};
 use slidegate_tower::bad_request;
 
 use super::Operator;
@@ -17,7 +18,6 @@ use super::changes::NoParameters;
 use crate::decisions::{Answer, question};
 use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
-use crate::simulation::{DescribedRequest, RequestReading};
 
 /// A request with many long headers.
 const MAX_BODY_BYTES: usize = 256 * 1024;

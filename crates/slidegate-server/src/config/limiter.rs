@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use slidegate::policy::{PathReading, PoliciesBuilder, PolicyError, PolicyErrors, UnknownKeys};
 use slidegate::{Policies, Policy};
+use slidegate_replay::RuleSet;
 use slidegate_tower::{ClientAddress, Responder};
 
 use crate::config::api_keys::{IssuedKey, IssuedKeys};
@@ -13,7 +14,6 @@ use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, r
 use crate::config::reader::Value;
 use crate::config::summary::ConfigSummary;
 use crate::config::throttle;
-use crate::simulation::RuleSet;
 
 /// Policies, responses and client addresses.
 #[derive(Debug)]

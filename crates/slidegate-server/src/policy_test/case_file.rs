@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate_replay::DescribedRequest;
 
 use super::expectation::Expectation;
 use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Period, Sources, Value};
-use crate::simulation::DescribedRequest;
 
 /// The most repetitions of a step.
 const MAX_TIMES: u32 = 1_000_000;

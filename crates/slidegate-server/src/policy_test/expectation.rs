@@ -4,10 +4,10 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use slidegate::{Decision, Policies, PolicyStanding, Standing, Verdict};
+use slidegate_replay::Undecided;
 
 use crate::config::{Period, Value};
 use crate::observe::BlockReason;
-use crate::simulation::Undecided;
 
 /// What is expected. What is not said may be anything.
 #[derive(Debug, Default)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use slidegate::Timestamp;
+use slidegate_replay::Simulation;
 
 use super::case_file::{CaseStep, PolicyCase};
 use super::expectation::outcome_lines;
 use crate::config::LimiterConfig;
 use crate::explain;
-use crate::simulation::Simulation;
 
 /// More accounts than a file has room for requests.
 const CAPACITY: usize = 100_000;

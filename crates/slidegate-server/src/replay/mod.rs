@@ -1,38 +1,19 @@
 //! `slidegate replay`: what policies would have done to the requests of an access log.
 
-mod against;
-mod demand;
-mod engine;
-mod entry;
-mod format;
-mod input;
-mod merge;
-mod page;
-mod print;
 mod progress;
-mod report;
-mod rules;
-mod run;
-mod svg;
 mod sweep;
-mod sweep_range;
-mod tally;
-mod time;
-mod timeline;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use slidegate_replay::{
+    AccessLog, AccessLogFormat, FieldMapping, FormatChoice, Replay, ReplayReport,
+};
 
-use self::entry::FieldMapping;
-use self::format::{AccessLogFormat, FormatChoice};
-use self::input::AccessLog;
 use self::progress::ProgressBar;
-use self::report::ReplayReport;
-use self::run::Replay;
-use self::sweep_range::SweepRange;
+use self::sweep::SweepRange;
 use crate::config::{self, Flags, LimiterConfig, Sources};
 use crate::terminal;
 

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressDrawTarget, ProgressStyle};
-
-use crate::replay::run::Progress;
+use slidegate_replay::Progress;
 
 /// A line on standard error that is drawn again and again, and cleared in the end. Where standard error
 /// is no terminal, there is none.

@@ -8,85 +8,85 @@ use slidegate::policy::{CheckedPlan, CheckedPolicy, MatchedPolicy};
 use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::replay::demand::{DemandWindow, Demanded, window_ms};
-use crate::replay::timeline::{IsRefused, WorstMinute};
+use crate::demand::{DemandWindow, Demanded, window_ms};
+use crate::timeline::{IsRefused, WorstMinute};
 
 /// The most identities that are counted one by one under a policy. Requests of others are counted, and
 /// how many they are.
-pub(super) const MAX_IDENTITIES: usize = 5_000_000;
+pub(crate) const MAX_IDENTITIES: usize = 5_000_000;
 /// Parts of the picture of a window.
 const DENSITY_PARTS: usize = 60;
 
 /// The requests that one policy counts.
 #[derive(Debug)]
-pub(super) struct PolicyTally {
-    pub(super) policy: Name,
-    pub(super) shadow: bool,
+pub(crate) struct PolicyTally {
+    pub(crate) policy: Name,
+    pub(crate) shadow: bool,
     /// Empty if it goes by plans.
     quotas: Vec<Quota>,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
-    pub(super) minutes: WorstMinute,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) minutes: WorstMinute,
     /// One for the policy's own quotas, or one for each plan that a request had.
-    pub(super) limits: Vec<LimitTally>,
-    pub(super) accounts: HashMap<Identity, AccountTally, RandomState>,
+    pub(crate) limits: Vec<LimitTally>,
+    pub(crate) accounts: HashMap<Identity, AccountTally, RandomState>,
     /// Requests of identities for which there was no room.
-    pub(super) untracked: u64,
+    pub(crate) untracked: u64,
 }
 
 /// The quotas of a policy, or of one of its plans.
 #[derive(Debug)]
-pub(super) struct LimitTally {
-    pub(super) plan: Option<Name>,
-    pub(super) quotas: Vec<QuotaTally>,
+pub(crate) struct LimitTally {
+    pub(crate) plan: Option<Name>,
+    pub(crate) quotas: Vec<QuotaTally>,
 }
 
 #[derive(Debug)]
-pub(super) struct QuotaTally {
-    pub(super) quota: Quota,
-    pub(super) busiest: Option<BusiestWindow>,
+pub(crate) struct QuotaTally {
+    pub(crate) quota: Quota,
+    pub(crate) busiest: Option<BusiestWindow>,
 }
 
 /// The window in which an identity asked for more than any other in any window.
 #[derive(Debug)]
-pub(super) struct BusiestWindow {
-    pub(super) identity: Identity,
-    pub(super) units: u64,
+pub(crate) struct BusiestWindow {
+    pub(crate) identity: Identity,
+    pub(crate) units: u64,
     /// When the last of the units was asked for.
-    pub(super) until: Timestamp,
+    pub(crate) until: Timestamp,
     /// The units in each part of it, the oldest first. Empty until the window moves on.
-    pub(super) density: Vec<u64>,
+    pub(crate) density: Vec<u64>,
 }
 
 /// The requests of one identity.
 #[derive(Debug, Default)]
-pub(super) struct AccountTally {
-    pub(super) requests: u64,
-    pub(super) refusals: AccountRefusals,
+pub(crate) struct AccountTally {
+    pub(crate) requests: u64,
+    pub(crate) refusals: AccountRefusals,
     /// For each plan that it had, what it asked for.
-    pub(super) demands: SmallVec<[AccountDemand; 1]>,
+    pub(crate) demands: SmallVec<[AccountDemand; 1]>,
 }
 
 #[derive(Debug)]
-pub(super) struct AccountDemand {
+pub(crate) struct AccountDemand {
     /// Which of the policy's limits.
-    pub(super) limit: usize,
+    pub(crate) limit: usize,
     /// One for each quota.
-    pub(super) windows: SmallVec<[DemandWindow; 1]>,
+    pub(crate) windows: SmallVec<[DemandWindow; 1]>,
 }
 
 /// The refused requests of one identity under one policy.
 #[derive(Debug, Default)]
-pub(super) struct AccountRefusals {
+pub(crate) struct AccountRefusals {
     /// Those that the policy refuses.
-    pub(super) own: u64,
+    pub(crate) own: u64,
     /// Those that other policies refuse and this one does not: for each other policy, how many.
-    pub(super) others: Vec<(String, u64)>,
+    pub(crate) others: Vec<(String, u64)>,
 }
 
 /// Which policies refuse a request, seen from one that matches it.
 #[derive(Debug)]
-pub(super) enum RefusedBy<'p> {
+pub(crate) enum RefusedBy<'p> {
     None,
     /// The policy itself, perhaps among others; a shadow policy would refuse it.
     Own,
@@ -99,15 +99,15 @@ pub(super) enum RefusedBy<'p> {
 const UNKNOWN_KEYS: &str = "unknown_keys";
 
 /// The policies that count a request.
-pub(super) type MatchedPolicies<'p> = SmallVec<[MatchedPolicy<'p>; 4]>;
+pub(crate) type MatchedPolicies<'p> = SmallVec<[MatchedPolicy<'p>; 4]>;
 
 /// What a policy has to do with a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CountedRequest<'a> {
-    pub(super) policy: &'a Name,
-    pub(super) identity: &'a Identity,
-    pub(super) plan: Option<&'a CheckedPlan>,
-    pub(super) cost: NonZeroU32,
+pub(crate) struct CountedRequest<'a> {
+    pub(crate) policy: &'a Name,
+    pub(crate) identity: &'a Identity,
+    pub(crate) plan: Option<&'a CheckedPlan>,
+    pub(crate) cost: NonZeroU32,
 }
 
 impl<'a> From<&'a MatchedPolicy<'_>> for CountedRequest<'a> {
@@ -125,7 +125,7 @@ impl<'a> From<&'a PolicyStanding> for CountedRequest<'a> {
 }
 
 impl PolicyTally {
-    pub(super) fn new(policy: &CheckedPolicy) -> Self {
+    pub(crate) fn new(policy: &CheckedPolicy) -> Self {
         Self {
             policy: policy.name.clone(),
             shadow: policy.shadow,
@@ -140,7 +140,7 @@ impl PolicyTally {
     }
 
     /// Counts a request.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         request: &CountedRequest<'_>,
         at: Timestamp,
@@ -179,7 +179,7 @@ impl PolicyTally {
     }
 
     /// Draws the windows that have not moved on since they were the busiest.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         for (index, limit) in self.limits.iter_mut().enumerate() {
             for (position, quota) in limit.quotas.iter_mut().enumerate() {
                 let Some(busiest) = &mut quota.busiest else { continue };
@@ -209,7 +209,7 @@ impl AccountTally {
 }
 
 impl AccountRefusals {
-    pub(super) fn add(&mut self, refused_by: &RefusedBy<'_>) {
+    pub(crate) fn add(&mut self, refused_by: &RefusedBy<'_>) {
         match refused_by {
             RefusedBy::None => {}
             RefusedBy::Own => self.own += 1,
@@ -228,7 +228,7 @@ impl AccountRefusals {
 impl<'p> RefusedBy<'p> {
     /// Of all policies that match a request, those that refuse it, seen from one of them with these
     /// quotas.
-    pub(super) fn new(
+    pub(crate) fn new(
         decision: &Decision,
         matched: &MatchedPolicies<'p>,
         own: &MatchedPolicy<'_>,
@@ -275,7 +275,7 @@ impl QuotaTally {
 
 /// Whether it is this policy, or among others this one, that a request is refused for; of a shadow
 /// policy, whether it would be.
-pub(super) fn is_refused_by(
+pub(crate) fn is_refused_by(
     decision: &Decision,
     matched: &MatchedPolicy<'_>,
     quotas: &[Quota],

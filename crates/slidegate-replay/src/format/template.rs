@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use http::HeaderName;
 
-use crate::replay::entry::{BadLine, FieldMapping, FieldUse, LogEntry, NO_TIME};
-use crate::replay::format::WantedHeaders;
-use crate::replay::time::TimeReader;
+use crate::entry::{BadLine, FieldMapping, FieldUse, LogEntry, NO_TIME};
+use crate::format::WantedHeaders;
+use crate::time::TimeReader;
 
 /// How the fields of a line follow one another.
 #[derive(Debug)]
-pub(in crate::replay) struct LineTemplate {
+pub(crate) struct LineTemplate {
     /// What is before the first field.
     start: Vec<u8>,
     /// Up to the last field that says something; what follows is not looked at.
     fields: Vec<TemplateField>,
     /// Whether one of all fields is for secrets, or may have one.
-    pub(super) may_have_secrets: bool,
+    pub(crate) may_have_secrets: bool,
 }
 
 /// Headers that proxies log as they come and that have no secrets.
@@ -32,13 +32,13 @@ struct TemplateField {
     end: Vec<u8>,
 }
 
-pub(super) const COMMON: &str =
+pub(crate) const COMMON: &str =
     r#"$remote_addr $remote_ident $remote_user [$time_local] "$request" $status $body_bytes_sent"#;
-pub(super) const COMBINED: &str = r#"$remote_addr $remote_ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
+pub(crate) const COMBINED: &str = r#"$remote_addr $remote_ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
 /// Envoy's own format, in nginx's words; `$envoy_forwarded_for` ends with the address of the peer.
-pub(super) const ENVOY: &str = r#"[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration $upstream_service_time "$envoy_forwarded_for" "$http_user_agent" "$request_id" "$http_host" "$upstream_host""#;
+pub(crate) const ENVOY: &str = r#"[$time_iso8601] "$request" $status $response_flags $bytes_received $bytes_sent $duration $upstream_service_time "$envoy_forwarded_for" "$http_user_agent" "$request_id" "$http_host" "$upstream_host""#;
 /// The load balancer's time of a request is that of its beginning, and not of its end.
-pub(super) const ALB: &str = r#"$type $end_time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $time_iso8601 "$actions_executed""#;
+pub(crate) const ALB: &str = r#"$type $end_time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $time_iso8601 "$actions_executed""#;
 
 impl TemplateField {
     /// Whether it is a header, a cookie or a parameter, which may be a secret.
@@ -52,7 +52,7 @@ impl TemplateField {
 
 impl LineTemplate {
     /// Reads a template. The error says what is wrong with it.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         text: &str,
         mappings: &[FieldMapping],
         wanted: &WantedHeaders,
@@ -108,7 +108,7 @@ impl LineTemplate {
         Ok(())
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         line: &[u8],
         entry: &mut LogEntry,

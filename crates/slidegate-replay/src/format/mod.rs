@@ -6,7 +6,6 @@ mod template;
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use csv::ByteRecord;
 use http::{HeaderName, header};
 use serde_json::Value;
@@ -16,18 +15,20 @@ use slidegate_tower::AddressSource;
 use self::columns::CsvColumns;
 use self::json::{JsonFields, JsonShape};
 use self::template::LineTemplate;
-use crate::replay::entry::{BadLine, FieldMapping, LogEntry};
-use crate::replay::time::TimeReader;
+use crate::entry::{BadLine, FieldMapping, LogEntry};
 use crate::simulation::RuleSet;
+use crate::time::TimeReader;
 
-/// The format of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum AccessLogFormat {
+/// A format that logs are known to have.
+// The comments on the variants are the help of a command line, which has no full stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum AccessLogFormat {
     /// nginx's and Apache's combined format, and Traefik's CLF
-    #[value(alias = "nginx", alias = "apache", alias = "traefik")]
+    #[cfg_attr(feature = "clap", value(alias = "nginx", alias = "apache", alias = "traefik"))]
     Combined,
     /// The same without referrer and user agent
-    #[value(alias = "clf")]
+    #[cfg_attr(feature = "clap", value(alias = "clf"))]
     Common,
     /// Caddy's JSON
     Caddy,
@@ -49,7 +50,7 @@ pub(super) enum AccessLogFormat {
 
 /// How the format of a log is known.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum FormatChoice {
+pub enum FormatChoice {
     /// By its first lines.
     #[default]
     Detected,
@@ -61,21 +62,21 @@ pub(crate) enum FormatChoice {
 
 /// What is known of the logs before they are read.
 #[derive(Debug)]
-pub(super) struct FormatRequest<'a> {
-    pub(super) format: &'a FormatChoice,
-    pub(super) mappings: &'a [FieldMapping],
-    pub(super) wanted: &'a WantedHeaders,
+pub(crate) struct FormatRequest<'a> {
+    pub(crate) format: &'a FormatChoice,
+    pub(crate) mappings: &'a [FieldMapping],
+    pub(crate) wanted: &'a WantedHeaders,
     /// Those that give API keys their names, which the audit trail has.
-    pub(super) policies: &'a Arc<Policies>,
+    pub(crate) policies: &'a Arc<Policies>,
 }
 
 /// The headers that policies read, and no others.
 #[derive(Debug)]
-pub(super) struct WantedHeaders(Vec<HeaderName>);
+pub(crate) struct WantedHeaders(Vec<HeaderName>);
 
 /// Whether a line is about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineKind {
+pub(crate) enum LineKind {
     Request,
     /// It is about something else, as other lines of a JSON log are.
     Other,
@@ -83,20 +84,20 @@ pub(super) enum LineKind {
 
 /// How one log is read.
 #[derive(Debug)]
-pub(super) enum LogParser {
+pub(crate) enum LogParser {
     Lines(LineParser),
     Csv(CsvColumns),
 }
 
 /// How a line is read.
 #[derive(Debug)]
-pub(super) enum LineParser {
+pub(crate) enum LineParser {
     Template(LineTemplate),
     Json(JsonFields),
 }
 
 impl WantedHeaders {
-    pub(super) fn of(rules: &RuleSet) -> Self {
+    pub(crate) fn of(rules: &RuleSet) -> Self {
         let mut names = vec![HeaderName::from_static("x-api-key"), header::AUTHORIZATION];
         names.extend(rules.policies.identity_headers().cloned());
         if rules.client_address.source() != AddressSource::Peer {
@@ -107,7 +108,7 @@ impl WantedHeaders {
         Self(names)
     }
 
-    pub(super) fn and(mut self, other: Self) -> Self {
+    pub(crate) fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
@@ -122,7 +123,7 @@ impl Default for LogParser {
 
 impl LogParser {
     /// A parser of a log that begins so. The error says why there is none.
-    pub(super) fn new(request: &FormatRequest<'_>, beginning: &[u8]) -> Result<Self, String> {
+    pub(crate) fn new(request: &FormatRequest<'_>, beginning: &[u8]) -> Result<Self, String> {
         Ok(match request.format {
             FormatChoice::Detected => Self::found(request, beginning)?,
             FormatChoice::Named(format) => Self::of_format(*format, request, beginning)?,
@@ -202,7 +203,7 @@ impl LineParser {
     }
 
     /// Fills an entry from a line.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         line: &[u8],
         entry: &mut LogEntry,
@@ -222,7 +223,7 @@ impl LineParser {
     }
 
     /// Whether a line may have a secret, and is not to be shown.
-    pub(super) fn may_have_secrets(&self) -> bool {
+    pub(crate) fn may_have_secrets(&self) -> bool {
         match self {
             Self::Template(template) => template.may_have_secrets,
             // Any header may be in it.
@@ -237,7 +238,7 @@ fn csv_header(beginning: &[u8]) -> ByteRecord {
 }
 
 /// The fields of a line. A record has one line: a stray quote spoils no other.
-pub(super) fn csv_record(line: &[u8]) -> ByteRecord {
+pub(crate) fn csv_record(line: &[u8]) -> ByteRecord {
     let mut builder = csv::ReaderBuilder::new();
     builder.has_headers(false).flexible(true).buffer_capacity(line.len().max(1));
     let mut record = ByteRecord::new();

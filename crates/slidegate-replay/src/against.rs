@@ -5,43 +5,43 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use slidegate::{Decision, Facts, Identity};
 
-use crate::replay::entry::LogEntry;
-use crate::replay::rules::ReplayedRules;
-use crate::replay::tally::{MAX_IDENTITIES, MatchedPolicies, is_refused_by};
-use crate::replay::timeline::IsRefused;
+use crate::entry::LogEntry;
+use crate::rules::ReplayedRules;
+use crate::tally::{MAX_IDENTITIES, MatchedPolicies, is_refused_by};
+use crate::timeline::IsRefused;
 
 /// The configuration in force, beside the candidate.
 #[derive(Debug)]
-pub(super) struct Comparison {
-    pub(super) rules: ReplayedRules,
+pub(crate) struct Comparison {
+    pub(crate) rules: ReplayedRules,
     /// Requests that it refuses.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
     /// Refused by the candidate and not by this one.
-    pub(super) only_candidate: OneSided,
+    pub(crate) only_candidate: OneSided,
     /// Refused by this one and not by the candidate.
-    pub(super) only_other: OneSided,
+    pub(crate) only_other: OneSided,
 }
 
 /// Requests that only one configuration refuses.
 #[derive(Debug, Default)]
-pub(super) struct OneSided {
-    pub(super) requests: u64,
+pub(crate) struct OneSided {
+    pub(crate) requests: u64,
     /// By policy and identity of the configuration that refuses; at most as many as are counted under a
     /// policy.
-    pub(super) identities: HashMap<(String, Identity), u64, RandomState>,
+    pub(crate) identities: HashMap<(String, Identity), u64, RandomState>,
 }
 
 /// In place of a policy's name, for who is on the list of the blocked.
 const BLOCKED: &str = "blocked";
 
 impl Comparison {
-    pub(super) fn new(rules: ReplayedRules) -> Self {
+    pub(crate) fn new(rules: ReplayedRules) -> Self {
         let (only_candidate, only_other) = (OneSided::default(), OneSided::default());
         Self { rules, refused: 0, only_candidate, only_other }
     }
 
     /// Decides a request, beside how the candidate has decided it.
-    pub(super) fn decide(
+    pub(crate) fn decide(
         &mut self,
         entry: &LogEntry,
         candidate_facts: &Facts<'_>,

@@ -5,18 +5,18 @@
 
 use std::fmt::Write as _;
 
-use crate::replay::print::{counted, grouped, notes, noun, refusing};
-use crate::replay::report::{
+use crate::print::{counted, grouped, notes, noun, refusing};
+use crate::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
     SweepReport,
 };
-use crate::replay::svg::{self, escaped, length, short_time};
+use crate::svg::{self, escaped, length, short_time};
 
 const STYLE: &str = include_str!("page.css");
 
 impl ReplayReport {
     /// The whole result as a page with charts: one HTML file that loads nothing and runs no scripts.
-    pub(crate) fn to_html(&self) -> String {
+    pub fn to_html(&self) -> String {
         let title = escaped(&format!("Whom would {} refuse?", self.config));
         let mut body = format!("<header><h1>{title}</h1>\n{}</header>\n", subtitle(self));
         add_tiles(&mut body, self);

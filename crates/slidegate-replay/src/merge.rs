@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use slidegate::Timestamp;
 
-use crate::replay::entry::LogEntry;
-use crate::replay::input::{LineCounts, LogInput};
+use crate::entry::LogEntry;
+use crate::input::{LineCounts, LogInput};
 
 /// How many requests are held back, so that later lines can come before them.
 const BUFFERED: usize = 8192;
@@ -15,7 +15,7 @@ const BUFFERED: usize = 8192;
 /// The log whose next request is the earliest is read first. Requests pass through a buffer that sorts
 /// them, so that a line may be late by as many lines as the buffer has; later ones are counted and left
 /// out. Requests of the same time stay in the order in which they were read.
-pub(super) struct LogMerge {
+pub(crate) struct LogMerge {
     logs: Vec<LogInput>,
     /// The next request of each log.
     heads: Vec<Option<Box<LogEntry>>>,
@@ -24,12 +24,12 @@ pub(super) struct LogMerge {
     #[expect(clippy::vec_box, reason = "entries go from list to list without being copied")]
     spare: Vec<Box<LogEntry>>,
     released: Timestamp,
-    pub(super) late_lines: u64,
-    pub(super) counts: LineCounts,
+    pub(crate) late_lines: u64,
+    pub(crate) counts: LineCounts,
 }
 
 impl LogMerge {
-    pub(super) fn new(logs: Vec<LogInput>) -> Self {
+    pub(crate) fn new(logs: Vec<LogInput>) -> Self {
         let mut merge = Self {
             heads: Vec::with_capacity(logs.len()),
             logs,
@@ -47,7 +47,7 @@ impl LogMerge {
     }
 
     /// The next request; none at the end.
-    pub(super) fn next(&mut self) -> Option<Box<LogEntry>> {
+    pub(crate) fn next(&mut self) -> Option<Box<LogEntry>> {
         while self.buffer.len() < BUFFERED {
             let Some(entry) = self.earliest() else { break };
             if entry.at < self.released {
@@ -69,12 +69,12 @@ impl LogMerge {
     }
 
     /// Takes back an entry that has been dealt with.
-    pub(super) fn reuse(&mut self, entry: Box<LogEntry>) {
+    pub(crate) fn reuse(&mut self, entry: Box<LogEntry>) {
         self.spare.push(entry);
     }
 
     /// Whether all times are whole seconds.
-    pub(super) fn is_whole_seconds(&self) -> bool {
+    pub(crate) fn is_whole_seconds(&self) -> bool {
         self.logs.iter().all(|log| log.times.is_whole_seconds())
     }
 

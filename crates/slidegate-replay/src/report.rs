@@ -5,65 +5,65 @@ use std::fmt;
 use serde::Serialize;
 use slidegate::{Identity, Policies, Timestamp};
 
+use crate::against::{Comparison, OneSided};
 use crate::calendar::Rfc3339;
-use crate::replay::against::{Comparison, OneSided};
-use crate::replay::demand::window_ms;
-use crate::replay::engine::ReplayEngine;
-use crate::replay::input::LineCounts;
-use crate::replay::merge::LogMerge;
-use crate::replay::sweep::Sweep;
-use crate::replay::tally::{AccountRefusals, LimitTally, PolicyTally, QuotaTally};
-use crate::replay::timeline::{Minute, Timeline};
+use crate::demand::window_ms;
+use crate::engine::ReplayEngine;
+use crate::input::LineCounts;
+use crate::merge::LogMerge;
+use crate::sweep::Sweep;
+use crate::tally::{AccountRefusals, LimitTally, PolicyTally, QuotaTally};
+use crate::timeline::{Minute, Timeline};
 
 /// How many identities are named.
 const TOP: usize = 10;
 
 /// What rules would have done to the requests of the logs. As JSON it has all figures.
 #[derive(Debug, Serialize)]
-pub(crate) struct ReplayReport {
-    pub(super) config: String,
-    pub(super) logs: Vec<String>,
+pub struct ReplayReport {
+    pub(crate) config: String,
+    pub(crate) logs: Vec<String>,
     #[serde(flatten)]
-    pub(super) lines: LineCounts,
+    pub(crate) lines: LineCounts,
     /// Lines that came too late to be sorted, and were left out.
-    pub(super) late_lines: u64,
-    pub(super) first: Option<Rfc3339>,
-    pub(super) last: Option<Rfc3339>,
+    pub(crate) late_lines: u64,
+    pub(crate) first: Option<Rfc3339>,
+    pub(crate) last: Option<Rfc3339>,
     /// Whether the log has no fractions of seconds.
-    pub(super) whole_seconds: bool,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
+    pub(crate) whole_seconds: bool,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
     /// Refused requests in all requests.
-    pub(super) share: Share,
-    pub(super) blocked: u64,
-    pub(super) bad_requests: u64,
-    pub(super) without_room: u64,
-    pub(super) policies: Vec<PolicyReport>,
-    pub(super) timeline: Timeline,
+    pub(crate) share: Share,
+    pub(crate) blocked: u64,
+    pub(crate) bad_requests: u64,
+    pub(crate) without_room: u64,
+    pub(crate) policies: Vec<PolicyReport>,
+    pub(crate) timeline: Timeline,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) against: Option<AgainstReport>,
+    pub(crate) against: Option<AgainstReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sweep: Option<SweepReport>,
+    pub(crate) sweep: Option<SweepReport>,
 }
 
 /// A part of a whole, from 0 to 1. It is shown in percent, to two significant digits where it is small:
 /// more than nothing is never shown as nothing, and less than all never as all.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
-pub(crate) struct Share(f64);
+pub struct Share(f64);
 
 impl Share {
     /// Nothing of nothing is 0.
-    pub(super) fn of(part: u64, whole: u64) -> Self {
+    pub(crate) fn of(part: u64, whole: u64) -> Self {
         Self(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
     }
 
     /// From 0 to 1.
-    pub(super) fn fraction(self) -> f64 {
+    pub(crate) fn fraction(self) -> f64 {
         self.0
     }
 
     /// From 0 to 100.
-    pub(crate) fn percent(self) -> f64 {
+    pub fn percent(self) -> f64 {
         self.0 * 100.0
     }
 }
@@ -84,142 +84,142 @@ impl fmt::Display for Share {
 
 /// One policy.
 #[derive(Debug, Serialize)]
-pub(super) struct PolicyReport {
-    pub(super) policy: String,
+pub(crate) struct PolicyReport {
+    pub(crate) policy: String,
     /// Whether it only watches: then nobody is refused, and these are would-be refusals all the same.
-    pub(super) shadow: bool,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
-    pub(super) share: Share,
-    pub(super) identities: u64,
+    pub(crate) shadow: bool,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) share: Share,
+    pub(crate) identities: u64,
     /// Those with at least one refusal.
-    pub(super) identities_refused: u64,
-    pub(super) untracked_requests: u64,
-    pub(super) worst_minute: Option<Minute>,
+    pub(crate) identities_refused: u64,
+    pub(crate) untracked_requests: u64,
+    pub(crate) worst_minute: Option<Minute>,
     /// Those with the most refusals.
-    pub(super) most_refused: Vec<RefusedIdentity>,
-    pub(super) quotas: Vec<QuotaReport>,
+    pub(crate) most_refused: Vec<RefusedIdentity>,
+    pub(crate) quotas: Vec<QuotaReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct RefusedIdentity {
-    pub(super) identity: String,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
+pub(crate) struct RefusedIdentity {
+    pub(crate) identity: String,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
 }
 
 /// One quota, and what it would have to be.
 #[derive(Debug, Serialize)]
-pub(super) struct QuotaReport {
+pub(crate) struct QuotaReport {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) plan: Option<String>,
-    pub(super) quota: String,
-    pub(super) units: u64,
-    pub(super) window_ms: u64,
-    pub(super) identities: u64,
+    pub(crate) plan: Option<String>,
+    pub(crate) quota: String,
+    pub(crate) units: u64,
+    pub(crate) window_ms: u64,
+    pub(crate) identities: u64,
     /// Identities whose busiest window has more than the units.
-    pub(super) identities_above: u64,
+    pub(crate) identities_above: u64,
     /// Of these, the identities of which the policy refuses nothing.
-    pub(super) refused_first: RefusedFirst,
+    pub(crate) refused_first: RefusedFirst,
     /// The smallest units at which so many identities would never have been refused.
-    pub(super) never_refused: NeverRefused,
+    pub(crate) never_refused: NeverRefused,
     /// How many identities had their busiest window in which range of units.
-    pub(super) distribution: Vec<DemandRange>,
-    pub(super) busiest: Option<BusiestReport>,
+    pub(crate) distribution: Vec<DemandRange>,
+    pub(crate) busiest: Option<BusiestReport>,
 }
 
 /// Identities that ask for more than a quota has, but of which its policy refuses nothing, because other
 /// policies refuse so much that the rest is within the quota.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct RefusedFirst {
-    pub(super) identities: u64,
+pub(crate) struct RefusedFirst {
+    pub(crate) identities: u64,
     /// The other policies, the one with the most refusals first. A request that two refuse is counted
     /// for both.
-    pub(super) by: Vec<RefusingPolicy>,
+    pub(crate) by: Vec<RefusingPolicy>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct RefusingPolicy {
-    pub(super) policy: String,
-    pub(super) requests: u64,
+pub(crate) struct RefusingPolicy {
+    pub(crate) policy: String,
+    pub(crate) requests: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct NeverRefused {
-    pub(super) p99: u64,
-    pub(super) p99_9: u64,
-    pub(super) all: u64,
+pub(crate) struct NeverRefused {
+    pub(crate) p99: u64,
+    pub(crate) p99_9: u64,
+    pub(crate) all: u64,
 }
 
 /// Units from the first to the last, which are both included.
 #[derive(Debug, Serialize)]
-pub(super) struct DemandRange {
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) identities: u64,
+pub(crate) struct DemandRange {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) identities: u64,
 }
 
 /// The busiest window of all.
 #[derive(Debug, Serialize)]
-pub(super) struct BusiestReport {
-    pub(super) identity: String,
-    pub(super) units: u64,
-    pub(super) until: Rfc3339,
+pub(crate) struct BusiestReport {
+    pub(crate) identity: String,
+    pub(crate) units: u64,
+    pub(crate) until: Rfc3339,
     /// In equal parts of the window, the oldest first.
-    pub(super) density: Vec<u64>,
+    pub(crate) density: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct AgainstReport {
-    pub(super) config: String,
-    pub(super) refused: u64,
-    pub(super) share: Share,
-    pub(super) only_candidate: OneSidedReport,
-    pub(super) only_other: OneSidedReport,
+pub(crate) struct AgainstReport {
+    pub(crate) config: String,
+    pub(crate) refused: u64,
+    pub(crate) share: Share,
+    pub(crate) only_candidate: OneSidedReport,
+    pub(crate) only_other: OneSidedReport,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct OneSidedReport {
-    pub(super) requests: u64,
+pub(crate) struct OneSidedReport {
+    pub(crate) requests: u64,
     /// These in all requests.
-    pub(super) share: Share,
-    pub(super) identities: u64,
-    pub(super) most: Vec<OneSidedIdentity>,
+    pub(crate) share: Share,
+    pub(crate) identities: u64,
+    pub(crate) most: Vec<OneSidedIdentity>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct OneSidedIdentity {
-    pub(super) policy: String,
-    pub(super) identity: String,
-    pub(super) requests: u64,
+pub(crate) struct OneSidedIdentity {
+    pub(crate) policy: String,
+    pub(crate) identity: String,
+    pub(crate) requests: u64,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct SweepReport {
-    pub(super) policy: String,
-    pub(super) requests: u64,
-    pub(super) steps: Vec<SweepStepReport>,
+pub(crate) struct SweepReport {
+    pub(crate) policy: String,
+    pub(crate) requests: u64,
+    pub(crate) steps: Vec<SweepStepReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct SweepStepReport {
-    pub(super) quota: String,
-    pub(super) units: u32,
-    pub(super) refused: u64,
-    pub(super) share: Share,
-    pub(super) identities_refused: u64,
-    pub(super) refused_first: RefusedFirst,
+pub(crate) struct SweepStepReport {
+    pub(crate) quota: String,
+    pub(crate) units: u32,
+    pub(crate) refused: u64,
+    pub(crate) share: Share,
+    pub(crate) identities_refused: u64,
+    pub(crate) refused_first: RefusedFirst,
 }
 
 /// What the configurations are called.
 #[derive(Debug)]
-pub(super) struct ConfigNames {
-    pub(super) candidate: String,
-    pub(super) other: Option<String>,
+pub(crate) struct ConfigNames {
+    pub(crate) candidate: String,
+    pub(crate) other: Option<String>,
 }
 
 impl ReplayReport {
-    pub(super) fn new(
+    pub(crate) fn new(
         names: ConfigNames,
         logs: Vec<String>,
         merge: LogMerge,
@@ -253,18 +253,18 @@ impl ReplayReport {
     }
 
     /// How many requests the logs have.
-    pub(crate) fn requests(&self) -> u64 {
+    pub fn requests(&self) -> u64 {
         self.requests
     }
 
     /// The requests that would be refused, of all.
-    pub(crate) fn refused(&self) -> Share {
+    pub fn refused(&self) -> Share {
         self.share
     }
 
     /// The requests that would be refused and that the other rules do not refuse, of all; none if
     /// there are no others to compare with.
-    pub(crate) fn newly_refused(&self) -> Option<Share> {
+    pub fn newly_refused(&self) -> Option<Share> {
         self.against.as_ref().map(|other| other.only_candidate.share)
     }
 }

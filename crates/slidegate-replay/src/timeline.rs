@@ -27,12 +27,12 @@ const STEPS_MS: [u64; 10] = [
 
 /// Requests and refusals in steps of equal length, which grow with the log.
 #[derive(Debug, Serialize)]
-pub(super) struct Timeline {
+pub(crate) struct Timeline {
     /// The beginning of the first step.
-    pub(super) from: Rfc3339,
-    pub(super) step_ms: u64,
-    pub(super) requests: Vec<u64>,
-    pub(super) refused: Vec<u64>,
+    pub(crate) from: Rfc3339,
+    pub(crate) step_ms: u64,
+    pub(crate) requests: Vec<u64>,
+    pub(crate) refused: Vec<u64>,
 }
 
 impl Default for Timeline {
@@ -44,7 +44,7 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Adds a request, which is no earlier than the last.
-    pub(super) fn add(&mut self, at: Timestamp, is_refused: IsRefused) {
+    pub(crate) fn add(&mut self, at: Timestamp, is_refused: IsRefused) {
         let ms = at.as_millis();
         if self.requests.is_empty() {
             self.from = Rfc3339::from_millis(ms / self.step_ms * self.step_ms);
@@ -83,7 +83,7 @@ impl Timeline {
 
 /// Whether a request would be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IsRefused {
+pub(crate) enum IsRefused {
     Yes,
     No,
 }
@@ -96,22 +96,22 @@ impl From<bool> for IsRefused {
 
 /// The minute with the most refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Minute {
+pub(crate) struct Minute {
     /// Its beginning.
-    pub(super) at: Rfc3339,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
+    pub(crate) at: Rfc3339,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
 }
 
 /// Finds the worst minute of requests that come in the order of time.
 #[derive(Debug, Default)]
-pub(super) struct WorstMinute {
+pub(crate) struct WorstMinute {
     current: Option<Minute>,
     worst: Option<Minute>,
 }
 
 impl WorstMinute {
-    pub(super) fn add(&mut self, at: Timestamp, is_refused: IsRefused) {
+    pub(crate) fn add(&mut self, at: Timestamp, is_refused: IsRefused) {
         let at = Rfc3339::from_millis(at.as_millis() / MINUTE_MS * MINUTE_MS);
         if self.current.is_none_or(|minute| minute.at != at) {
             self.worst = self.get();
@@ -124,7 +124,7 @@ impl WorstMinute {
     }
 
     /// The first of the minutes with the most refusals; none if nothing was refused.
-    pub(super) fn get(&self) -> Option<Minute> {
+    pub(crate) fn get(&self) -> Option<Minute> {
         let refused = |minute: &Minute| minute.refused;
         let current = self.current.filter(|minute| refused(minute) > 0);
         match (self.worst, current) {

@@ -12,7 +12,7 @@ const FINE_UNITS: u64 = 4096;
 /// that a quota of these units refuses nothing and one of fewer does. Above 4096 units the window in
 /// which they are first exceeded is exact to a tick, a 4096th of the window.
 #[derive(Debug, Default)]
-pub(super) struct DemandWindow {
+pub(crate) struct DemandWindow {
     /// Stamp in milliseconds, and units; at most 4097 that are in the window, and as many that have
     /// left it. Most identities have no more than two, which are in place.
     entries: SmallVec<[(u64, u32); 2]>,
@@ -25,7 +25,7 @@ pub(super) struct DemandWindow {
 
 /// What a request has made of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Demanded {
+pub(crate) enum Demanded {
     /// No window of the identity had as many units.
     Most,
     Less,
@@ -33,17 +33,17 @@ pub(super) enum Demanded {
 
 impl DemandWindow {
     /// The most units in any window.
-    pub(super) fn busiest(&self) -> u64 {
+    pub(crate) fn busiest(&self) -> u64 {
         self.busiest
     }
 
     /// Whether requests are about to leave the window.
-    pub(super) fn is_due(&self, window_ms: u64, at: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, window_ms: u64, at: Timestamp) -> bool {
         self.entries.get(self.gone).is_some_and(|(stamp, _)| stamp + window_ms <= at.as_millis())
     }
 
     /// Adds a request.
-    pub(super) fn add(&mut self, window_ms: u64, at: Timestamp, cost: u32) -> Demanded {
+    pub(crate) fn add(&mut self, window_ms: u64, at: Timestamp, cost: u32) -> Demanded {
         self.expire(window_ms, at);
         self.units += u64::from(cost);
         if self.units > FINE_UNITS && !self.is_coarse {
@@ -74,7 +74,7 @@ impl DemandWindow {
     }
 
     /// The units in each of so many parts of the window that ends now, the oldest first.
-    pub(super) fn density(&self, window_ms: u64, parts: usize) -> Vec<u64> {
+    pub(crate) fn density(&self, window_ms: u64, parts: usize) -> Vec<u64> {
         let mut density = vec![0; parts];
         let Some((end_ms, _)) = self.entries.last() else { return density };
         for (stamp, units) in &self.entries[self.gone..] {
@@ -108,7 +108,7 @@ fn ceil_to_tick(window_ms: u64, ms: u64) -> u64 {
 }
 
 /// The window of a quota, in milliseconds.
-pub(super) fn window_ms(quota: Quota) -> u64 {
+pub(crate) fn window_ms(quota: Quota) -> u64 {
     u64::try_from(quota.window().as_millis()).unwrap_or(u64::MAX)
 }
 

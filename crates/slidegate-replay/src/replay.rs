@@ -2,21 +2,21 @@
 
 use slidegate::Quota;
 
-use crate::replay::engine::ReplayEngine;
-use crate::replay::entry::FieldMapping;
-use crate::replay::format::{FormatChoice, FormatRequest, WantedHeaders};
-use crate::replay::input::{AccessLog, BytesRead, LogError, LogInput};
-use crate::replay::merge::LogMerge;
-use crate::replay::report::{ConfigNames, ReplayReport};
-use crate::replay::sweep::Sweep;
+use crate::engine::ReplayEngine;
+use crate::entry::FieldMapping;
+use crate::format::{FormatChoice, FormatRequest, WantedHeaders};
+use crate::input::{AccessLog, BytesRead, LogError, LogInput};
+use crate::merge::LogMerge;
+use crate::report::{ConfigNames, ReplayReport};
 use crate::simulation::RuleSet;
+use crate::sweep::Sweep;
 
 /// How often the progress is reported.
 const PROGRESS_LINES: u64 = 8192;
 
 /// A replay of access logs: what rules would have done to their requests.
 #[derive(Debug)]
-pub(crate) struct Replay {
+pub struct Replay {
     names: ConfigNames,
     rules: RuleSet,
     against: Option<RuleSet>,
@@ -27,16 +27,16 @@ pub(crate) struct Replay {
 
 /// How far a replay is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Lines of all logs that have been read, empty ones not counted.
-    pub(crate) lines: u64,
+    pub lines: u64,
     /// Bytes of all logs that have been read, before they are decompressed.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Replay {
     /// A replay under these rules, which the report calls by this name.
-    pub(crate) fn new(name: impl Into<String>, rules: RuleSet) -> Self {
+    pub fn new(name: impl Into<String>, rules: RuleSet) -> Self {
         Self {
             names: ConfigNames { candidate: name.into(), other: None },
             rules,
@@ -48,7 +48,7 @@ impl Replay {
     }
 
     /// Also reports which identities only one of the two sets of rules refuses.
-    pub(crate) fn against(mut self, name: impl Into<String>, rules: RuleSet) -> Self {
+    pub fn against(mut self, name: impl Into<String>, rules: RuleSet) -> Self {
         self.names.other = Some(name.into());
         self.against = Some(rules);
         self
@@ -57,7 +57,7 @@ impl Replay {
     /// Also reports how many requests a policy would refuse under other quotas. Each step is a quota,
     /// and the rules in which the policy has it; all quotas have the same window, and the smallest is
     /// the first. A step takes as much time and memory as the replay itself.
-    pub(crate) fn sweep(
+    pub fn sweep(
         mut self,
         policy: impl Into<String>,
         steps: impl IntoIterator<Item = (Quota, RuleSet)>,
@@ -67,13 +67,13 @@ impl Replay {
     }
 
     /// Sets the format of all logs; by default, the format of each is detected.
-    pub(crate) fn format(mut self, format: FormatChoice) -> Self {
+    pub fn format(mut self, format: FormatChoice) -> Self {
         self.format = format;
         self
     }
 
     /// Says what fields of the logs are for. A mapping outweighs what a field is usually for.
-    pub(crate) fn mappings(mut self, mappings: impl IntoIterator<Item = FieldMapping>) -> Self {
+    pub fn mappings(mut self, mappings: impl IntoIterator<Item = FieldMapping>) -> Self {
         self.mappings.extend(mappings);
         self
     }
@@ -84,7 +84,7 @@ impl Replay {
     /// # Errors
     /// If the beginning of a log cannot be read, or its format is not known. Of a log that cannot be
     /// read to its end, the report has what was read.
-    pub(crate) fn run(
+    pub fn run(
         self,
         logs: impl IntoIterator<Item = AccessLog>,
         mut on_progress: impl FnMut(Progress),

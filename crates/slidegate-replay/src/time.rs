@@ -10,7 +10,7 @@ use slidegate::Timestamp;
 
 /// Reads instants, and remembers the last: in a busy log, many lines have the same second.
 #[derive(Debug, Default)]
-pub(super) struct TimeReader {
+pub(crate) struct TimeReader {
     last_text: String,
     last: Timestamp,
     /// Whether an instant was not a whole second.
@@ -23,15 +23,15 @@ pub(super) struct TimeReader {
     "expected a time from 1970 to 2554, such as 10/Oct/2026:13:55:36 +0000, \
      2026-10-10T13:55:36.123Z or 1791640536.123"
 )]
-pub(super) struct ParseTimeError;
+pub(crate) struct ParseTimeError;
 
 impl TimeReader {
     /// Whether all instants so far are whole seconds.
-    pub(super) fn is_whole_seconds(&self) -> bool {
+    pub(crate) fn is_whole_seconds(&self) -> bool {
         !self.has_fractions
     }
 
-    pub(super) fn read(&mut self, text: &str) -> Result<Timestamp, ParseTimeError> {
+    pub(crate) fn read(&mut self, text: &str) -> Result<Timestamp, ParseTimeError> {
         if text == self.last_text && !text.is_empty() {
             return Ok(self.last);
         }

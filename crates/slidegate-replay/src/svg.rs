@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::calendar::Rfc3339;
-use crate::replay::print::{counted, grouped};
-use crate::replay::report::{BusiestReport, DemandRange, QuotaReport, Share, SweepReport};
-use crate::replay::timeline::Timeline;
+use crate::print::{counted, grouped};
+use crate::report::{BusiestReport, DemandRange, QuotaReport, Share, SweepReport};
+use crate::timeline::Timeline;
 
 /// An area with an axis on the left and one below.
 struct Chart {
@@ -101,7 +101,7 @@ impl Chart {
 }
 
 /// Requests over time, and in front of them those that are refused.
-pub(super) fn timeline(timeline: &Timeline) -> String {
+pub(crate) fn timeline(timeline: &Timeline) -> String {
     let most = timeline.requests.iter().copied().max().unwrap_or(0).max(1);
     let refused: u64 = timeline.refused.iter().sum();
     let requests: u64 = timeline.requests.iter().sum();
@@ -135,7 +135,7 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
 }
 
 /// How many identities had which busiest window, and where the quota is.
-pub(super) fn distribution(quota: &QuotaReport) -> String {
+pub(crate) fn distribution(quota: &QuotaReport) -> String {
     let ranges = &quota.distribution;
     let most = ranges.iter().map(|range| range.identities).max().unwrap_or(0).max(1);
     let words = format!(
@@ -181,7 +181,7 @@ fn quota_position(ranges: &[DemandRange], units: u64) -> f64 {
 }
 
 /// What the busiest window is made of.
-pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
+pub(crate) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
     let most = busiest.density.iter().copied().max().unwrap_or(0).max(1);
     let columns = busiest.density.len();
     let part_ms = window_ms / columns.max(1) as u64;
@@ -205,7 +205,7 @@ pub(super) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
 }
 
 /// Refusals by the units of the quota.
-pub(super) fn sweep(sweep: &SweepReport) -> String {
+pub(crate) fn sweep(sweep: &SweepReport) -> String {
     let most = sweep
         .steps
         .iter()
@@ -249,7 +249,7 @@ pub(super) fn sweep(sweep: &SweepReport) -> String {
 }
 
 /// To the minute, and to the second or millisecond where that is not all.
-pub(super) fn short_time(at: Rfc3339) -> String {
+pub(crate) fn short_time(at: Rfc3339) -> String {
     let text = at.to_string();
     let (date, time) = text.split_once('T').unwrap_or((&text, ""));
     let time = time.trim_end_matches('Z').trim_end_matches(".000");
@@ -258,7 +258,7 @@ pub(super) fn short_time(at: Rfc3339) -> String {
 }
 
 /// A length of time, such as `1 min` or `1.5 s`.
-pub(super) fn length(ms: u64) -> String {
+pub(crate) fn length(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
     let found = units.into_iter().find(|(unit_ms, _)| ms >= *unit_ms);
     let Some((unit_ms, unit)) = found else { return format!("{ms} ms") };
@@ -267,7 +267,7 @@ pub(super) fn length(ms: u64) -> String {
 }
 
 /// Text that is no markup, between tags and in attributes.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,6 +1,7 @@
 //! Logs: decompressed and read line by line.
 
 use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -9,9 +10,9 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 
-use crate::replay::entry::{BadLine, LogEntry};
-use crate::replay::format::{FormatRequest, LineKind, LogParser, csv_record};
-use crate::replay::time::TimeReader;
+use crate::entry::{BadLine, LogEntry};
+use crate::format::{FormatRequest, LineKind, LogParser, csv_record};
+use crate::time::TimeReader;
 
 /// A longer line is a bad one.
 const MAX_LINE_BYTES: usize = 64 * 1024;
@@ -26,14 +27,14 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// An access log: plain text, or compressed by gzip or zstd.
-pub(crate) struct AccessLog {
+pub struct AccessLog {
     name: String,
     reader: Box<dyn Read>,
 }
 
 /// Why a log cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LogError {
+pub enum LogError {
     /// It cannot be opened, or not even its beginning can be read.
     #[error("{name} cannot be read")]
     Unreadable {
@@ -54,12 +55,12 @@ pub(crate) enum LogError {
 
 impl AccessLog {
     /// A log from any reader. Reports call it by this name.
-    pub(crate) fn new(name: impl Into<String>, reader: impl Read + 'static) -> Self {
+    pub fn new(name: impl Into<String>, reader: impl Read + 'static) -> Self {
         Self { name: name.into(), reader: Box::new(reader) }
     }
 
     /// Opens a file, and names the log by its path.
-    pub(crate) fn open(path: &Path) -> Result<Self, LogError> {
+    pub fn open(path: &Path) -> Result<Self, LogError> {
         let name = path.display().to_string();
         match File::open(path) {
             Ok(file) => Ok(Self::new(name, file)),
@@ -68,11 +69,17 @@ impl AccessLog {
     }
 }
 
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessLog").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// One log, which is read from its beginning to its end.
-pub(super) struct LogInput {
-    pub(super) name: String,
+pub(crate) struct LogInput {
+    pub(crate) name: String,
     records: Records,
-    pub(super) times: TimeReader,
+    pub(crate) times: TimeReader,
 }
 
 struct Records {
@@ -84,31 +91,31 @@ struct Records {
 
 /// What was in the logs beside requests.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct LineCounts {
+pub(crate) struct LineCounts {
     /// All lines but empty ones.
-    pub(super) lines: u64,
-    pub(super) bad_lines: u64,
+    pub(crate) lines: u64,
+    pub(crate) bad_lines: u64,
     /// The first few of them.
-    pub(super) first_bad_lines: Vec<BadLineView>,
+    pub(crate) first_bad_lines: Vec<BadLineView>,
     /// Lines about something else than a request.
-    pub(super) other_lines: u64,
+    pub(crate) other_lines: u64,
     /// Logs that could not be read to their end.
-    pub(super) cut_short: Vec<String>,
+    pub(crate) cut_short: Vec<String>,
 }
 
 /// A bad line.
 #[derive(Debug, Serialize)]
-pub(super) struct BadLineView {
-    pub(super) log: String,
-    pub(super) line: u64,
-    pub(super) problem: String,
+pub(crate) struct BadLineView {
+    pub(crate) log: String,
+    pub(crate) line: u64,
+    pub(crate) problem: String,
     /// Its beginning, unless it may have a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 /// How many bytes of all files have been read, before they are decompressed.
-pub(super) type BytesRead = Rc<Cell<u64>>;
+pub(crate) type BytesRead = Rc<Cell<u64>>;
 
 struct CountedFile<R> {
     inner: R,
@@ -134,7 +141,7 @@ impl Read for BrokenInput {
 
 impl LogInput {
     /// Reads the beginning of a log, and finds its format.
-    pub(super) fn new(
+    pub(crate) fn new(
         log: AccessLog,
         request: &FormatRequest<'_>,
         bytes: &BytesRead,
@@ -176,7 +183,7 @@ impl LogInput {
     }
 
     /// Reads up to the next request. False at the end.
-    pub(super) fn next(&mut self, entry: &mut LogEntry, counts: &mut LineCounts) -> bool {
+    pub(crate) fn next(&mut self, entry: &mut LogEntry, counts: &mut LineCounts) -> bool {
         loop {
             let read = self.records.next(entry, &mut self.times);
             let (number, kind) = match read {

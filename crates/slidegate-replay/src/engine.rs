@@ -2,49 +2,49 @@
 
 use slidegate::{Decision, Timestamp};
 
-use crate::replay::against::Comparison;
-use crate::replay::entry::LogEntry;
-use crate::replay::rules::ReplayedRules;
-use crate::replay::sweep::Sweep;
-use crate::replay::tally::{CountedRequest, MatchedPolicies, PolicyTally, RefusedBy};
-use crate::replay::timeline::{IsRefused, Timeline};
+use crate::against::Comparison;
+use crate::entry::LogEntry;
+use crate::rules::ReplayedRules;
 use crate::simulation::{RuleSet, Undecided};
+use crate::sweep::Sweep;
+use crate::tally::{CountedRequest, MatchedPolicies, PolicyTally, RefusedBy};
+use crate::timeline::{IsRefused, Timeline};
 
 /// Policies, and what became of the requests under them.
 #[derive(Debug)]
-pub(super) struct ReplayEngine {
-    pub(super) rules: ReplayedRules,
-    pub(super) tallies: Tallies,
-    pub(super) comparison: Option<Comparison>,
-    pub(super) sweep: Option<Sweep>,
+pub(crate) struct ReplayEngine {
+    pub(crate) rules: ReplayedRules,
+    pub(crate) tallies: Tallies,
+    pub(crate) comparison: Option<Comparison>,
+    pub(crate) sweep: Option<Sweep>,
 }
 
 /// What became of the requests, of all and under each policy.
 #[derive(Debug, Default)]
-pub(super) struct Tallies {
-    pub(super) totals: Totals,
-    pub(super) timeline: Timeline,
+pub(crate) struct Tallies {
+    pub(crate) totals: Totals,
+    pub(crate) timeline: Timeline,
     /// In the order of the policies.
-    pub(super) policies: Vec<PolicyTally>,
+    pub(crate) policies: Vec<PolicyTally>,
 }
 
 /// Requests of all policies.
 #[derive(Debug, Default)]
-pub(super) struct Totals {
-    pub(super) first: Option<Timestamp>,
-    pub(super) last: Option<Timestamp>,
-    pub(super) requests: u64,
-    pub(super) refused: u64,
+pub(crate) struct Totals {
+    pub(crate) first: Option<Timestamp>,
+    pub(crate) last: Option<Timestamp>,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
     /// Of these, those that are on the list of the blocked.
-    pub(super) blocked: u64,
+    pub(crate) blocked: u64,
     /// Requests that would be answered with 400, and are not counted by any policy.
-    pub(super) bad_requests: u64,
+    pub(crate) bad_requests: u64,
     /// Decisions for which there was no room.
-    pub(super) without_room: u64,
+    pub(crate) without_room: u64,
 }
 
 impl ReplayEngine {
-    pub(super) fn new(rules: RuleSet, against: Option<RuleSet>, sweep: Option<Sweep>) -> Self {
+    pub(crate) fn new(rules: RuleSet, against: Option<RuleSet>, sweep: Option<Sweep>) -> Self {
         let rules = ReplayedRules::new(rules);
         let counted = rules.policies.iter().filter(|policy| !policy.has_given_quotas());
         let policies = counted.map(PolicyTally::new).collect();
@@ -54,7 +54,7 @@ impl ReplayEngine {
     }
 
     /// Decides a request, which is no earlier than the last.
-    pub(super) fn decide(&mut self, entry: &LogEntry) {
+    pub(crate) fn decide(&mut self, entry: &LogEntry) {
         let at = entry.at;
         let facts = self.rules.facts(entry);
         self.tallies.totals.add(at);
@@ -85,7 +85,7 @@ impl ReplayEngine {
     }
 
     /// Takes stock at the end of the log.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.tallies.policies.iter_mut().for_each(PolicyTally::finish);
     }
 }

@@ -6,13 +6,13 @@ use http::HeaderName;
 use serde_json::Value;
 use slidegate::{Identity, Policies};
 
-use crate::replay::entry::{BadLine, FieldUse, LogEntry, NO_TIME};
-use crate::replay::format::{FormatRequest, LineKind};
-use crate::replay::time::TimeReader;
+use crate::entry::{BadLine, FieldUse, LogEntry, NO_TIME};
+use crate::format::{FormatRequest, LineKind};
+use crate::time::TimeReader;
 
 /// Where the fields of a line are.
 #[derive(Debug)]
-pub(in crate::replay) struct JsonFields {
+pub(crate) struct JsonFields {
     shape: JsonShape,
     /// For each use the places to look, of which the first that has something counts.
     fields: Vec<(FieldUse, Vec<JsonPath>)>,
@@ -22,7 +22,7 @@ pub(in crate::replay) struct JsonFields {
 
 /// Who wrote the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum JsonShape {
+pub(crate) enum JsonShape {
     Caddy,
     Traefik,
     Access,
@@ -50,7 +50,7 @@ impl JsonPath {
 
 impl JsonShape {
     /// The shape of a line, if it is known.
-    pub(super) fn of(line: &Value) -> Option<Self> {
+    pub(crate) fn of(line: &Value) -> Option<Self> {
         let has = |name: &str| line.get(name).is_some();
         if has("event") && has("time") {
             Some(Self::Audit)
@@ -129,7 +129,7 @@ impl JsonShape {
 }
 
 impl JsonFields {
-    pub(super) fn new(shape: JsonShape, request: &FormatRequest<'_>) -> Result<Self, String> {
+    pub(crate) fn new(shape: JsonShape, request: &FormatRequest<'_>) -> Result<Self, String> {
         let mappings = request.mappings;
         let mut fields: Vec<(FieldUse, Vec<JsonPath>)> = Vec::new();
         for mapping in mappings {
@@ -161,7 +161,7 @@ impl JsonFields {
         Ok(Self { shape, fields, policies: Arc::clone(request.policies) })
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         line: &[u8],
         entry: &mut LogEntry,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::replay::report::{
+use crate::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport, Share,
     SweepReport,
 };
@@ -22,7 +22,7 @@ const IDENTITY: usize = 40;
 impl ReplayReport {
     /// The whole result in lines of about so many columns, with the escape codes of ANSI terminals for
     /// styles.
-    pub(crate) fn to_text(&self, columns: usize) -> String {
+    pub fn to_text(&self, columns: usize) -> String {
         let mut text = heading(self);
         for note in notes(self) {
             let _ = writeln!(text, "{BAD}!{BAD:#} {note}");
@@ -60,7 +60,7 @@ fn heading(report: &ReplayReport) -> String {
 }
 
 /// What a reader of the figures has to know.
-pub(super) fn notes(report: &ReplayReport) -> Vec<String> {
+pub(crate) fn notes(report: &ReplayReport) -> Vec<String> {
     let lines = &report.lines;
     let mut notes = Vec::new();
     let mut note = |count: u64, text: &str| {
@@ -150,7 +150,7 @@ fn add_quotas(text: &mut String, quotas: &[QuotaReport]) {
 }
 
 /// The policies that refuse identities first, and how many requests.
-pub(super) fn refusing(first: &RefusedFirst) -> String {
+pub(crate) fn refusing(first: &RefusedFirst) -> String {
     let policies = first.by.iter();
     let policies =
         policies.map(|own| format!("{} ({})", own.policy, counted(own.requests, "request")));
@@ -206,7 +206,7 @@ fn add_side(text: &mut String, name: &str, side: &OneSidedReport) {
 }
 
 /// A number with commas between its thousands.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -219,12 +219,12 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// A number and what it counts: `1 identity`, `2,000 identities`.
-pub(super) fn counted(number: u64, singular: &str) -> String {
+pub(crate) fn counted(number: u64, singular: &str) -> String {
     format!("{} {}", grouped(number), noun(number, singular))
 }
 
 /// What a number counts, in the singular or the plural: `identity` or `identities`.
-pub(super) fn noun(number: u64, singular: &str) -> String {
+pub(crate) fn noun(number: u64, singular: &str) -> String {
     match singular.strip_suffix('y') {
         _ if number == 1 => singular.to_owned(),
         Some(stem) => format!("{stem}ies"),

@@ -11,44 +11,49 @@ use slidegate_tower::{AddressSource, ClientAddress};
 
 /// The rules that requests are decided by.
 #[derive(Debug)]
-pub(crate) struct RuleSet {
-    /// The policies, which have all accounts empty at the start.
-    pub(crate) policies: Policies,
+pub struct RuleSet {
+    /// The policies.
+    pub policies: Policies,
     /// How the client's address is found from the peer and the headers.
-    pub(crate) client_address: ClientAddress,
+    pub client_address: ClientAddress,
 }
 
 /// A request described by its parts, as a log or a test case has them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DescribedRequest {
-    pub(crate) method: Method,
-    /// With or without a query.
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
+pub struct DescribedRequest {
+    /// Its method.
+    pub method: Method,
+    /// Its path, with or without a query.
+    pub path: String,
+    /// Its headers.
+    pub headers: HeaderMap,
     /// Without it, the client is found by the peer and the headers.
-    pub(crate) client: Option<IpAddr>,
+    pub client: Option<IpAddr>,
     /// The other end of the connection: the client, or a proxy.
-    pub(crate) peer: Option<IpAddr>,
-    pub(crate) user: Option<String>,
-    pub(crate) plan: Option<String>,
-    pub(crate) cost: Option<NonZeroU32>,
+    pub peer: Option<IpAddr>,
+    /// The user, as if an application had authenticated one.
+    pub user: Option<String>,
+    /// The plan, as if an application had named it.
+    pub plan: Option<String>,
+    /// What it costs, for policies that do not fix it.
+    pub cost: Option<NonZeroU32>,
 }
 
 /// Turns described requests into facts.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestReading {
+pub struct RequestReading {
     /// How the client's address is found from the peer and the headers.
-    pub(crate) client_address: ClientAddress,
+    pub client_address: ClientAddress,
 }
 
 impl RequestReading {
     /// The client's address, if it can be known.
-    pub(crate) fn client(&self, request: &DescribedRequest) -> Option<IpAddr> {
+    pub fn client(&self, request: &DescribedRequest) -> Option<IpAddr> {
         request.client.or_else(|| self.client_address.resolve(request.peer, &request.headers))
     }
 
     /// The client's address and how it is known, if it can be.
-    pub(crate) fn explain_client(&self, request: &DescribedRequest) -> Option<String> {
+    pub fn explain_client(&self, request: &DescribedRequest) -> Option<String> {
         let (client, trust) = (self.client(request)?, &self.client_address);
         let source = trust.source();
         Some(match request.peer {
@@ -66,7 +71,7 @@ impl RequestReading {
     }
 
     /// What policies are matched with.
-    pub(crate) fn facts<'f>(&self, request: &'f DescribedRequest) -> Facts<'f> {
+    pub fn facts<'f>(&self, request: &'f DescribedRequest) -> Facts<'f> {
         let mut facts = Facts::new(&request.method, &request.path).headers(&request.headers);
         let peer = request.peer.or(request.client);
         if peer.is_some_and(|peer| self.client_address.trusts(peer)) {
@@ -87,7 +92,7 @@ impl RequestReading {
 
 /// Policies that decide by a clock which the caller sets, with accounts in memory.
 #[derive(Debug)]
-pub(crate) struct Simulation {
+pub struct Simulation {
     gate: Gate<MemoryStore>,
     reading: RequestReading,
     clock: ManualClock,
@@ -95,7 +100,7 @@ pub(crate) struct Simulation {
 
 /// Why a request was not decided.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Undecided {
+pub enum Undecided {
     /// It is refused with 400.
     #[error("{0}")]
     BadRequest(#[from] BadRequest),
@@ -107,7 +112,7 @@ pub(crate) enum Undecided {
 impl Simulation {
     /// Starts at the epoch, with room for so many accounts. Those of local policies have as much
     /// again.
-    pub(crate) fn new(rules: RuleSet, capacity: usize) -> Self {
+    pub fn new(rules: RuleSet, capacity: usize) -> Self {
         let clock = ManualClock::new(Timestamp::default());
         let store = || MemoryStore::builder().capacity(capacity).clock(clock.clone()).build();
         let RuleSet { policies, client_address } = rules;
@@ -116,30 +121,22 @@ impl Simulation {
     }
 
     /// The policies that decide.
-    pub(crate) fn policies(&self) -> Arc<Policies> {
+    pub fn policies(&self) -> Arc<Policies> {
         self.gate.policies()
     }
 
     /// How requests are turned into facts.
-    pub(crate) fn reading(&self) -> &RequestReading {
+    pub fn reading(&self) -> &RequestReading {
         &self.reading
     }
 
     /// Decides a request at an instant, and spends what it costs if it is allowed.
-    pub(crate) fn decide(
-        &self,
-        at: Timestamp,
-        request: &DescribedRequest,
-    ) -> Result<Decision, Undecided> {
+    pub fn decide(&self, at: Timestamp, request: &DescribedRequest) -> Result<Decision, Undecided> {
         self.decide_facts(at, &self.reading.facts(request))
     }
 
     /// The same of facts that are made already.
-    pub(crate) fn decide_facts(
-        &self,
-        at: Timestamp,
-        facts: &Facts<'_>,
-    ) -> Result<Decision, Undecided> {
+    pub fn decide_facts(&self, at: Timestamp, facts: &Facts<'_>) -> Result<Decision, Undecided> {
         self.clock.set(at);
         self.gate.check(facts)?;
         Ok(self.gate.decide_now(facts)?)

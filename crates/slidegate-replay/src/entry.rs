@@ -8,21 +8,21 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{Identity, Timestamp};
 
-use crate::replay::time::{ParseTimeError, TimeReader};
 use crate::simulation::DescribedRequest;
+use crate::time::{ParseTimeError, TimeReader};
 
 /// A request of a log. It is filled again and again, so that its buffers are kept.
 #[derive(Debug, Default)]
-pub(super) struct LogEntry {
-    pub(super) at: Timestamp,
-    pub(super) request: DescribedRequest,
+pub(crate) struct LogEntry {
+    pub(crate) at: Timestamp,
+    pub(crate) request: DescribedRequest,
     /// Those that the log names as such, as the audit trail does.
-    pub(super) identities: Vec<Identity>,
+    pub(crate) identities: Vec<Identity>,
 }
 
 /// What a field of a line is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum FieldUse {
+pub(crate) enum FieldUse {
     Time,
     /// The address at the other end of the connection, with or without a port.
     Client,
@@ -41,7 +41,7 @@ pub(super) enum FieldUse {
 /// Why a line is no request. It repeats nothing of the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct BadLine(pub(super) Cow<'static, str>);
+pub(crate) struct BadLine(pub(crate) Cow<'static, str>);
 
 impl From<&'static str> for BadLine {
     fn from(problem: &'static str) -> Self {
@@ -55,14 +55,14 @@ impl From<ParseTimeError> for BadLine {
     }
 }
 
-pub(super) const NO_TIME: &str = "there is no time";
-pub(super) const NO_REQUEST: &str = "there is no method and path";
+pub(crate) const NO_TIME: &str = "there is no time";
+pub(crate) const NO_REQUEST: &str = "there is no method and path";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl LogEntry {
     /// Makes room for the next line.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let request = &mut self.request;
         request.method = Method::GET;
         request.path.clear();
@@ -74,7 +74,7 @@ impl LogEntry {
     }
 
     /// Takes what a field says. A field that is empty or `-` says nothing.
-    pub(super) fn set(
+    pub(crate) fn set(
         &mut self,
         field: &FieldUse,
         text: &str,
@@ -103,7 +103,7 @@ impl LogEntry {
     }
 
     /// Whether the line has said enough.
-    pub(super) fn check(&self) -> Result<(), BadLine> {
+    pub(crate) fn check(&self) -> Result<(), BadLine> {
         if self.request.path.is_empty() {
             return Err(NO_REQUEST.into());
         }
@@ -169,20 +169,24 @@ fn set_header(headers: &mut HeaderMap, name: &HeaderName, text: &str) {
     }
 }
 
-/// `--map USE=FIELD`.
+/// What a field of a log is for, parsed from `USE=FIELD` such as `user=user_id`.
+///
+/// `USE` is `time`, `client`, `request`, `method`, `path`, `user`, `plan`, `cost`, `api-key`,
+/// `authorization`, `forwarded-for` or `header:NAME`. `FIELD` is a variable of a template, a column of
+/// CSV or a path in JSON such as `request.user.id`.
 #[derive(Debug, Clone)]
-pub(super) struct FieldMapping {
-    pub(super) to: FieldUse,
-    pub(super) field: String,
+pub struct FieldMapping {
+    pub(crate) to: FieldUse,
+    pub(crate) field: String,
 }
 
-/// A text that maps no field.
+/// A text that is not `USE=FIELD`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "expected USE=FIELD, where USE is time, client, request, method, path, user, plan, cost, \
      api-key, authorization, forwarded-for or header:NAME"
 )]
-pub(super) struct ParseMappingError;
+pub struct ParseMappingError;
 
 impl FromStr for FieldMapping {
     type Err = ParseMappingError;
@@ -223,7 +227,7 @@ impl FromStr for FieldUse {
 
 impl FieldUse {
     /// Whether a field of this use may have a secret.
-    pub(super) fn may_be_secret(&self) -> bool {
+    pub(crate) fn may_be_secret(&self) -> bool {
         matches!(self, Self::Header(name) if *name != X_FORWARDED_FOR)
     }
 }

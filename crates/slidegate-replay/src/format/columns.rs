@@ -2,15 +2,15 @@
 
 use csv::ByteRecord;
 
-use crate::replay::entry::{BadLine, FieldMapping, FieldUse, LogEntry, NO_TIME};
-use crate::replay::time::TimeReader;
+use crate::entry::{BadLine, FieldMapping, FieldUse, LogEntry, NO_TIME};
+use crate::time::TimeReader;
 
 /// What the columns are for.
 #[derive(Debug, Default)]
-pub(in crate::replay) struct CsvColumns {
+pub(crate) struct CsvColumns {
     uses: Vec<(usize, FieldUse)>,
     /// Whether a column is for secrets, or for what nobody has said.
-    pub(in crate::replay) may_have_secrets: bool,
+    pub(crate) may_have_secrets: bool,
 }
 
 /// The names that columns usually have, in small letters and with `_` for `-`, `.` and spaces.
@@ -29,7 +29,7 @@ const USUAL: [(&str, &[&str]); 10] = [
 
 impl CsvColumns {
     /// Finds the columns by the names in the header.
-    pub(super) fn new(header: &ByteRecord, mappings: &[FieldMapping]) -> Result<Self, String> {
+    pub(crate) fn new(header: &ByteRecord, mappings: &[FieldMapping]) -> Result<Self, String> {
         let names: Vec<_> =
             header.iter().map(|name| String::from_utf8_lossy(name.trim_ascii())).collect();
         let mut columns = Vec::new();
@@ -65,7 +65,7 @@ impl CsvColumns {
         Ok(Self { uses: columns, may_have_secrets })
     }
 
-    pub(in crate::replay) fn read(
+    pub(crate) fn read(
         &self,
         record: &ByteRecord,
         entry: &mut LogEntry,
