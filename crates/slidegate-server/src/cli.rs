@@ -6,12 +6,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::check::{self, CheckArguments};
+use crate::client::RemoteCommand;
 use crate::config::{Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::import::ImportCommand;
 use crate::policy_test::{self, TestArguments};
-use crate::remote::RemoteCommand;
 use crate::replay::{self, ReplayArguments};
 use crate::{digest, server, terminal};
 

@@ -20,12 +20,12 @@ use crate::config::{
 use crate::decisions::{self, Decisions, RefundTable};
 use crate::endpoint::router::RouterService;
 use crate::endpoint::token::RequiredToken;
+use crate::envoy::{self, EnvoyService};
 use crate::gateway::Gateway;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
-use crate::rls::{self, EnvoyService};
 use crate::shared::{BanQueue, Heartbeats, SharedBans};
 use crate::shared::{OverrideService, Persistence};
 use crate::store::{self, AnyStore};
@@ -178,7 +178,7 @@ impl Server {
         let (live, clock) = (self.live.clone(), self.clock.clone());
         let service = EnvoyService { live, observer: self.observer.clone(), clock };
         let token = self.config.rls.as_ref().and_then(|rls| rls.token.as_ref());
-        RouterService(rls::router(service, token).await)
+        RouterService(envoy::router(service, token).await)
     }
 
     /// Reads the configuration again, on another thread, and puts it in force, or leaves everything as
