@@ -92,7 +92,7 @@ const CONNECTIONS: u32 = 64;
 
 /// Where one request a minute is allowed, a client gets through at most so often in a turn that is
 /// shorter than a minute: at its beginning, and when the minute of an earlier one is over.
-const MOST_ADMITTED: u64 = 2;
+const MAX_ADMITTED: u64 = 2;
 
 /// Runs all rounds, after one that does not count.
 pub fn run(runners: &[Runner], options: &Options, directory: &Directory) -> anyhow::Result<Table> {
@@ -140,7 +140,7 @@ impl Runner {
         let (answers, refused) = (seen.answers, seen.bad_statuses);
         let good = match (&self.ask, self.traffic) {
             (Ask::Get { .. }, Traffic::Refused) => {
-                answers - refused <= MOST_ADMITTED * u64::from(CLIENTS)
+                answers - refused <= MAX_ADMITTED * u64::from(CLIENTS)
             }
             // A decision that is asked for is an answer, whatever it says.
             (Ask::Get { .. }, Traffic::Allowed) | (Ask::Post { .. }, _) => refused == 0,

@@ -39,7 +39,7 @@ const BATCH: usize = 256;
 /// In cold traffic a client may use this much of its quota before the limiter is made anew.
 const COLD_SPENDS: usize = UNITS as usize / 2;
 /// Filling a slow limiter with all keys may take longer than measuring it.
-const MOST_FILLING: Duration = Duration::from_secs(3);
+const MAX_FILLING: Duration = Duration::from_secs(3);
 
 /// What was seen of one limiter in one cell.
 #[derive(Default, Clone)]
@@ -102,7 +102,7 @@ impl<R: Candidate> CandidateRun<R> {
         let start = Instant::now();
         for (i, key) in self.fill_order.iter().enumerate() {
             self.limiter.decide(&self.keys[*key as usize]);
-            if i % BATCH == 0 && start.elapsed() > MOST_FILLING {
+            if i % BATCH == 0 && start.elapsed() > MAX_FILLING {
                 self.seen.filled_in_part = true;
                 break;
             }

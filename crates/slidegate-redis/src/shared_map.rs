@@ -69,13 +69,16 @@ pub struct MapVersion(u64);
 #[non_exhaustive]
 pub enum SharedMapError {
     /// Another entry does not fit.
-    #[error("the map is full: expected at most {} entries that have not ended", SharedMap::MOST)]
+    #[error(
+        "the map is full: expected at most {} entries that have not ended",
+        SharedMap::MAX_ENTRIES
+    )]
     Full,
     /// The id is empty or too long.
-    #[error("id = {0:?}: expected 1 to {most} bytes", most = SharedMap::MOST_ID_BYTES)]
+    #[error("id = {0:?}: expected 1 to {most} bytes", most = SharedMap::MAX_ID_BYTES)]
     Id(String),
     /// The text is too long.
-    #[error("a text of {0} bytes: expected at most {most}", most = SharedMap::MOST_TEXT_BYTES)]
+    #[error("a text of {0} bytes: expected at most {most}", most = SharedMap::MAX_TEXT_BYTES)]
     Text(usize),
     /// The entry would end at once, or too late.
     #[error("an entry that lasts {0:?}: expected more than no time and at most 366 days")]
@@ -104,11 +107,11 @@ impl RedisStore {
 
 impl SharedMap {
     /// How many entries there can be at a time.
-    pub const MOST: usize = 10_000;
+    pub const MAX_ENTRIES: usize = 10_000;
     /// The longest id, in bytes.
-    pub const MOST_ID_BYTES: usize = 128;
+    pub const MAX_ID_BYTES: usize = 128;
     /// The longest text, in bytes.
-    pub const MOST_TEXT_BYTES: usize = 1024;
+    pub const MAX_TEXT_BYTES: usize = 1024;
     /// How long an entry can last: as long as a ban.
     pub const LONGEST: Duration = Quota::MAX_WINDOW;
 
@@ -121,14 +124,14 @@ impl SharedMap {
         lasting: Duration,
     ) -> Result<(), SharedMapError> {
         check_id(id)?;
-        if text.len() > Self::MOST_TEXT_BYTES {
+        if text.len() > Self::MAX_TEXT_BYTES {
             return Err(SharedMapError::Text(text.len()));
         }
         if lasting.is_zero() || lasting > Self::LONGEST {
             return Err(SharedMapError::Lasting(lasting));
         }
         let lasting_ms = lasting.as_nanos().div_ceil(1_000_000) as u64;
-        let args = ("insert", new_version(), id, lasting_ms, text, Self::MOST);
+        let args = ("insert", new_version(), id, lasting_ms, text, Self::MAX_ENTRIES);
         match self.store.eval(SCRIPT, &self.key, args).await? {
             true => Ok(()),
             false => Err(SharedMapError::Full),
@@ -159,7 +162,7 @@ const SCRIPT: &str =
 
 fn check_id(id: &str) -> Result<(), SharedMapError> {
     match id.len() {
-        1..=SharedMap::MOST_ID_BYTES => Ok(()),
+        1..=SharedMap::MAX_ID_BYTES => Ok(()),
         _ => Err(SharedMapError::Id(id.to_owned())),
     }
 }

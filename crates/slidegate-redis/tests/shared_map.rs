@@ -211,20 +211,20 @@ async fn a_full_map_takes_no_more_until_one_ends_or_goes() {
     let (time, server) = timed();
     let map = shared_map(server.url());
     let lasting = |number: usize| if number == 7 { MINUTE } else { HOUR };
-    for number in 0..SharedMap::MOST {
+    for number in 0..SharedMap::MAX_ENTRIES {
         map.insert(&number.to_string(), "text", lasting(number)).await.unwrap();
     }
     let full = map.insert("more", "text", HOUR).await;
     assert!(matches!(full, Err(SharedMapError::Full)), "{full:?}");
     assert!(full.unwrap_err().to_string().contains("at most 10000"));
-    assert_eq!(all(&map).await.entries.len(), SharedMap::MOST);
+    assert_eq!(all(&map).await.entries.len(), SharedMap::MAX_ENTRIES);
     map.insert("9", "another text", HOUR).await.expect("it takes the place of one");
     time.advance(MINUTE);
     map.insert("more", "text", HOUR).await.expect("one has ended");
     assert!(map.insert("still more", "text", HOUR).await.is_err());
     assert!(map.remove("3").await.unwrap());
     map.insert("still more", "text", HOUR).await.expect("one has gone");
-    assert_eq!(all(&map).await.entries.len(), SharedMap::MOST);
+    assert_eq!(all(&map).await.entries.len(), SharedMap::MAX_ENTRIES);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The result of a replay as a page with pictures, in one file and without scripts.
 //!
-//! Whoever sends requests has a hand in what logs say, so every text is escaped, and the page's own
+//! Log content is client-controlled, so every text is escaped, and the page's own
 //! policy lets nothing be loaded or run.
 
 use std::fmt::Write as _;

@@ -30,7 +30,7 @@ Examples:
   slidegate check slidegate.toml                   what a file means, and what is wrong with it
   slidegate explain --config slidegate.toml --method POST --path /login --client 203.0.113.7
                                                    which policies one request falls under
-  slidegate test slidegate.toml                    whether its policies decide as written down
+  slidegate test slidegate.toml                    run the policy tests
   slidegate replay --config slidegate.toml access.log
                                                    whom these policies would have refused
   slidegate top                                    what a running server does now
@@ -130,7 +130,7 @@ struct Serve {
     #[arg(value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
 
-    /// The same
+    /// The configuration file (same as FILE)
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -22,7 +22,7 @@ pub(crate) struct LiveConfig {
 #[derive(Debug)]
 pub(crate) struct HttpSettings {
     /// Writes headers and refusals.
-    pub(crate) answers: Responder,
+    pub(crate) responder: Responder,
     /// How the gateway finds the client behind proxies.
     pub(crate) client_address: ClientAddress,
     /// How paths are read.
@@ -37,19 +37,19 @@ impl LiveConfig {
     /// A gate with its policies, and how requests are read and answered.
     pub(crate) fn new(
         gate: Gate<AnyStore>,
-        answers: Responder,
+        responder: Responder,
         client_address: ClientAddress,
     ) -> Self {
         let gate = Arc::new(gate);
-        let settings = HttpSettings::new(&gate, answers, client_address);
+        let settings = HttpSettings::new(&gate, responder, client_address);
         Self { gate, settings: ArcSwap::from_pointee(settings) }
     }
 
     /// The same for a test, of a whole configuration.
     #[cfg(test)]
     pub(crate) fn of(rules: LimiterConfig, store: impl Into<AnyStore>) -> Arc<Self> {
-        let LimiterConfig { policies, answers, client_address, .. } = rules;
-        Arc::new(Self::new(Gate::new(policies, store.into()), answers, client_address))
+        let LimiterConfig { policies, responder, client_address, .. } = rules;
+        Arc::new(Self::new(Gate::new(policies, store.into()), responder, client_address))
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
@@ -62,21 +62,25 @@ impl LiveConfig {
 
     /// Puts other rules in force. Accounts keep their history.
     pub(crate) fn replace(&self, rules: LimiterConfig) {
-        let LimiterConfig { policies, answers, client_address, .. } = rules;
+        let LimiterConfig { policies, responder, client_address, .. } = rules;
         self.gate.replace_policies(policies);
-        let settings = HttpSettings::new(&self.gate, answers, client_address);
+        let settings = HttpSettings::new(&self.gate, responder, client_address);
         self.settings.store(Arc::new(settings));
     }
 }
 
 impl HttpSettings {
-    fn new(gate: &Arc<Gate<AnyStore>>, answers: Responder, client_address: ClientAddress) -> Self {
+    fn new(
+        gate: &Arc<Gate<AnyStore>>,
+        responder: Responder,
+        client_address: ClientAddress,
+    ) -> Self {
         let policies = gate.policies();
         let paths = policies.path_reading();
         let limiter = RequestLimiter::new(gate.clone())
-            .responder(answers.clone())
+            .responder(responder.clone())
             .client_address(client_address.clone());
         let identity_headers = policies.identity_headers().cloned().collect();
-        Self { answers, client_address, paths, identity_headers, limiter }
+        Self { responder, client_address, paths, identity_headers, limiter }
     }
 }

@@ -38,7 +38,7 @@ struct State {
 /// Why a connection is to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwanted {
-    /// Another needs its place: at once, if it is idle.
+    /// Evicted to free a slot; closed at once if idle.
     Evicted,
     /// The listener is draining: a request that is on its way is answered.
     Draining,

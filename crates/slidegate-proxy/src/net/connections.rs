@@ -86,7 +86,7 @@ impl ConnectionTable {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
-    /// Waits for room. Connections without a request in flight are closed to make some, those that
+    /// Waits for a free slot, closing the longest-idle connection to make one, those that
     /// were idle longest first.
     pub(super) async fn admit(&self) -> OwnedSemaphorePermit {
         loop {

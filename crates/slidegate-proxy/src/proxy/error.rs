@@ -101,7 +101,7 @@ impl ProxyError {
         match self {
             Self::BadRequest(why) => why,
             Self::NoTunnels => "This is a gateway to one service and opens no tunnels.",
-            Self::NoTrace => "The gateway passes on no TRACE.",
+            Self::NoTrace => "TRACE is not allowed.",
             Self::BodyLate => "The rest of the request did not arrive.",
             Self::BodyTooLarge => "The request's body is larger than the gateway passes on.",
             Self::NoRoute => "The gateway has no upstream for this path.",

@@ -26,7 +26,7 @@ use super::{ReverseProxy, tunnel};
 use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
 use crate::settings::ProxyConfig;
 
-/// Takes what may pass to upstream.
+/// Forwards an allowed request to upstream.
 #[derive(Clone, Copy)]
 pub(crate) struct Forward<'p> {
     pub(crate) proxy: &'p ReverseProxy,
@@ -36,7 +36,7 @@ pub(crate) struct Forward<'p> {
 }
 
 /// The most servers tried for one request.
-const MOST_SERVERS: usize = 3;
+const MAX_SERVERS: usize = 3;
 
 const LATE: &str = "no response within timeouts.response";
 
@@ -137,8 +137,8 @@ impl Forward<'_> {
         let request = Some(Request::from_parts(head, body));
         let mut attempt = Attempt { headers: &headers, request, copy: None, was_sent: false };
         let mut failed = ProxyError::Unreachable;
-        // In the order of now, lest one that fails meanwhile comes up again as the last resort.
-        let servers: SmallVec<[_; MOST_SERVERS]> = route.servers().take(MOST_SERVERS).collect();
+        // Fix the order first: a server that fails during this request must not come up again.
+        let servers: SmallVec<[_; MAX_SERVERS]> = route.servers().take(MAX_SERVERS).collect();
         for server in servers {
             match self.send(server, &mut attempt, upload.as_ref()).await {
                 Ok(received) => {
@@ -214,8 +214,8 @@ impl Forward<'_> {
         request: Request<RequestBody>,
         upload: Option<&Upload>,
     ) -> Result<(Response<Incoming>, Box<Http1Connection>), ExchangeError> {
-        let patience = self.proxy.config.timeouts.response;
-        connection.timeout.set(Instant::now() + patience);
+        let response_timeout = self.proxy.config.timeouts.response;
+        connection.timeout.set(Instant::now() + response_timeout);
         let mut sending = pin!(connection.send(request));
         let sent = poll_fn(|cx| {
             loop {
@@ -229,7 +229,7 @@ impl Forward<'_> {
                 if connection.timeout.poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                if !postpone(&mut connection.timeout, patience, upload) {
+                if !postpone(&mut connection.timeout, response_timeout, upload) {
                     return Poll::Ready(None);
                 }
             }
@@ -283,8 +283,8 @@ impl Forward<'_> {
         request: Request<RequestBody>,
         upload: Option<&Upload>,
     ) -> Result<Response<Incoming>, ExchangeError> {
-        let patience = self.proxy.config.timeouts.response;
-        let mut timeout = IdleTimeout::after(patience);
+        let response_timeout = self.proxy.config.timeouts.response;
+        let mut timeout = IdleTimeout::after(response_timeout);
         let mut sending = pin!(connection.try_send_request(request));
         let sent = poll_fn(|cx| {
             loop {
@@ -294,7 +294,7 @@ impl Forward<'_> {
                 if timeout.poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                if !postpone(&mut timeout, patience, upload) {
+                if !postpone(&mut timeout, response_timeout, upload) {
                     return Poll::Ready(None);
                 }
             }
@@ -358,9 +358,13 @@ impl Forward<'_> {
 
 /// Moves the deadline of a response as long as upstream takes more of the request, or the client
 /// keeps it waiting. Returns whether it did.
-fn postpone(timeout: &mut IdleTimeout, patience: Duration, upload: Option<&Upload>) -> bool {
+fn postpone(
+    timeout: &mut IdleTimeout,
+    response_timeout: Duration,
+    upload: Option<&Upload>,
+) -> bool {
     let Some(upload) = upload else { return false };
-    let deadline = upload.moved_at() + patience;
+    let deadline = upload.moved_at() + response_timeout;
     timeout.set(deadline);
     deadline > Instant::now()
 }

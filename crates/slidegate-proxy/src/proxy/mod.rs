@@ -81,7 +81,7 @@ impl ReverseProxy {
 
     /// Checks that a request can be read in one way only.
     pub fn validate<B>(&self, request: &Request<B>) -> Result<(), ProxyError> {
-        validate::validate(request, self.config.headers).map_or(Ok(()), Err)
+        validate::validate(request, self.config.headers)
     }
 
     /// Forwards a request that a worker has received. A failure is answered with problem details. The

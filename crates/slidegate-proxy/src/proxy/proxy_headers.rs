@@ -22,7 +22,7 @@ const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
 /// The most names that `Connection` or `Trailer` can have: as many as a head can have fields. Each
 /// is looked up.
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 
 /// What upstream is told of a request beyond its own headers.
 #[derive(Debug)]
@@ -262,7 +262,7 @@ pub(super) fn tokens<'h>(
 
 /// Whether a list header has more names than there can be a use for.
 pub(super) fn has_too_many_names(headers: &HeaderMap, name: &HeaderName) -> bool {
-    tokens(headers, name).nth(MOST_NAMES).is_some()
+    tokens(headers, name).nth(MAX_NAMES).is_some()
 }
 
 /// The host that the client asked for.

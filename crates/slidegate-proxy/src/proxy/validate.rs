@@ -51,22 +51,20 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
     }
 }
 
-/// What is wrong with a request, if anything is.
-pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Option<ProxyError> {
+/// Checks that a request can be read in one way only.
+pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Result<(), ProxyError> {
     if *request.method() == Method::CONNECT {
-        return Some(ProxyError::NoTunnels);
+        return Err(ProxyError::NoTunnels);
     }
-    if rules.refuse_overrides
-        && let Some(problem) = override_objection(request)
-    {
-        return Some(problem);
+    if rules.refuse_overrides {
+        validate_overrides(request)?;
     }
-    let (uri, said) = (request.uri(), FramingFields::in_headers(request.headers()));
-    let objection = target_objection(uri)
-        .or_else(|| host_objection(uri, &said, request.version()))
-        .or_else(|| framing_objection(&said))
-        .or_else(|| names_objection(&said, request.headers()));
-    objection.map(ProxyError::BadRequest)
+    let (uri, fields) = (request.uri(), FramingFields::in_headers(request.headers()));
+    validate_target(uri)
+        .and_then(|()| validate_host(uri, &fields, request.version()))
+        .and_then(|()| validate_framing(&fields))
+        .and_then(|()| validate_names(&fields, request.headers()))
+        .map_err(ProxyError::BadRequest)
 }
 
 /// The headers by which frameworks let a client ask for another method or path than it sent.
@@ -78,15 +76,19 @@ const OVERRIDES: [&str; 5] = [
     "x-method-override",
 ];
 
-fn override_objection<B>(request: &Request<B>) -> Option<ProxyError> {
+fn validate_overrides<B>(request: &Request<B>) -> Result<(), ProxyError> {
     let method = request.method().as_str();
     if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
-        return Some(ProxyError::NoTrace);
+        return Err(ProxyError::NoTrace);
     }
     let is_override =
         |name: &HeaderName| OVERRIDES.iter().any(|known| hyphened_is(name.as_str(), known));
     let why = "The request has a header that asks for another method or path.";
-    request.headers().keys().any(is_override).then_some(ProxyError::BadRequest(why))
+    reject_if(request.headers().keys().any(is_override), why).map_err(ProxyError::BadRequest)
+}
+
+fn reject_if(condition: bool, why: &'static str) -> Result<(), &'static str> {
+    if condition { Err(why) } else { Ok(()) }
 }
 
 /// What the headers say of the host and the body, found in one go.
@@ -101,68 +103,60 @@ struct FramingFields<'h> {
 
 impl<'h> FramingFields<'h> {
     fn in_headers(headers: &'h HeaderMap) -> Self {
-        let mut said = Self::default();
+        let mut fields = Self::default();
         for (name, value) in headers {
             if *name == header::HOST {
-                said.has_several_hosts = said.host.replace(value).is_some();
+                fields.has_several_hosts = fields.host.replace(value).is_some();
             } else if *name == header::TRANSFER_ENCODING {
-                said.has_several_codings = said.coding.replace(value).is_some();
+                fields.has_several_codings = fields.coding.replace(value).is_some();
             } else if *name == header::CONNECTION || *name == header::TRAILER {
-                said.names_fields = true;
+                fields.names_fields = true;
             }
         }
-        said
+        fields
     }
 }
 
-fn framing_objection(said: &FramingFields<'_>) -> Option<&'static str> {
-    let coding = said.coding?;
+fn validate_framing(fields: &FramingFields<'_>) -> Result<(), &'static str> {
+    let Some(coding) = fields.coding else { return Ok(()) };
     let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    (said.has_several_codings || !is_chunked)
-        .then_some("The request's body is coded in another way than in chunks.")
+    let why = "The request's body is coded in another way than in chunks.";
+    reject_if(fields.has_several_codings || !is_chunked, why)
 }
 
-fn names_objection(said: &FramingFields<'_>, headers: &HeaderMap) -> Option<&'static str> {
-    if !said.names_fields {
-        return None;
-    }
+fn validate_names(fields: &FramingFields<'_>, headers: &HeaderMap) -> Result<(), &'static str> {
     let lists = [header::CONNECTION, header::TRAILER];
-    let too_many = lists.iter().any(|list| has_too_many_names(headers, list));
-    too_many.then_some("The request's Connection or Trailer names more than 100 fields.")
+    let too_many = || lists.iter().any(|list| has_too_many_names(headers, list));
+    let why = "The request's Connection or Trailer names more than 100 fields.";
+    reject_if(fields.names_fields && too_many(), why)
 }
 
-fn target_objection(uri: &Uri) -> Option<&'static str> {
-    let authority = uri.authority()?;
-    if uri.scheme().is_none() {
-        return Some("The request's target is no path.");
-    }
-    let names_a_user = authority.as_str().contains('@');
-    names_a_user.then_some("The request's target has a user in it.")
+fn validate_target(uri: &Uri) -> Result<(), &'static str> {
+    let Some(authority) = uri.authority() else { return Ok(()) };
+    reject_if(uri.scheme().is_none(), "The request's target is no path.")?;
+    reject_if(authority.as_str().contains('@'), "The request's target has a user in it.")
 }
 
-fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Option<&'static str> {
-    if said.has_several_hosts {
-        return Some("The request has more than one Host.");
-    }
-    if let Some(host) = said.host {
+fn validate_host(
+    uri: &Uri,
+    fields: &FramingFields<'_>,
+    version: Version,
+) -> Result<(), &'static str> {
+    reject_if(fields.has_several_hosts, "The request has more than one Host.")?;
+    if let Some(host) = fields.host {
         // Some clients send an empty one, which HTTP allows.
-        if !host.is_empty() && Authority::try_from(host.as_bytes()).is_err() {
-            return Some("The request's Host is no host.");
-        }
-        if host.as_bytes().contains(&b'@') {
-            return Some("The request's Host has a user in it.");
-        }
+        let is_malformed = !host.is_empty() && Authority::try_from(host.as_bytes()).is_err();
+        reject_if(is_malformed, "Invalid Host header.")?;
+        reject_if(host.as_bytes().contains(&b'@'), "The request's Host has a user in it.")?;
     }
-    match (said.host, uri.authority()) {
-        (None, None) if version == Version::HTTP_11 => Some("The request has no Host."),
+    match (fields.host, uri.authority()) {
+        (None, None) => reject_if(version == Version::HTTP_11, "The request has no Host."),
         // HTTP/1.1 lets the target win; with HTTP/2, honest clients never send two that differ.
-        (Some(host), Some(authority))
-            if version == Version::HTTP_2
-                && !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) =>
-        {
-            Some("The request's Host is not its authority.")
+        (Some(host), Some(authority)) if version == Version::HTTP_2 => {
+            let is_same = host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
+            reject_if(!is_same, "The request's Host is not its authority.")
         }
-        _ => None,
+        _ => Ok(()),
     }
 }
 
@@ -170,7 +164,7 @@ fn host_objection(uri: &Uri, said: &FramingFields<'_>, version: Version) -> Opti
 mod tests {
     use super::*;
 
-    fn objection_to(builder: http::request::Builder) -> Option<ProxyError> {
+    fn validated(builder: http::request::Builder) -> Result<(), ProxyError> {
         validate(&builder.body(()).unwrap(), HeaderRules::default())
     }
 
@@ -178,11 +172,11 @@ mod tests {
     fn what_is_plain_passes() {
         for host in ["example.com", "example.com:8080", "[::1]:80", ""] {
             let request = Request::get("/").header("host", host);
-            assert_eq!(objection_to(request), None, "{host}");
+            assert_eq!(validated(request), Ok(()), "{host}");
         }
         let target_wins = Request::get("http://b.example/").header("host", "a.example");
-        assert_eq!(objection_to(target_wins), None);
-        assert_eq!(objection_to(Request::get("/").version(Version::HTTP_10)), None);
+        assert_eq!(validated(target_wins), Ok(()));
+        assert_eq!(validated(Request::get("/").version(Version::HTTP_10)), Ok(()));
     }
 
     #[test]
@@ -202,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_has_two_meanings_does_not() {
-        let bad = |request| matches!(objection_to(request), Some(ProxyError::BadRequest(_)));
+        let bad = |request| matches!(validated(request), Err(ProxyError::BadRequest(_)));
         assert!(bad(Request::get("/")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "b")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "a")));
@@ -222,6 +216,6 @@ mod tests {
             assert!(!bad(request(100)) && bad(request(101)), "{list}");
             assert!(bad(request(100).header(list, "y")), "{list} on two lines");
         }
-        assert_eq!(objection_to(Request::connect("a:80")), Some(ProxyError::NoTunnels));
+        assert_eq!(validated(Request::connect("a:80")), Err(ProxyError::NoTunnels));
     }
 }

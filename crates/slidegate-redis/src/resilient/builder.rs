@@ -29,7 +29,7 @@ pub struct ResilientStoreBuilder {
 /// More than a hiccup, and reached within one deadline where there is traffic.
 const OPENS_AFTER: u32 = 5;
 /// What a deadline of 50 ms allows at 40,000 calls a second, twice over.
-const MOST_IN_FLIGHT: usize = 4096;
+const MAX_IN_FLIGHT: usize = 4096;
 const CAPACITY: usize = 1_000_000;
 
 impl ResilientStoreBuilder {
@@ -38,7 +38,7 @@ impl ResilientStoreBuilder {
             redis,
             share: LocalShare::WHOLE,
             opens_after: OPENS_AFTER,
-            most_in_flight: MOST_IN_FLIGHT,
+            most_in_flight: MAX_IN_FLIGHT,
             capacity: CAPACITY,
             clock: Arc::new(SystemClock::new()),
         }

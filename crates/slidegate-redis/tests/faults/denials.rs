@@ -129,7 +129,7 @@ async fn a_policy_that_changes_is_not_answered_from_before() {
 async fn two_hundred_thousand_denied_take_bounded_room() {
     const IDENTITIES: usize = 200_000;
     const TASKS: usize = 256;
-    const MOST_KEPT: usize = 65_536;
+    const MAX_KEPT: usize = 65_536;
     let _turn = turn().await;
     let server = RedisServer::start();
     let store = store(&server);
@@ -149,7 +149,7 @@ async fn two_hundred_thousand_denied_take_bounded_room() {
         });
     }
     let most = tasks.join_all().await.into_iter().max().unwrap().max(store.stats().cached);
-    assert!(most > 1000 && most <= MOST_KEPT, "{most} are kept");
+    assert!(most > 1000 && most <= MAX_KEPT, "{most} are kept");
     for user in (0..IDENTITIES).step_by(10_000) {
         let payer = Payer::user(&user.to_string(), Quota::per_minute(1));
         let began_again = spend(&store, payer.charge()).await.spent;

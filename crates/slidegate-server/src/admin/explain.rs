@@ -102,7 +102,7 @@ impl Operator {
         let [blocked, exempt] =
             [blocked, exempt].map(|listed| listed.map(|listed| listed.shown(&policies)));
         let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();
-        let decision = Answer::new(gate.peek(&facts).await, &settings.answers, &request.headers);
+        let decision = Answer::new(gate.peek(&facts).await, &settings.responder, &request.headers);
         ExplainView { client, other_paths, blocked, exempt, policies: each, decision }
     }
 }

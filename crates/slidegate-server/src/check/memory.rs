@@ -6,7 +6,7 @@ use slidegate::Quota;
 use slidegate_redis::Layout;
 
 /// The most entries that a ledger has, whatever its units.
-const MOST_ENTRIES: u64 = 4097;
+const MAX_ENTRIES: u64 = 4097;
 /// The longest identity.
 const IDENTITY: u64 = 63;
 
@@ -52,7 +52,7 @@ fn key(len: u64) -> u64 {
 }
 
 fn entries(quota: Quota) -> u64 {
-    u64::from(quota.units().get()).min(MOST_ENTRIES)
+    u64::from(quota.units().get()).min(MAX_ENTRIES)
 }
 
 /// The size class of Redis's allocator for a request of this many bytes: four classes for each

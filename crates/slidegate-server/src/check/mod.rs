@@ -77,14 +77,14 @@ fn warnings(loaded: &Loaded) -> String {
 /// All that there is to say about a good configuration.
 fn report(loaded: &Loaded) -> String {
     let config = &loaded.config;
-    let outline = &config.rules.outline;
+    let summary = &config.rules.summary;
     let mut text = String::new();
     section(&mut text, "listeners", listeners(config));
     section(&mut text, "store", store(config));
-    section(&mut text, "policies", texts(&outline.policies));
-    section(&mut text, "plans", plans(outline));
-    section(&mut text, "exempt", outline.exempt.clone());
-    section(&mut text, "blocked", outline.blocked.clone());
+    section(&mut text, "policies", texts(&summary.policies));
+    section(&mut text, "plans", plans(summary));
+    section(&mut text, "exempt", summary.exempt.clone());
+    section(&mut text, "blocked", summary.blocked.clone());
     section(&mut text, "memory, at worst", accounts(config));
     section(&mut text, "warnings", lines(&loaded.warnings));
     let _ = writeln!(text, "The configuration is good, with {}.", warnings(loaded));
@@ -110,14 +110,14 @@ fn texts(limits: &[LimitSummary]) -> Vec<String> {
     limits.iter().map(|limit| limit.text.clone()).collect()
 }
 
-fn plans(outline: &ConfigSummary) -> Vec<String> {
-    let mut plans = texts(&outline.plans);
-    match outline.api_keys {
+fn plans(summary: &ConfigSummary) -> Vec<String> {
+    let mut plans = texts(&summary.plans);
+    match summary.api_keys {
         0 => {}
         1 => plans.push("1 API key has a plan of its own".to_owned()),
         many => plans.push(format!("{many} API keys have a plan of their own")),
     }
-    match outline.unknown_keys {
+    match summary.unknown_keys {
         UnknownKeys::Ignore => {
             plans.push("other API keys are no identities: the next source counts".to_owned());
         }
@@ -213,11 +213,11 @@ fn permissions(redis: &RedisConfig, policies: &Policies) -> Option<String> {
 
 /// What one account of each policy takes at its worst, and a full store in all.
 fn accounts(config: &Config) -> Vec<String> {
-    let outline = &config.rules.outline;
+    let summary = &config.rules.summary;
     let mut largest = 0;
     let mut lines = Vec::new();
-    for policy in &outline.policies {
-        for (plan, quotas) in quotas(policy, outline) {
+    for policy in &summary.policies {
+        for (plan, quotas) in quotas(policy, summary) {
             let here = memory::embedded(quotas);
             largest = largest.max(here);
             let there = match &config.server.store {
@@ -238,11 +238,11 @@ fn accounts(config: &Config) -> Vec<String> {
 }
 
 /// The quotas of a policy, or those of each plan that its requests may have.
-fn quotas<'o>(policy: &'o LimitSummary, outline: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
+fn quotas<'o>(policy: &'o LimitSummary, summary: &'o ConfigSummary) -> Vec<(String, &'o [Quota])> {
     if !policy.quotas.is_empty() {
         return vec![(String::new(), &policy.quotas)];
     }
-    let plans = outline.plans.iter();
+    let plans = summary.plans.iter();
     plans.map(|plan| (format!(", plan {}", plan.name), plan.quotas.as_slice())).collect()
 }
 

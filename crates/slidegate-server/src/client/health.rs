@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
 
-use super::client::AdminUrl;
+use super::admin_endpoint::AdminUrl;
 use crate::api::Readiness;
 use crate::{terminal, visible};
 

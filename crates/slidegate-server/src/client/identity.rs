@@ -10,7 +10,7 @@ use slidegate::{Identity, Name};
 use crate::decisions::identity::{IdentityTextError, from_text};
 
 /// No key is half as long.
-const MOST_SECRET_BYTES: u64 = 64 * 1024;
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
 /// Reads an identity as logs show it, an address by itself, or a secret: `api-key:-` from standard
 /// input, `api-key:@FILE` from a file. The secret is digested here and goes nowhere else. So is the
@@ -67,9 +67,9 @@ fn secret(place: &str) -> anyhow::Result<String> {
     match place.strip_prefix('@') {
         Some(path) => {
             let file = std::fs::File::open(path).with_context(|| format!("cannot read {path}"))?;
-            file.take(MOST_SECRET_BYTES).read_to_string(&mut text)?;
+            file.take(MAX_SECRET_BYTES).read_to_string(&mut text)?;
         }
-        None => drop(std::io::stdin().take(MOST_SECRET_BYTES).read_to_string(&mut text)?),
+        None => drop(std::io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut text)?),
     }
     let text = text.trim_end_matches(['\r', '\n']);
     anyhow::ensure!(!text.is_empty(), "IDENTITY: the secret is empty");

@@ -1,7 +1,7 @@
 //! The operator's commands, which call a running server.
 
+mod admin_endpoint;
 mod chart;
-mod client;
 mod health;
 mod identity;
 mod overview;
@@ -19,7 +19,7 @@ use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::client::{AdminEndpoint, AdminUrl, path_segment};
+use self::admin_endpoint::{AdminEndpoint, AdminUrl, path_segment};
 use self::top::TopArguments;
 use crate::api::{
     AccountList, AccountSort, AccountsReset, DensityView, IdentityView, OverrideCreated,

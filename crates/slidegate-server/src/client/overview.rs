@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::iter;
 
+use super::admin_endpoint::AdminEndpoint;
 use super::chart::STEPS;
-use super::client::AdminEndpoint;
 use super::print::{table, time};
 use crate::api::{
     AccountList, DecisionTimeSeries, GatewayView, NowView, PolicySeries, RequestSeries, StoreView,

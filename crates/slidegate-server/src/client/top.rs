@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use http::Method;
 use tokio::time::{sleep, timeout};
 
-use super::client::AdminEndpoint;
+use super::admin_endpoint::AdminEndpoint;
 use super::overview::{Overview, TextSize};
 use crate::config::Period;
 use crate::server::StopSignals;

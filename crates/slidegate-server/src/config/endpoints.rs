@@ -61,7 +61,7 @@ impl EndpointConfig {
             value.hidden().report("expected a token that is not white space");
         } else if is_reachable && is_short && !self.needs_certificate() {
             value.hidden().report(format!(
-                "others than this machine can try to guess it: expected a token of at least \
+                "reachable from other hosts, which can try to guess it: expected a token of at least \
                  {MIN_TOKEN_BYTES} characters, such as `openssl rand -hex 16` prints"
             ));
         }
@@ -134,11 +134,11 @@ pub(super) fn check<'e>(
             let value = values.get(i).filter(|_| values.len() == listen.len()).unwrap_or(&whole);
             let report = |expected: String| value.report_with(expected, Some(&address.to_string()));
             if let Some((_, other)) = seen.iter().find(|(other, _)| address.collides_with(other)) {
-                report(format!("{other} is there already: expected a place of its own"));
+                report(format!("address already used by {other}"));
             }
             if let Some(variable) = variable.filter(|_| !address.is_of_this_machine()) {
                 report(format!(
-                    "others than this machine can reach it, and there is no token: set {variable} \
+                    "reachable from other hosts, but no token is set: set {variable} \
                      or {section}.token_file, or listen on 127.0.0.1"
                 ));
             }

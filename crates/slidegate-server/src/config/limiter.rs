@@ -19,12 +19,12 @@ use crate::config::throttle;
 #[derive(Debug)]
 pub(crate) struct LimiterConfig {
     pub(crate) policies: Policies,
-    pub(crate) answers: Responder,
+    pub(crate) responder: Responder,
     pub(crate) client_address: ClientAddress,
     /// False if the operator has switched all policies off. Then `policies` has none.
     pub(crate) enforced: bool,
     /// A summary of policies and plans.
-    pub(crate) outline: ConfigSummary,
+    pub(crate) summary: ConfigSummary,
 }
 
 impl From<LimiterConfig> for RuleSet {
@@ -97,10 +97,10 @@ impl<'t> LimiterSections<'t> {
         let trusted = gateway.key("trusted_proxies").each(Value::parsed);
         let config = LimiterConfig {
             policies: Policies::default(),
-            answers: responder(root, &policies),
+            responder: responder(root, &policies),
             client_address: ClientAddress::new(source, trusted),
             enforced,
-            outline: ConfigSummary::default(),
+            summary: ConfigSummary::default(),
         };
         let reserved = resp.map(|resp| throttle::policies(resp.on_store_error));
         let reserved = reserved.into_iter().flatten().collect();
@@ -131,9 +131,9 @@ impl<'t> LimiterSections<'t> {
 
     /// The limiter's configuration; without any policy if none is enforced.
     pub(super) fn finish(self, root: &Value<'_>, policies: Policies) -> Option<LimiterConfig> {
-        let outline = ConfigSummary::new(root, &policies, &self);
+        let summary = ConfigSummary::new(root, &policies, &self);
         let in_force = if self.config.enforced { policies } else { self.builder.build().ok()? };
-        Some(LimiterConfig { policies: in_force, outline, ..self.config })
+        Some(LimiterConfig { policies: in_force, summary, ..self.config })
     }
 
     /// Reports errors of the library at the keys that they are about.

@@ -89,7 +89,7 @@ impl Reader {
         root
     }
 
-    /// Reports the keys of all tables that were read for which nobody asked.
+    /// Reports unknown keys.
     pub(super) fn report_unknown(&self, node: &Node) {
         let table = match &node.content {
             Content::Table(table) => table,
@@ -412,9 +412,9 @@ impl<'t> Value<'t> {
         self.warn_if(is_in_file, text);
     }
 
-    /// Warns of this value, if it is so.
-    pub(super) fn warn_if(&self, is_so: bool, text: impl Display) {
-        if is_so {
+    /// Warns about this value if `condition` holds.
+    pub(super) fn warn_if(&self, condition: bool, text: impl Display) {
+        if condition {
             self.reader.warn(self.location.clone(), text);
         }
     }

@@ -140,7 +140,7 @@ pub(super) fn read_file(path: &Path) -> Result<FileText, Diagnostic> {
     let FileContents { bytes, is_open_to_all } =
         read.map_err(|e| error(format!("cannot be read: {e}")))?;
     if bytes.trim_ascii().is_empty() {
-        // More likely a file in the making than a wish for defaults.
+        // Probably still being written.
         return Err(error("is empty: expected at least one key".to_owned()));
     }
     Ok(FileText { text: text(path, bytes)?, path: path.to_owned(), is_open_to_all })

@@ -1,4 +1,4 @@
-//! The endpoint for programs that ask and do the rest themselves: `POST /v1/decide` and
+//! Decision API: returns a verdict that the caller enforces. `POST /v1/decide` and
 //! `POST /v1/refund` for any program, `/v1/auth` for proxies.
 
 mod answer;
@@ -226,7 +226,7 @@ impl Decisions {
             DecideMode::Spend => gate.decide(&facts).await,
             DecideMode::Peek => gate.peek(&facts).await,
         };
-        Answer::new(outcome, &settings.answers, &request.headers)
+        Answer::new(outcome, &settings.responder, &request.headers)
     }
 
     async fn decide_charges(
@@ -245,7 +245,7 @@ impl Decisions {
             // The policies have changed since the question was read.
             Err(error) => return Err(Problem::invalid_body(error)),
         };
-        Ok(Answer::new(outcome, &self.live.settings().answers, &HeaderMap::new()))
+        Ok(Answer::new(outcome, &self.live.settings().responder, &HeaderMap::new()))
     }
 
     /// `/v1/auth`, `/v1/auth/nginx` and `/v1/auth/envoy`

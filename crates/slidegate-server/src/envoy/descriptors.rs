@@ -118,13 +118,13 @@ impl EnvoyService {
             Hits::Spend | Hits::Peek => status(charges, &decision),
         });
         let statuses = statuses.collect();
-        let answers = &self.live.settings().answers;
+        let responder = &self.live.settings().responder;
         let outcome = Ok(decision);
-        let refusal = answers.refuse(&outcome, &HeaderMap::new());
+        let refusal = responder.refuse(&outcome, &HeaderMap::new());
         let code = if refusal.is_some() { Code::OverLimit } else { Code::Ok };
         let mut response = refusal.unwrap_or_else(|| http::Response::new(Bytes::new()));
         if let (Ok(decision), Code::Ok) = (&outcome, code) {
-            answers.annotate(decision, &mut response);
+            responder.annotate(decision, &mut response);
         }
         self.record(asked, response.status(), outcome.as_ref().ok());
         Ok(Response::new(RateLimitResponse {

@@ -10,7 +10,7 @@ use slidegate::{Identity, Policies, Scope};
 use crate::config::{Period, StoreConfig};
 
 /// The most API keys that a line names.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// What becomes of the history of accounts whose quotas, identities or places change, a line each.
 pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Vec<String> {
@@ -95,7 +95,7 @@ fn of_replaced_keys(old: &Policies, new: &Policies) -> Option<String> {
     };
     let [removed, added] = [names(old, &identities[1]), names(new, &identities[0])];
     let replaced: Vec<&str> = removed.intersection(&added).map(String::as_str).collect();
-    let (listed, rest) = replaced.split_at(replaced.len().min(MOST_NAMES));
+    let (listed, rest) = replaced.split_at(replaced.len().min(MAX_NAMES));
     let more = match rest.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -50,7 +50,7 @@ pub(crate) struct Changes {
 /// rest.
 const POLL: Duration = Duration::from_millis(500);
 /// A file that is never at rest is read after so many polls.
-const MOST_RESTLESS: u32 = 10;
+const MAX_RESTLESS: u32 = 10;
 
 /// Begins to watch. To be called before the file is read for the first time, so that no change is
 /// missed in between. From now on, SIGHUP does not end the process.
@@ -138,7 +138,7 @@ impl WatchedFile {
             return false;
         }
         self.restless += 1;
-        if !is_at_rest && self.restless < MOST_RESTLESS {
+        if !is_at_rest && self.restless < MAX_RESTLESS {
             return false;
         }
         (self.read, self.restless) = (now, 0);

@@ -77,13 +77,13 @@ impl Server {
         let ban_log = redis.map(|redis| redis.event_log());
         let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
         let local = store::memory(config.local_capacity);
-        let LimiterConfig { policies, answers, client_address, .. } = rules;
+        let LimiterConfig { policies, responder, client_address, .. } = rules;
         let gate = Gate::with_local(policies, store, local);
         let gate = match queue.clone() {
             Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
             None => gate,
         };
-        let live = Arc::new(LiveConfig::new(gate, answers, client_address));
+        let live = Arc::new(LiveConfig::new(gate, responder, client_address));
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());

@@ -205,11 +205,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         "[admin]\nlisten = '0.0.0.0:0'",
-        ":2: admin.listen = \"0.0.0.0:0\": others than this machine can reach it",
+        ":2: admin.listen = \"0.0.0.0:0\": reachable from other hosts, but no token is set",
     ),
     (
         "[decisions]\nlisten = '0.0.0.0:0'",
-        ":2: decisions.listen = \"0.0.0.0:0\": others than this machine can reach it",
+        ":2: decisions.listen = \"0.0.0.0:0\": reachable from other hosts, but no token is set",
     ),
 ];
 

@@ -10,7 +10,7 @@ use crate::support::{Front, Http2Client, Upstream, Wire, chunk, data, frames, ga
 /// The most processor time that one request may take, in seconds. What this is to find takes
 /// hundreds of milliseconds: work that grows faster than the request. The server's own code, and
 /// serde's that is instantiated in it, is not optimised in tests; a release build takes a tenth.
-const MOST_SECONDS: f64 = 0.040;
+const MAX_SECONDS: f64 = 0.040;
 /// A processor's time is told in hundredths of a second: so many requests make it finer.
 const TIMES: u32 = 20;
 /// A little less than the 64 KiB that a head may have by default.
@@ -177,7 +177,7 @@ fn check(front: &Front, address: SocketAddr, requests: &[Costly]) {
                 send();
             }
             let each = (front.cpu_seconds() - before) / f64::from(TIMES);
-            if each > MOST_SECONDS {
+            if each > MAX_SECONDS {
                 slow.push(format!("{} over {version}: {:.1} ms", request.what, each * 1000.0));
             }
         };
@@ -191,7 +191,7 @@ fn check(front: &Front, address: SocketAddr, requests: &[Costly]) {
             None => client = Http2Client::connect(address),
         });
     }
-    assert!(slow.is_empty(), "more than {} ms each: {slow:#?}", MOST_SECONDS * 1000.0);
+    assert!(slow.is_empty(), "more than {} ms each: {slow:#?}", MAX_SECONDS * 1000.0);
 }
 
 fn front(upstream: &Upstream) -> Front {

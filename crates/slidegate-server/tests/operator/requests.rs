@@ -319,7 +319,7 @@ fn a_endpoint_that_others_can_reach_needs_a_token() {
         assert_eq!(refused.wait(), Some(1), "{}", refused.output());
         let said = refused.output();
         assert!(
-            said.contains(&format!("admin.listen = \"{listen}\": others than this machine")),
+            said.contains(&format!("admin.listen = \"{listen}\": reachable from other hosts")),
             "{said}"
         );
         assert!(said.contains("SLIDEGATE_ADMIN_TOKEN"), "{said}");

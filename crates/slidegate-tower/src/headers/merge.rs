@@ -10,7 +10,7 @@ use crate::headers::dialect::{FieldGroup, Item};
 use crate::headers::value::{QuotaName, in_headers};
 
 /// How many layers with policies of one name are kept apart.
-const MOST_COPIES: u32 = 100;
+const MAX_COPIES: u32 = 100;
 
 /// Whether the response has fields of any dialect.
 pub(super) fn is_needed(headers: &HeaderMap) -> bool {
@@ -53,7 +53,7 @@ pub(super) fn copy(decision: &Decision, groups: &[FieldGroup], headers: &HeaderM
             !lines.iter().any(|line| line.windows(name.len()).any(|part| part == name))
         })
     };
-    (1..=MOST_COPIES).find(is_free).unwrap_or(1)
+    (1..=MAX_COPIES).find(is_free).unwrap_or(1)
 }
 
 /// Whether a line of a list looks as if our items could follow it.

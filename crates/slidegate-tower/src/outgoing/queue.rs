@@ -33,12 +33,12 @@ pub struct OutgoingQueue<S = MemoryStore> {
 }
 
 /// The default bound: more calls than a busy service has in flight, and few kilobytes of memory.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 impl<S: Store> OutgoingQueue<S> {
     /// Decides by this gate; no call waits.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
-        let (longest, queues) = (Duration::ZERO, AccountQueues::new(MOST_WAITING));
+        let (longest, queues) = (Duration::ZERO, AccountQueues::new(MAX_WAITING));
         Self { gate: gate.into(), longest, queues }
     }
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::ledger::MOST_ENTRIES;
+use super::ledger::MAX_ENTRIES;
 
 /// A ledger's entries, and the sum of their units.
 ///
@@ -18,7 +18,7 @@ pub(crate) struct Entries {
 }
 
 /// The most words that the entries of any ledger take: a stamp and its units each.
-pub(super) const MOST_WORDS: usize = 2 * MOST_ENTRIES;
+pub(super) const MAX_WORDS: usize = 2 * MAX_ENTRIES;
 
 /// A stamp in milliseconds since the epoch, which lasts until the year 6429, or, with its highest
 /// bit set, the units of the stamp before it.
@@ -180,7 +180,7 @@ impl Entries {
     #[cold]
     fn make_room(&mut self, most: usize) {
         let (len, taken) = (self.words.len(), self.taken as usize);
-        if taken > 0 && (taken >= len.min(most) / 8 || len >= MOST_WORDS) {
+        if taken > 0 && (taken >= len.min(most) / 8 || len >= MAX_WORDS) {
             self.words.drain(..taken);
             self.taken = 0;
         } else {

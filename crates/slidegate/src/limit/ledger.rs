@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::limit::entries::{Entries, MOST_WORDS};
+use crate::limit::entries::{Entries, MAX_WORDS};
 use crate::limit::quota::{FINE_UNITS, Quota, coarse_tick_ms};
 use crate::limit::{Standing, Timestamp};
 
@@ -91,7 +91,7 @@ impl Ledger {
         }
         // Nothing to forget after `admits`, but nobody is bound to call it.
         self.forget_down_to(u32::MAX - cost);
-        self.entries.push(self.present_ms(now), cost, MOST_WORDS.min(quota.units().get() as usize));
+        self.entries.push(self.present_ms(now), cost, MAX_WORDS.min(quota.units().get() as usize));
     }
 
     /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
@@ -212,7 +212,7 @@ impl Ledger {
         for (stamp_ms, units) in runs {
             // No quota looks back further than this many units.
             ledger.forget_down_to(u32::MAX - units);
-            ledger.entries.push(window.ceil_to_tick(stamp_ms), units, MOST_WORDS);
+            ledger.entries.push(window.ceil_to_tick(stamp_ms), units, MAX_WORDS);
         }
         ledger
     }
@@ -223,7 +223,7 @@ impl Ledger {
         runs.sort_unstable_by_key(|(stamp_ms, _)| *stamp_ms);
         // Two ledgers kept to the millisecond may have too many entries for one.
         let both_coarse = self.window.is_coarse() && other.window.is_coarse();
-        let coarse = both_coarse || runs.len() > MOST_ENTRIES;
+        let coarse = both_coarse || runs.len() > MAX_ENTRIES;
         Self::from_runs(Window::new(self.window.ms(), coarse), runs)
     }
 
@@ -261,7 +261,7 @@ impl Ledger {
             pulled += self.entries.take_last(u32::MAX);
         }
         if pulled > 0 {
-            self.entries.push(present_ms, pulled, MOST_WORDS);
+            self.entries.push(present_ms, pulled, MAX_WORDS);
         }
     }
 
@@ -273,7 +273,7 @@ impl Ledger {
 }
 
 /// The most entries that any ledger comes to have.
-pub(crate) const MOST_ENTRIES: usize = FINE_UNITS as usize + 1;
+pub(crate) const MAX_ENTRIES: usize = FINE_UNITS as usize + 1;
 
 #[cfg(test)]
 mod tests {

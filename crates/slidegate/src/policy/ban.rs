@@ -1,4 +1,4 @@
-//! When an identity that keeps being denied is refused for a while, and who is.
+//! Temporary bans after repeated denials.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

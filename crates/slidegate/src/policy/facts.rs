@@ -131,7 +131,7 @@ impl<'a> Facts<'a> {
         Some(cookie)
     }
 
-    /// Every value of a header, for lists that nobody shall get off by sending two.
+    /// All values, so that a block list matches if any is listed.
     pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
         self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
     }

@@ -52,7 +52,7 @@ pub use crate::limit::OnStoreError;
 
 /// A named rule: which requests, counted for whom, against which quotas.
 ///
-/// This is the rule as written; [`Policies`] checks all of them together.
+/// This is the policy as written; [`Policies`] checks all of them together.
 ///
 /// ```
 /// use slidegate::{OnStoreError, Policy};

@@ -96,9 +96,9 @@ pub(crate) fn has_one_meaning(path: &str) -> bool {
 /// A path without any percent-encoding, however often it is encoded. None if that is more often than
 /// anybody has reason to, which also bounds the work.
 fn decode_all(path: &[u8]) -> Option<Cow<'_, [u8]>> {
-    const MOST_TIMES: usize = 4;
+    const MAX_TIMES: usize = 4;
     let mut path = Cow::Borrowed(path);
-    for _ in 0..MOST_TIMES {
+    for _ in 0..MAX_TIMES {
         match percent_decode(&path).into() {
             Cow::Borrowed(_) => return Some(path),
             Cow::Owned(decoded) => path = Cow::Owned(decoded),

@@ -25,11 +25,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[resp]\nlisten = '0.0.0.0:8083'",
-        "test.toml:2: resp.listen = \"0.0.0.0:8083\": others than this machine can reach it, and there is no token: set SLIDEGATE_RESP_TOKEN or resp.token_file",
+        "test.toml:2: resp.listen = \"0.0.0.0:8083\": reachable from other hosts, but no token is set: set SLIDEGATE_RESP_TOKEN or resp.token_file",
     ),
     (
         "[resp]\nlisten = '127.0.0.1:8081'\n[decisions]",
-        "test.toml:2: resp.listen = \"127.0.0.1:8081\": test.toml:3: decisions.listen is there already",
+        "test.toml:2: resp.listen = \"127.0.0.1:8081\": address already used by test.toml:3: decisions.listen",
     ),
     (
         "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
@@ -150,12 +150,12 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[admin]\nlisten = '127.0.0.1:8081'",
-        "test.toml:2: admin.listen = \"127.0.0.1:8081\": default: decisions.listen is there already",
+        "test.toml:2: admin.listen = \"127.0.0.1:8081\": address already used by default: decisions.listen",
     ),
     ("[admin]\ntoken = ''", "test.toml:2: admin.token = (hidden): expected at least one character"),
     (
         "[admin]\nlisten = '0.0.0.0:9090'\ntoken = 'fifteen letters'",
-        "test.toml:3: admin.token = (hidden): others than this machine can try to guess it: expected a token of at least 16 characters",
+        "test.toml:3: admin.token = (hidden): reachable from other hosts, which can try to guess it: expected a token of at least 16 characters",
     ),
     (
         "[decisions]\nlisten = '127.0.0.1:8081'\ntoken = '  '",
@@ -178,11 +178,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[admin]\nlisten = ['127.0.0.1:9090', '0.0.0.0:9091']",
-        "test.toml:2: admin.listen[1] = \"0.0.0.0:9091\": others than this machine can reach it, and there is no token: set SLIDEGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1",
+        "test.toml:2: admin.listen[1] = \"0.0.0.0:9091\": reachable from other hosts, but no token is set: set SLIDEGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1",
     ),
     (
         "[decisions]\nlisten = '[::]:8081'",
-        "test.toml:2: decisions.listen = \"[::]:8081\": others than this machine can reach it, and there is no token: set SLIDEGATE_DECISIONS_TOKEN or decisions.token_file, or listen on 127.0.0.1",
+        "test.toml:2: decisions.listen = \"[::]:8081\": reachable from other hosts, but no token is set: set SLIDEGATE_DECISIONS_TOKEN or decisions.token_file, or listen on 127.0.0.1",
     ),
     (
         "[decisions]\ntoken = 'hunter2'\ntoken_file = 'x'",
@@ -190,7 +190,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[rls]\nlisten = '0.0.0.0:8082'",
-        "test.toml:2: rls.listen = \"0.0.0.0:8082\": others than this machine can reach it, and there is no token: set SLIDEGATE_RLS_TOKEN or rls.token_file, or listen on 127.0.0.1",
+        "test.toml:2: rls.listen = \"0.0.0.0:8082\": reachable from other hosts, but no token is set: set SLIDEGATE_RLS_TOKEN or rls.token_file, or listen on 127.0.0.1",
     ),
     (
         "[rls]\ntls = { certificate = 'a' }",

@@ -68,7 +68,7 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
     }
     let empty = Keys::new("none.csv", "key,plan\n").load("").unwrap();
     assert_eq!(
-        empty.config.rules.outline.unknown_keys,
+        empty.config.rules.summary.unknown_keys,
         UnknownKeys::Ignore,
         "an empty table is a table"
     );

@@ -29,11 +29,11 @@ impl LimiterConfig {
     /// Rules that are otherwise as by default.
     pub(crate) fn new(
         policies: Policies,
-        answers: Responder,
+        responder: Responder,
         client_address: ClientAddress,
     ) -> Self {
-        let outline = ConfigSummary::default();
-        Self { policies, answers, client_address, enforced: true, outline }
+        let summary = ConfigSummary::default();
+        Self { policies, responder, client_address, enforced: true, summary }
     }
 }
 

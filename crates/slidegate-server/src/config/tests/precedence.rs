@@ -254,7 +254,7 @@ fn policies_can_be_switched_off_and_that_is_said_aloud() {
     let blocked = Facts::new(&http::Method::GET, "/").client("198.51.100.1".parse().unwrap());
     assert!(loaded.config.rules.policies.explain(&blocked).blocked.is_some());
     assert!(loaded.warnings[0].to_string().contains("NO POLICY IS ENFORCED"));
-    assert_eq!(loaded.config.rules.outline.policies.len(), 1, "what would be in force is known");
+    assert_eq!(loaded.config.rules.summary.policies.len(), 1, "what would be in force is known");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn flags_that_cannot_be_are_named() {
         ("--upstream http://me:hunter2@a", "flag --upstream: expected http or https"),
         (
             "--admin 127.0.0.1:5 --decisions 127.0.0.1:5",
-            "flag --admin = \"127.0.0.1:5\": flag --decisions is there already",
+            "flag --admin = \"127.0.0.1:5\": address already used by flag --decisions",
         ),
     ] {
         let problem = problem("", line, &[]);

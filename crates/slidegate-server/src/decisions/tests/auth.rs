@@ -80,7 +80,7 @@ async fn nginx_gets_the_refusal_in_headers() {
 async fn nginx_fetches_a_refusal_of_several_lines() {
     let two_lines = Refusal::template("text/plain", "slow\ndown\n").unwrap();
     let rules =
-        crate::config::LimiterConfig { answers: Responder::new().refusal(two_lines), ..rules() };
+        crate::config::LimiterConfig { responder: Responder::new().refusal(two_lines), ..rules() };
     let clock = ManualClock::new(Timestamp::from_millis(1_794_787_200_000));
     let api = DecisionsApi::new(rules, MemoryStore::builder().clock(clock).build());
     original(&api, "POST", "/login", "203.0.113.7").await;

@@ -27,7 +27,7 @@ fn rules(clock: &ManualClock) -> LimiterConfig {
     let file = Some(File::Text { name: "docs/decisions.md".to_owned(), text });
     let loaded = config::load(&Sources { file, ..Sources::default() }).unwrap();
     let mut rules = loaded.config.rules;
-    rules.answers = rules.answers.headers(Headers::default().clock(clock.clone()));
+    rules.responder = rules.responder.headers(Headers::default().clock(clock.clone()));
     rules
 }
 

@@ -85,7 +85,7 @@ pub(crate) enum OverrideError {
 }
 
 // All that Redis can hold can be applied.
-const _: () = assert!(SharedMap::MOST <= Overrides::MAX);
+const _: () = assert!(SharedMap::MAX_ENTRIES <= Overrides::MAX);
 
 impl OverrideService {
     /// A service with the overrides of the file, if there is one; those in Redis are read by

@@ -314,7 +314,7 @@ mod tests {
         longest.target.identity = format!("user:{}", "u".repeat(58)).parse().unwrap();
         longest.actor.by = Some("1111:2222:3333:4444:5555:6666:7777:8888".parse().unwrap());
         longest.created_ms = 253_402_300_799_999;
-        assert!(longest.text().len() <= SharedMap::MOST_TEXT_BYTES, "{}", longest.text().len());
+        assert!(longest.text().len() <= SharedMap::MAX_TEXT_BYTES, "{}", longest.text().len());
     }
 
     #[test]

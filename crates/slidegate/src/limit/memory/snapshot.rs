@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::MemoryStore;
 use super::account::{AccountEntry, MAX_LEDGERS};
 use crate::limit::clock::{Clock, NANOS_PER_MILLI, Timestamp};
-use crate::limit::ledger::{MOST_ENTRIES, Window};
+use crate::limit::ledger::{MAX_ENTRIES, Window};
 use crate::limit::{Ledger, Name, Quota};
 
 const MAGIC: &[u8] = b"slidegate-snapshot ";
@@ -225,7 +225,7 @@ fn decode_ledger(input: &mut &[u8], aging: Aging) -> Result<Ledger, SnapshotErro
         _ => return Err(SnapshotError::Damaged("a window's ticks")),
     };
     let entries = u32::from_le_bytes(array(input)?);
-    if entries as usize > MOST_ENTRIES {
+    if entries as usize > MAX_ENTRIES {
         return Err(SnapshotError::Damaged("a window's entries"));
     }
     let mut runs = Vec::with_capacity(entries as usize);
