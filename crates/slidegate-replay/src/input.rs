@@ -7,9 +7,9 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 
+use crate::decompress::decompressed;
 use crate::entry::{BadLine, LogEntry};
 use crate::format::{FormatRequest, LineKind, LogParser, csv_record};
 use crate::time::TimeReader;
@@ -22,9 +22,6 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// How many bad lines are shown, and how much of each.
 const MAX_SHOWN: usize = 5;
 const SHOWN_CHARS: usize = 80;
-
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// An access log: plain text, or compressed by gzip or zstd.
 pub struct AccessLog {
@@ -288,17 +285,4 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> 
         }
     }
     Ok(true)
-}
-
-/// What is in a file, whether it is compressed or not.
-fn decompressed(mut file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
-    let mut magic = Vec::new();
-    file.by_ref().take(4).read_to_end(&mut magic)?;
-    let (is_gzip, is_zstd) = (magic.starts_with(GZIP), magic.starts_with(ZSTD));
-    let file = Cursor::new(magic).chain(file);
-    Ok(match (is_gzip, is_zstd) {
-        (true, _) => Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, file))),
-        (_, true) => Box::new(zstd::Decoder::new(file)?),
-        _ => Box::new(file),
-    })
 }

@@ -35,6 +35,7 @@
 
 mod against;
 mod calendar;
+mod decompress;
 mod demand;
 mod engine;
 mod entry;

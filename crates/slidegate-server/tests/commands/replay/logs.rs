@@ -22,9 +22,8 @@ fn several_logs_are_merged_by_time_compressed_or_not() {
     // Together a request every ten seconds: two of three are refused, whichever file they are in.
     files.write("a.log", log_at(client, &[0, 30, 60, 90, 120]));
     files.write("b.log.gz", gzip(&log_at(client, &[10, 40, 70, 100])));
-    let half = zstd::encode_all(log_at(client, &[20, 50]).as_bytes(), 1).unwrap();
-    let other = zstd::encode_all(log_at(client, &[80, 110]).as_bytes(), 1).unwrap();
-    files.write("c.log.zst", [half, other].concat());
+    // Two frames: seconds 20 and 50, and seconds 80 and 110.
+    files.write("c.log.zst", include_bytes!("two-frames.log.zst"));
     let report = files.json(&["c.log.zst", "a.log", "b.log.gz"]);
     assert_eq!((report["requests"].as_u64(), report["refused"].as_u64()), (Some(13), Some(8)));
     assert_eq!(report["late_lines"], 0);
