@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use slidegate::policy::MatchedPolicy;
 use slidegate::{Facts, Identity, Quota, Timestamp};
 
-use crate::demand::{DemandWindow, window_ms};
+use crate::demand::DemandWindow;
 use crate::rules::ReplayedRules;
 use crate::simulation::RuleSet;
 use crate::tally::{AccountRefusals, MAX_IDENTITIES, MatchedPolicies, RefusedBy};
@@ -16,8 +16,6 @@ use crate::tally::{AccountRefusals, MAX_IDENTITIES, MatchedPolicies, RefusedBy};
 pub(crate) struct Sweep {
     pub(crate) policy: String,
     pub(crate) requests: u64,
-    /// The window of the quotas.
-    window_ms: u64,
     /// What each identity asked for; at most as many as are counted under a policy.
     pub(crate) demands: HashMap<Identity, DemandWindow, RandomState>,
     pub(crate) steps: Vec<SweepStep>,
@@ -39,9 +37,8 @@ impl Sweep {
     /// window.
     pub(crate) fn new(policy: String, steps: impl IntoIterator<Item = (Quota, RuleSet)>) -> Self {
         let steps = steps.into_iter().map(|(quota, rules)| SweepStep::new(&policy, quota, rules));
-        let steps: Vec<_> = steps.collect();
-        let window_ms = steps.first().map_or(1, |step| window_ms(step.quota));
-        Self { policy, requests: 0, window_ms, demands: HashMap::default(), steps }
+        let steps = steps.collect();
+        Self { policy, requests: 0, demands: HashMap::default(), steps }
     }
 
     /// Decides a request under each of the quotas.
@@ -68,12 +65,14 @@ impl Sweep {
     /// Counts a request of the policy, and returns whether there is room for its identity.
     fn add_demand(&mut self, at: Timestamp, own: &MatchedPolicy<'_>) -> bool {
         self.requests += 1;
+        // All steps have the same window.
+        let Some(SweepStep { quota, .. }) = self.steps.first() else { return false };
         let has_room = self.demands.len() < MAX_IDENTITIES;
         if !has_room && !self.demands.contains_key(&own.identity) {
             return false;
         }
-        let window = self.demands.entry(own.identity).or_default();
-        window.add(self.window_ms, at, own.cost.get());
+        let window = self.demands.entry(own.identity).or_insert_with(|| DemandWindow::new(*quota));
+        window.add(*quota, at, own.cost.get());
         true
     }
 }

@@ -8,14 +8,14 @@ use slidegate::policy::{CheckedPlan, CheckedPolicy, MatchedPolicy};
 use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::demand::{DemandWindow, Demanded, window_ms};
+use crate::demand::{DemandWindow, Demanded};
 use crate::timeline::{IsRefused, WorstMinute};
 
 /// The most identities that are counted one by one under a policy. Requests of others are counted, and
 /// how many they are.
 pub(crate) const MAX_IDENTITIES: usize = 5_000_000;
 /// Parts of the picture of a window.
-const DENSITY_PARTS: usize = 60;
+const DENSITY_PARTS: u64 = 60;
 
 /// The requests that one policy counts.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl PolicyTally {
         account.requests += 1;
         account.refusals.add(refused_by);
         let quotas = &mut self.limits[limit].quotas;
-        let windows = account.windows(limit, quotas.len());
+        let windows = account.windows(limit, quotas);
         for (window, quota) in windows.iter_mut().zip(quotas) {
             quota.add(window, request, at);
         }
@@ -188,8 +188,8 @@ impl PolicyTally {
                 if let Some(demand) = demands.find(|demand| demand.limit == index)
                     && busiest.density.is_empty()
                 {
-                    let window_ms = window_ms(quota.quota);
-                    busiest.density = demand.windows[position].density(window_ms, DENSITY_PARTS);
+                    let window = &demand.windows[position];
+                    busiest.density = window.density(quota.quota, busiest.until, DENSITY_PARTS);
                 }
             }
         }
@@ -197,10 +197,10 @@ impl PolicyTally {
 }
 
 impl AccountTally {
-    fn windows(&mut self, limit: usize, quotas: usize) -> &mut [DemandWindow] {
+    fn windows(&mut self, limit: usize, quotas: &[QuotaTally]) -> &mut [DemandWindow] {
         let found = self.demands.iter().position(|demand| demand.limit == limit);
         let index = found.unwrap_or_else(|| {
-            let windows = std::iter::repeat_with(DemandWindow::default).take(quotas).collect();
+            let windows = quotas.iter().map(|own| DemandWindow::new(own.quota)).collect();
             self.demands.push(AccountDemand { limit, windows });
             self.demands.len() - 1
         });
@@ -255,16 +255,16 @@ impl<'p> RefusedBy<'p> {
 
 impl QuotaTally {
     fn add(&mut self, window: &mut DemandWindow, request: &CountedRequest<'_>, at: Timestamp) {
-        let (window_ms, identity) = (window_ms(self.quota), *request.identity);
+        let identity = *request.identity;
         // No request has left the window since it was the busiest, so it is still all there.
         if let Some(busiest) = &mut self.busiest
             && busiest.density.is_empty()
             && busiest.identity == identity
-            && window.is_due(window_ms, at)
+            && window.is_due(at)
         {
-            busiest.density = window.density(window_ms, DENSITY_PARTS);
+            busiest.density = window.density(self.quota, busiest.until, DENSITY_PARTS);
         }
-        let demanded = window.add(window_ms, at, request.cost.get());
+        let demanded = window.add(self.quota, at, request.cost.get());
         let most = self.busiest.as_ref().map_or(0, |busiest| busiest.units);
         if demanded == Demanded::Most && window.busiest() > most {
             let (units, density) = (window.busiest(), Vec::new());
