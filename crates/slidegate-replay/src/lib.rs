@@ -25,7 +25,7 @@
 //! let report = Replay::new("2/min", rules).run([log], |_progress| {})?;
 //! assert_eq!(report.requests(), 4);
 //! assert_eq!(report.refused().to_string(), "25.0%");
-//! assert!(report.to_html().starts_with("<!doctype html>"));
+//! assert!(report.to_html().starts_with("<!DOCTYPE html>"));
 //! # Ok(())
 //! # }
 //! ```

@@ -1,191 +1,213 @@
-//! The result of a replay as a page with pictures, in one file and without scripts.
+//! The result of a replay as a page with charts, in one file and without scripts.
 //!
-//! Log content is client-controlled, so every text is escaped, and the page's own
-//! policy lets nothing be loaded or run.
+//! The contents of logs are chosen by clients. Templates escape every text, and the page's content
+//! security policy lets nothing be loaded or run.
 
-use std::fmt::Write as _;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::print::{counted, grouped, notes, noun, refusing};
 use crate::report::{
     AgainstReport, OneSidedReport, PolicyReport, QuotaReport, RefusedFirst, ReplayReport,
     SweepReport,
 };
-use crate::svg::{self, escaped, length, short_time};
+use crate::svg::{self, length, short_time};
 
 const STYLE: &str = include_str!("page.css");
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 impl ReplayReport {
     /// The whole result as a page with charts: one HTML file that loads nothing and runs no scripts.
     pub fn to_html(&self) -> String {
-        let title = escaped(&format!("Whom would {} refuse?", self.config));
-        let mut body = format!("<header><h1>{title}</h1>\n{}</header>\n", subtitle(self));
-        add_tiles(&mut body, self);
-        add_notes(&mut body, self);
-        if self.requests > 0 {
-            let caption = "<span class=\"key\"></span>requests, and of these \
-                           <span class=\"key bad\"></span>refused, over time (UTC)";
-            add_figure(&mut body, "wide", caption, &svg::timeline(&self.timeline));
-        }
-        for policy in &self.policies {
-            add_policy(&mut body, policy);
-        }
-        if let Some(sweep) = &self.sweep {
-            add_sweep(&mut body, sweep);
-        }
-        if let Some(against) = &self.against {
-            add_against(&mut body, self, against);
-        }
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
-        )
+        let title = format!("Whom would {} refuse?", self.config);
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    title { (title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    main {
+                        header {
+                            h1 { (title) }
+                            p class="faint" { (self.logs.join(", ")) " · " (span(self)) }
+                        }
+                        (tiles(self))
+                        (note_list(self))
+                        @if self.requests > 0 {
+                            (chart("wide", &timeline_caption(), &svg::timeline(&self.timeline)))
+                        }
+                        @for policy in &self.policies { (policy_section(policy)) }
+                        @if let Some(sweep) = &self.sweep { (sweep_section(sweep)) }
+                        @if let Some(against) = &self.against { (against_section(self, against)) }
+                    }
+                }
+            }
+        };
+        page.into_string()
     }
 }
 
-fn subtitle(report: &ReplayReport) -> String {
-    let span = match (report.first, report.last) {
+fn span(report: &ReplayReport) -> String {
+    match (report.first, report.last) {
         (Some(first), Some(last)) => {
             format!("{} to {} (UTC)", short_time(first), short_time(last))
         }
         _ => "no requests".to_owned(),
-    };
-    let logs = escaped(&report.logs.join(", "));
-    format!("<p class=\"faint\">{logs} · {span}</p>\n")
+    }
+}
+
+fn timeline_caption() -> Markup {
+    html! {
+        span class="key" {} "requests, and of these "
+        span class="key bad" {} "refused, over time (UTC)"
+    }
 }
 
 /// A number that is found by its name.
-fn figure(name: &str, text: &str) -> String {
-    format!("<span data-figure=\"{name}\">{}</span>", escaped(text))
+fn figure(name: &str, text: &str) -> Markup {
+    html! { span data-figure=(name) { (text) } }
 }
 
-fn count(name: &str, number: u64) -> String {
+fn count(name: &str, number: u64) -> Markup {
     figure(name, &grouped(number))
 }
 
-fn add_tiles(body: &mut String, report: &ReplayReport) {
+fn chart(class: &str, caption: &Markup, svg: &Markup) -> Markup {
+    html! { figure class=(class) { figcaption { (caption) } (svg) } }
+}
+
+fn tiles(report: &ReplayReport) -> Markup {
     let tone = if report.refused > 0 { "bad" } else { "good" };
-    let _ = writeln!(
-        body,
-        "<div class=\"tiles\" data-part=\"totals\">\n\
-         <div class=\"tile\"><b class=\"{tone}\">{}</b><span>of the requests would be refused</span></div>\n\
-         <div class=\"tile\"><b class=\"{tone}\">{}</b><span>refused {}</span></div>\n\
-         <div class=\"tile\"><b>{}</b><span>{}</span></div>",
-        figure("share", &report.share.to_string()),
-        count("refused", report.refused),
-        noun(report.refused, "request"),
-        count("requests", report.requests),
-        noun(report.requests, "request"),
-    );
     let worst = report.policies.iter().filter(|policy| !policy.shadow);
     let worst = worst.max_by_key(|policy| policy.identities_refused);
-    if let Some(policy) = worst {
-        let _ = writeln!(
-            body,
-            "<div class=\"tile\"><b>{}</b><span>{} refused by {}, of {}</span></div>",
-            grouped(policy.identities_refused),
-            noun(policy.identities_refused, "identity"),
-            escaped(&policy.policy),
-            grouped(policy.identities),
-        );
+    html! {
+        div class="tiles" data-part="totals" {
+            div class="tile" {
+                b class=(tone) { (figure("share", &report.share.to_string())) }
+                span { "of the requests would be refused" }
+            }
+            div class="tile" {
+                b class=(tone) { (count("refused", report.refused)) }
+                span { "refused " (noun(report.refused, "request")) }
+            }
+            div class="tile" {
+                b { (count("requests", report.requests)) }
+                span { (noun(report.requests, "request")) }
+            }
+            @if let Some(policy) = worst {
+                div class="tile" {
+                    b { (grouped(policy.identities_refused)) }
+                    span {
+                        (noun(policy.identities_refused, "identity")) " refused by " (policy.policy)
+                        ", of " (grouped(policy.identities))
+                    }
+                }
+            }
+        }
     }
-    *body += "</div>\n";
 }
 
-fn add_notes(body: &mut String, report: &ReplayReport) {
+fn note_list(report: &ReplayReport) -> Markup {
     let notes = notes(report);
-    if notes.is_empty() {
-        return;
+    html! {
+        @if !notes.is_empty() {
+            ul class="notes" { @for note in &notes { li { (note.trim()) } } }
+        }
     }
-    let items = notes.iter().map(|note| format!("<li>{}</li>\n", escaped(note.trim())));
-    let _ = writeln!(body, "<ul class=\"notes\">\n{}</ul>", items.collect::<String>());
 }
 
-/// The caption is markup already.
-fn add_figure(body: &mut String, class: &str, caption: &str, svg: &str) {
-    let _ = writeln!(
-        body,
-        "<figure class=\"{class}\"><figcaption>{caption}</figcaption>\n{svg}</figure>"
-    );
-}
-
-fn add_policy(body: &mut String, policy: &PolicyReport) {
-    let name = escaped(&policy.policy);
-    let shadow = if policy.shadow { " <span class=\"faint\">(only watching)</span>" } else { "" };
-    let _ = writeln!(body, "<section data-policy=\"{name}\">\n<h2>{name}{shadow}</h2>");
+fn policy_section(policy: &PolicyReport) -> Markup {
     let would = if policy.shadow {
         "would be refused if it did not only watch"
     } else {
         "would be refused"
     };
-    let _ = writeln!(
-        body,
-        "<p>{} of {} {} ({}) and {} of {} {} {would}.{}</p>",
-        count("refused", policy.refused),
-        count("requests", policy.requests),
-        noun(policy.requests, "request"),
-        figure("share", &policy.share.to_string()),
-        count("identities_refused", policy.identities_refused),
-        count("identities", policy.identities),
-        noun(policy.identities, "identity"),
-        policy.worst_minute.map_or_else(String::new, |minute| format!(
-            " The worst minute begins at {}: {} of {} {}.",
-            short_time(minute.at),
-            count("worst_refused", minute.refused),
-            count("worst_requests", minute.requests),
-            noun(minute.requests, "request")
-        )),
-    );
-    add_quotas(body, &policy.quotas);
-    for quota in &policy.quotas {
-        add_quota_figures(body, quota);
-    }
-    if !policy.most_refused.is_empty() {
-        *body += "<h3>Refused most</h3>\n<div class=\"scroll\"><table class=\"most\">\n\
-                  <tr><th>identity</th><th>refused</th><th>requests</th></tr>\n";
-        for own in &policy.most_refused {
-            let (identity, refused) = (escaped(&own.identity), grouped(own.refused));
-            let requests = grouped(own.requests);
-            let _ = writeln!(
-                body,
-                "<tr><td class=\"name\">{identity}</td><td>{refused}</td><td>{requests}</td></tr>"
-            );
+    html! {
+        section data-policy=(policy.policy) {
+            h2 {
+                (policy.policy)
+                @if policy.shadow { " " span class="faint" { "(only watching)" } }
+            }
+            p {
+                (count("refused", policy.refused)) " of " (count("requests", policy.requests)) " "
+                (noun(policy.requests, "request"))
+                " (" (figure("share", &policy.share.to_string())) ") and "
+                (count("identities_refused", policy.identities_refused)) " of "
+                (count("identities", policy.identities)) " "
+                (noun(policy.identities, "identity")) " " (would) "."
+                @if let Some(minute) = policy.worst_minute {
+                    " The worst minute begins at " (short_time(minute.at)) ": "
+                    (count("worst_refused", minute.refused)) " of "
+                    (count("worst_requests", minute.requests)) " "
+                    (noun(minute.requests, "request")) "."
+                }
+            }
+            (quota_table(&policy.quotas))
+            @for quota in &policy.quotas { (quota_charts(quota)) }
+            @if !policy.most_refused.is_empty() { (most_refused(policy)) }
         }
-        *body += "</table></div>\n";
     }
-    *body += "</section>\n";
 }
 
-fn add_quotas(body: &mut String, quotas: &[QuotaReport]) {
+fn most_refused(policy: &PolicyReport) -> Markup {
+    html! {
+        h3 { "Refused most" }
+        div class="scroll" {
+            table class="most" {
+                tr { th { "identity" } th { "refused" } th { "requests" } }
+                @for own in &policy.most_refused {
+                    tr {
+                        td class="name" { (own.identity) }
+                        td { (grouped(own.refused)) }
+                        td { (grouped(own.requests)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn quota_table(quotas: &[QuotaReport]) -> Markup {
     if quotas.is_empty() {
-        return;
+        return Markup::default();
     }
-    *body += "<h3>What should the limit be?</h3>\n\
-              <p class=\"faint\">The smallest units at which so many identities would never have been \
-              refused, had this quota been the only one.</p>\n<div class=\"scroll\"><table class=\"quotas\">\n\
-              <tr><th>quota</th><th>99%</th><th>99.9%</th><th>all</th><th>identities</th>\
-              <th>above it</th><th>of these, refused first by others</th></tr>\n";
-    for quota in quotas {
-        let never = quota.never_refused;
-        let [p99, p99_9, all] = [never.p99, never.p99_9, never.all].map(grouped);
-        let (identities, above) = (grouped(quota.identities), grouped(quota.identities_above));
-        let _ = writeln!(
-            body,
-            "<tr><td class=\"name\">{}</td><td>{p99}</td><td>{p99_9}</td><td>{all}</td>\
-             <td>{identities}</td><td>{above}</td><td>{}</td></tr>",
-            escaped(&quota_name(quota)),
-            refused_first(&quota.refused_first)
-        );
+    html! {
+        h3 { "What should the limit be?" }
+        p class="faint" {
+            "The smallest units at which so many identities would never have been refused, had this \
+             quota been the only one."
+        }
+        div class="scroll" {
+            table class="quotas" {
+                tr {
+                    th { "quota" } th { "99%" } th { "99.9%" } th { "all" } th { "identities" }
+                    th { "above it" } th { "of these, refused first by others" }
+                }
+                @for quota in quotas {
+                    tr {
+                        td class="name" { (quota_name(quota)) }
+                        td { (grouped(quota.never_refused.p99)) }
+                        td { (grouped(quota.never_refused.p99_9)) }
+                        td { (grouped(quota.never_refused.all)) }
+                        td { (grouped(quota.identities)) }
+                        td { (grouped(quota.identities_above)) }
+                        td { (refused_first(&quota.refused_first)) }
+                    }
+                }
+            }
+        }
     }
-    *body += "</table></div>\n";
 }
 
 /// How many identities other policies refuse first, and which policies.
 fn refused_first(first: &RefusedFirst) -> String {
     match first.identities {
         0 => "0".to_owned(),
-        many => format!("{}: {}", grouped(many), escaped(&refusing(first))),
+        many => format!("{}: {}", grouped(many), refusing(first)),
     }
 }
 
@@ -196,83 +218,85 @@ fn quota_name(quota: &QuotaReport) -> String {
         .map_or_else(|| quota.quota.clone(), |plan| format!("{plan} {}", quota.quota))
 }
 
-fn add_quota_figures(body: &mut String, quota: &QuotaReport) {
-    let Some(busiest) = &quota.busiest else { return };
-    let name = escaped(&quota_name(quota));
-    let _ = writeln!(body, "<h3>{name}</h3>\n<div class=\"pair\">");
-    let caption = "The busiest window of each identity, against the quota";
-    add_figure(body, "distribution", caption, &svg::distribution(quota));
-    let caption = format!(
-        "The busiest window: {} {} of {} in {} until {}",
-        count("busiest", busiest.units),
-        noun(busiest.units, "unit"),
-        escaped(&busiest.identity),
-        length(quota.window_ms),
-        short_time(busiest.until)
-    );
-    add_figure(body, "density", &caption, &svg::density(busiest, quota.window_ms));
-    *body += "</div>\n";
+fn quota_charts(quota: &QuotaReport) -> Markup {
+    let Some(busiest) = &quota.busiest else { return Markup::default() };
+    let distribution = html! { "The busiest window of each identity, against the quota" };
+    let density = html! {
+        "The busiest window: " (count("busiest", busiest.units)) " " (noun(busiest.units, "unit"))
+        " of " (busiest.identity) " in " (length(quota.window_ms)) " until "
+        (short_time(busiest.until))
+    };
+    html! {
+        h3 { (quota_name(quota)) }
+        div class="pair" {
+            (chart("distribution", &distribution, &svg::distribution(quota)))
+            (chart("density", &density, &svg::density(busiest, quota.window_ms)))
+        }
+    }
 }
 
-fn add_sweep(body: &mut String, sweep: &SweepReport) {
-    let name = escaped(&sweep.policy);
-    let _ = writeln!(body, "<section data-part=\"sweep\">\n<h2>Sweep of {name}</h2>");
-    let caption = format!("Refused requests of {name} by quota (logarithmic)");
-    add_figure(body, "wide", &caption, &svg::sweep(sweep));
-    *body += "<div class=\"scroll\"><table class=\"sweep\">\n\
-              <tr><th>quota</th><th>refused</th><th>share</th><th>identities</th>\
-              <th>refused first by others</th></tr>\n";
-    for step in &sweep.steps {
-        let _ = writeln!(
-            body,
-            "<tr><td class=\"name\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&step.quota),
-            grouped(step.refused),
-            escaped(&step.share.to_string()),
-            grouped(step.identities_refused),
-            refused_first(&step.refused_first)
-        );
+fn sweep_section(sweep: &SweepReport) -> Markup {
+    let caption = html! { "Refused requests of " (sweep.policy) " by quota (logarithmic)" };
+    html! {
+        section data-part="sweep" {
+            h2 { "Sweep of " (sweep.policy) }
+            (chart("wide", &caption, &svg::sweep(sweep)))
+            div class="scroll" {
+                table class="sweep" {
+                    tr {
+                        th { "quota" } th { "refused" } th { "share" } th { "identities" }
+                        th { "refused first by others" }
+                    }
+                    @for step in &sweep.steps {
+                        tr {
+                            td class="name" { (step.quota) }
+                            td { (grouped(step.refused)) }
+                            td { (step.share) }
+                            td { (grouped(step.identities_refused)) }
+                            td { (refused_first(&step.refused_first)) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    *body += "</table></div>\n</section>\n";
 }
 
-fn add_against(body: &mut String, report: &ReplayReport, against: &AgainstReport) {
-    let (candidate, other) = (escaped(&report.config), escaped(&against.config));
-    let _ = writeln!(
-        body,
-        "<section data-part=\"against\">\n<h2>Against {other}</h2>\n\
-         <p>{other} refuses {} of the requests ({}), {candidate} {} ({}).</p>",
-        count("refused", against.refused),
-        escaped(&against.share.to_string()),
-        grouped(report.refused),
-        escaped(&report.share.to_string()),
-    );
-    add_side(body, "only_candidate", &candidate, &against.only_candidate);
-    add_side(body, "only_other", &other, &against.only_other);
-    *body += "</section>\n";
+fn against_section(report: &ReplayReport, against: &AgainstReport) -> Markup {
+    html! {
+        section data-part="against" {
+            h2 { "Against " (against.config) }
+            p {
+                (against.config) " refuses " (count("refused", against.refused))
+                " of the requests (" (against.share) "), " (report.config) " "
+                (grouped(report.refused)) " (" (report.share) ")."
+            }
+            (one_side("only_candidate", &report.config, &against.only_candidate))
+            (one_side("only_other", &against.config, &against.only_other))
+        }
+    }
 }
 
-/// The name is escaped already.
-fn add_side(body: &mut String, part: &str, name: &str, side: &OneSidedReport) {
-    let _ = writeln!(
-        body,
-        "<h3>Refused by {name} only</h3>\n<p>{} {} ({}) of {}.</p>",
-        count(part, side.requests),
-        noun(side.requests, "request"),
-        escaped(&side.share.to_string()),
-        counted(side.identities, "identity")
-    );
-    if side.most.is_empty() {
-        return;
+fn one_side(part: &str, config: &str, side: &OneSidedReport) -> Markup {
+    html! {
+        h3 { "Refused by " (config) " only" }
+        p {
+            (count(part, side.requests)) " " (noun(side.requests, "request"))
+            " (" (side.share) ") of " (counted(side.identities, "identity")) "."
+        }
+        @if !side.most.is_empty() {
+            div class="scroll" {
+                table {
+                    tr { th { "identity" } th { "policy" } th { "requests" } }
+                    @for own in &side.most {
+                        tr {
+                            td class="name" { (own.identity) }
+                            td { (own.policy) }
+                            td { (grouped(own.requests)) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    *body += "<div class=\"scroll\"><table>\n<tr><th>identity</th><th>policy</th><th>requests</th></tr>\n";
-    for own in &side.most {
-        let (identity, policy) = (escaped(&own.identity), escaped(&own.policy));
-        let requests = grouped(own.requests);
-        let _ = writeln!(
-            body,
-            "<tr><td class=\"name\">{identity}</td><td>{policy}</td><td>{requests}</td></tr>"
-        );
-    }
-    *body += "</table></div>\n";
 }

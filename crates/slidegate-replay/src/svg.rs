@@ -1,6 +1,6 @@
 //! Charts as SVG, in the colours of the page that they are in.
 
-use std::fmt::Write as _;
+use maud::{Markup, PreEscaped, html};
 
 use crate::calendar::Rfc3339;
 use crate::print::{counted, grouped};
@@ -11,7 +11,9 @@ use crate::timeline::Timeline;
 struct Chart {
     width: f64,
     height: f64,
-    svg: String,
+    words: String,
+    /// The markup of all that is drawn.
+    marks: String,
 }
 
 const LEFT: f64 = 64.0;
@@ -24,10 +26,7 @@ const LEAST: f64 = 1.5;
 impl Chart {
     /// `words` tell what can be seen to those who cannot see it.
     fn new(width: f64, height: f64, words: &str) -> Self {
-        let words = escaped(words);
-        let svg =
-            format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{words}\">\n");
-        Self { width, height, svg }
+        Self { width, height, words: words.to_owned(), marks: String::new() }
     }
 
     fn floor(&self) -> f64 {
@@ -52,18 +51,23 @@ impl Chart {
     }
 
     fn label(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
-        let text = escaped(text);
-        let _ = writeln!(
-            self.svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>"
-        );
+        let (x, y) = (format!("{x:.1}"), format!("{y:.1}"));
+        self.draw(&html! { text x=(x) y=(y) text-anchor=(anchor) class=(class) { (text) } });
+    }
+
+    fn draw(&mut self, mark: &Markup) {
+        self.marks += &mark.0;
+    }
+
+    fn path(&mut self, class: &str, line: &str) {
+        self.draw(&html! { path class=(class) d=(line) {} });
     }
 
     /// Lines at nothing and at the most, and what they stand for.
     fn scale(&mut self, most: &str, unit: &str) {
         for (part, text) in [(1.0, most), (0.0, "0")] {
             let (y, right) = (self.y(part), self.width - RIGHT);
-            let _ = writeln!(self.svg, "<path class=\"line\" d=\"M{LEFT} {y:.1}H{right}\"/>");
+            self.path("line", &format!("M{LEFT} {y:.1}H{right}"));
             self.label(LEFT - 8.0, y + 4.0, "end", "faint", text);
         }
         self.label(LEFT, TOP - 9.0, "start", "faint", unit);
@@ -86,22 +90,21 @@ impl Chart {
         }
         let step = self.plot_width() / columns as f64;
         let gap = if step > 4.0 { 1.0 } else { 0.0 };
-        let (x, floor, words) = (self.x(0.0) + step * column as f64, self.floor(), escaped(words));
+        let (x, floor) = (self.x(0.0) + step * column as f64, self.floor());
         let y = floor - (self.plot_height() * height).max(LEAST);
-        let _ = writeln!(
-            self.svg,
-            "<path class=\"{class}\" d=\"M{x:.2} {floor}V{y:.2}h{:.2}V{floor}z\"><title>{words}</title></path>",
-            step - gap
-        );
+        let outline = format!("M{x:.2} {floor}V{y:.2}h{:.2}V{floor}z", step - gap);
+        self.draw(&html! { path class=(class) d=(outline) { title { (words) } } });
     }
 
-    fn finish(self) -> String {
-        self.svg + "</svg>\n"
+    fn finish(self) -> Markup {
+        let Self { width, height, words, marks } = self;
+        let area = format!("0 0 {width} {height}");
+        html! { svg viewBox=(area) role="img" aria-label=(words) { (PreEscaped(marks)) } }
     }
 }
 
 /// Requests over time, and in front of them those that are refused.
-pub(crate) fn timeline(timeline: &Timeline) -> String {
+pub(crate) fn timeline(timeline: &Timeline) -> Markup {
     let most = timeline.requests.iter().copied().max().unwrap_or(0).max(1);
     let refused: u64 = timeline.refused.iter().sum();
     let requests: u64 = timeline.requests.iter().sum();
@@ -135,7 +138,7 @@ pub(crate) fn timeline(timeline: &Timeline) -> String {
 }
 
 /// How many identities had which busiest window, and where the quota is.
-pub(crate) fn distribution(quota: &QuotaReport) -> String {
+pub(crate) fn distribution(quota: &QuotaReport) -> Markup {
     let ranges = &quota.distribution;
     let most = ranges.iter().map(|range| range.identities).max().unwrap_or(0).max(1);
     let words = format!(
@@ -160,7 +163,7 @@ pub(crate) fn distribution(quota: &QuotaReport) -> String {
         chart.bar(column, columns, height, class, &words);
     }
     let (x, top, floor) = (chart.x(position / columns as f64), chart.y(1.0), chart.floor());
-    let _ = writeln!(chart.svg, "<path class=\"quota\" d=\"M{x:.1} {top:.1}V{floor:.1}\"/>");
+    chart.path("quota", &format!("M{x:.1} {top:.1}V{floor:.1}"));
     // Most are below the quota: there the label would be in front of them.
     match position * 2.0 > columns as f64 {
         true => chart.label(x, TOP - 9.0, "middle", "strong", &quota.quota),
@@ -181,7 +184,7 @@ fn quota_position(ranges: &[DemandRange], units: u64) -> f64 {
 }
 
 /// What the busiest window is made of.
-pub(crate) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
+pub(crate) fn density(busiest: &BusiestReport, window_ms: u64) -> Markup {
     let most = busiest.density.iter().copied().max().unwrap_or(0).max(1);
     let columns = busiest.density.len();
     let part_ms = window_ms / columns.max(1) as u64;
@@ -205,7 +208,7 @@ pub(crate) fn density(busiest: &BusiestReport, window_ms: u64) -> String {
 }
 
 /// Refusals by the units of the quota.
-pub(crate) fn sweep(sweep: &SweepReport) -> String {
+pub(crate) fn sweep(sweep: &SweepReport) -> Markup {
     let most = sweep
         .steps
         .iter()
@@ -231,14 +234,11 @@ pub(crate) fn sweep(sweep: &SweepReport) -> String {
         })
         .collect();
     let line: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-    let _ = writeln!(chart.svg, "<path class=\"curve\" d=\"M{}\"/>", line.join("L"));
+    chart.path("curve", &format!("M{}", line.join("L")));
     for ((x, y), step) in points.iter().zip(&sweep.steps) {
         let words = format!("{}: {} refused ({})", step.quota, grouped(step.refused), step.share);
-        let _ = writeln!(
-            chart.svg,
-            "<circle class=\"point\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
-            escaped(&words)
-        );
+        let (x, y) = (format!("{x:.1}"), format!("{y:.1}"));
+        chart.draw(&html! { circle class="point" cx=(x) cy=(y) r="4" { title { (words) } } });
     }
     let quota = |index: usize| sweep.steps.get(index).map_or("", |step| &*step.quota).to_owned();
     let end = sweep.steps.len().saturating_sub(1);
@@ -264,22 +264,6 @@ pub(crate) fn length(ms: u64) -> String {
     let Some((unit_ms, unit)) = found else { return format!("{ms} ms") };
     let count = (ms as f64 / unit_ms as f64 * 10.0).round() / 10.0;
     format!("{count} {unit}")
-}
-
-/// Text that is no markup, between tags and in attributes.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe += "&amp;",
-            '<' => safe += "&lt;",
-            '>' => safe += "&gt;",
-            '"' => safe += "&quot;",
-            '\'' => safe += "&#39;",
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]
