@@ -178,11 +178,11 @@ const REFUSED: &[(&str, &str)] = &[
         ":2: store.snapshot.file = \"@/none/accounts\": cannot write @/none/accounts",
     ),
     (
-        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/none.pem', key = '@/none.key' }",
+        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/none.pem', key = '@/empty.pem' }",
         ":3: gateway.tls: cannot read a certificate from @/none.pem: No such file",
     ),
     (
-        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/empty.pem', key = '@/none.key' }",
+        "[gateway]\nupstream = 'http://a'\ntls = { certificate = '@/empty.pem', key = '@/empty.pem' }",
         ":3: gateway.tls: there is no certificate in @/empty.pem",
     ),
     (
