@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 use slidegate_proxy::Accepted;
+use subtle::ConstantTimeEq;
 
 use crate::config::Secret;
 use crate::endpoint::problem::Problem;
@@ -101,8 +102,7 @@ impl Token {
 
     fn is(&self, presented: &[u8]) -> bool {
         let presented: [u8; 32] = Sha256::digest(presented).into();
-        let both = self.0.iter().zip(presented);
-        both.fold(0, |differences, (own, other)| differences | (own ^ other)) == 0
+        self.0.ct_eq(&presented).into()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Refusals as gRPC has them: status 200, and the truth in `grpc-status`.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use bytes::{BufMut, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
@@ -27,7 +29,9 @@ pub(super) fn response(refused: &Refused<'_>) -> Response<Bytes> {
     headers.insert(header::CONTENT_TYPE, CONTENT_TYPE);
     headers.insert(GRPC_STATUS, u16::from(status).into());
     if let Some(after_s) = refused.retry_after_s() {
-        headers.insert(GRPC_STATUS_DETAILS, value(&base64(&details(status, &message, after_s))));
+        // gRPC wants binary headers in Base64 without padding.
+        let details = STANDARD_NO_PAD.encode(details(status, &message, after_s));
+        headers.insert(GRPC_STATUS_DETAILS, value(&details));
     }
     headers.insert(GRPC_MESSAGE, value(&message));
     response
@@ -70,20 +74,4 @@ fn put_varint(message: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     message.put_u8(value as u8);
-}
-
-/// Base64 without padding, as gRPC wants binary headers.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut group = [0; 4];
-        group[1..=chunk.len()].copy_from_slice(chunk);
-        let group = u32::from_be_bytes(group);
-        for digit in 0..=chunk.len() {
-            let index = group >> (18 - 6 * digit) & 63;
-            text.push(DIGITS[index as usize].into());
-        }
-    }
-    text
 }
