@@ -197,6 +197,10 @@ impl CarriedRefusal {
     fn decode(value: &HeaderValue) -> Option<Response<Bytes>> {
         let json = URL_SAFE_NO_PAD.decode(value).ok()?;
         let Self { status, headers, body } = serde_json::from_slice(&json).ok()?;
+        // Nothing else is a refusal, and a status such as 101 would change the connection.
+        if !(400..600).contains(&status) {
+            return None;
+        }
         let mut response = Response::builder().status(status);
         for (name, value) in headers {
             response = response.header(name, value);

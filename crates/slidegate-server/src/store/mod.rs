@@ -107,6 +107,7 @@ macro_rules! of_store {
             AnyStore::Redis($store) => $call,
             #[cfg(test)]
             AnyStore::Failing => {
+                // With a password in it, which no response may show.
                 Err(StoreError::Unavailable("redis://:hunter2@10.0.0.9 refused".into()))
             }
         }

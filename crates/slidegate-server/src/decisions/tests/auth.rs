@@ -94,7 +94,12 @@ async fn nginx_fetches_a_refusal_of_several_lines() {
     assert_eq!(fetched.header("retry-after"), Some("60"));
     assert_eq!(&fetched.body[..], b"slow\ndown\n");
     assert_eq!(api.observed().len(), 2, "it is no decision");
-    for bad in ["", "x", "bnVsbA", "eyJzdGF0dXMiOjQyOX0"] {
+    let (allowed, switching, two_headers) = (
+        "eyJzdGF0dXMiOjIwMCwiaGVhZGVycyI6W10sImJvZHkiOiIifQ",
+        "eyJzdGF0dXMiOjEwMSwiaGVhZGVycyI6W10sImJvZHkiOiIifQ",
+        "eyJzdGF0dXMiOjQyOSwiaGVhZGVycyI6W1siYSIsImJcclxuYzogZCJdXSwiYm9keSI6IiJ9",
+    );
+    for bad in ["", "x", "bnVsbA", "eyJzdGF0dXMiOjQyOX0", allowed, switching, two_headers] {
         let carried = [("x-slidegate-refusal", bad)];
         let got = ask(&api, "127.0.0.1", "/v1/auth/nginx/refusal", &carried).await;
         assert_eq!(got.status.as_u16(), 400, "{bad}");
